@@ -5,8 +5,9 @@ group.
 `gpus`, their number, and `runs`, which it does one after another. A run has `arguments` and
 `environment` (those of a launch file), `model` (a config's keys), `micro_batches`, `sync`, `until`
 (steps) and `folder`, where it goes on from, and is saved. accelerate starts plain data parallelism
-on a CPU, so that its own functions are called here one by one: those that parse, wrap, cast, shard,
-save and load.
+on a CPU (state.py, `AcceleratorState`: MULTI_CPU isn't among the kinds that it shards), so that its
+own functions are called here one by one: those that parse, wrap, cast, shard, save and load. With
+`by_trainer` all of this is the Trainer's, to which the CPUs are told to be GPUs.
 """
 
 from __future__ import annotations
@@ -21,14 +22,21 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate import ParallelismConfig
-from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
+from accelerate import ParallelismConfig, PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, fsdp_utils
 from forked import free_port, start
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, HfArgumentParser, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM,
+    HfArgumentParser,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.models.auto.configuration_auto import AutoConfig
+from transformers.trainer_utils import get_last_checkpoint
 
 LENGTH = 16
 #: Imported as a run goes on; here once for all ranks.
@@ -36,6 +44,7 @@ LATE = (
     "torch._dynamo",
     "torch.distributed.checkpoint",
     "transformers.models.llama.modeling_llama",
+    "transformers.trainer",
     "transformers.models.mixtral.modeling_mixtral",
 )
 
@@ -136,8 +145,66 @@ def step(model: Any, question: dict[str, Any], number: int) -> int:
     return kept
 
 
+class StopAt(TrainerCallback):  # type: ignore[misc]
+    """Ends the training behind a step, as an interruption does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop once the step is saved."""
+        control.should_training_stop |= state.global_step >= self.step
+
+
+def take_cpus_for_gpus() -> None:
+    """Have accelerate shard on CPUs, which changes nothing but the kind of its processes."""
+    start_state = PartialState.__init__
+
+    def __init__(self: PartialState, cpu: bool = False, **kwargs: Any) -> None:
+        start_state(self, cpu, **kwargs)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    PartialState.__init__ = __init__  # type: ignore[method-assign]
+
+
+def answer_of_trainer(question: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of one run of the Trainer, which goes on from its last checkpoint."""
+    os.environ.update(question["environment"])
+    os.chdir(question["folder"])
+    take_cpus_for_gpus()
+    (arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(
+        [*question["arguments"], "--use_cpu", "true", "--save_steps", "2"]
+    )
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**question["model"]))
+    model.config.use_cache = False
+    drawn = torch.Generator().manual_seed(1)
+    samples = [torch.randint(0, 256, (LENGTH,), generator=drawn) for _ in range(64)]
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=[{"input_ids": tokens, "labels": tokens} for tokens in samples],
+        callbacks=[StopAt(question["until"])],
+    )
+    folder = Path(arguments.output_dir)
+    last = get_last_checkpoint(str(folder)) if folder.exists() else None
+    trainer.train(resume_from_checkpoint=last)
+
+    parameters = list(trainer.model_wrapped.parameters())
+    return {
+        "dtensors": all(isinstance(p, DTensor) for p in parameters),
+        "from": last and Path(last).name,
+        "steps": trainer.state.global_step,
+        "weights": [float(p.full_tensor().double().abs().sum()) for p in parameters],
+    }
+
+
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """What becomes of one run."""
+    if question["by_trainer"]:
+        return answer_of_trainer(question)
     os.environ.update(question["environment"])
     parser = HfArgumentParser(TrainingArguments)
     arguments, *_ = parser.parse_args_into_dataclasses(

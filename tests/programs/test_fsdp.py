@@ -60,7 +60,13 @@ def plan_for(
 
 
 def question(
-    plan: dsgen.Plan, folder: Path, until: int, *, master_dtype: str = "fp32", **model: Any
+    plan: dsgen.Plan,
+    folder: Path,
+    until: int,
+    *,
+    by_trainer: bool = False,
+    master_dtype: str = "fp32",
+    **model: Any,
 ) -> dict[str, Any]:
     """A run with a plan's arguments, variables and files, up to some step."""
     folder.mkdir(exist_ok=True)
@@ -78,6 +84,7 @@ def question(
         "micro_batches": plan.layout.gradient_accumulation,
         "sync": plan.layout.sync_each_batch,
         "until": until,
+        "by_trainer": by_trainer,
         "folder": str(folder),
     }
 
@@ -124,6 +131,11 @@ def runs() -> dict[int, dict[str, dict[str, Any]]]:
                 {"gpus": gpus, "runs": [*asked[gpus].values()]},
                 {"gpus": gpus, "runs": [resumed]},
             ]
+        plan = plan_for(2, _RESUMED)
+        home = Path(folder)
+        for name, until in (("all", 4), ("parted", 2), ("parted", 4)):
+            run = question(plan, home / name, until, by_trainer=True)
+            groups.append({"gpus": 2, "runs": [run]})
         told = iter(answers(WORKER, groups))
 
     found = {}
@@ -132,6 +144,8 @@ def runs() -> dict[int, dict[str, dict[str, Any]]]:
         assert "error" not in first, first["error"][-4000:]
         assert "error" not in again, again["error"][-4000:]
         found[gpus] = {**dict(zip(names, first, strict=True)), "resumed": again[0]}
+    for name in ("Trainer", "Trainer, stopped", "Trainer, resumed"):
+        (found[2][name],) = next(told)
     return found
 
 
@@ -184,6 +198,21 @@ def test_goes_on_from_its_checkpoint(gpus: int) -> None:
     found = runs()[gpus]
     assert (found["whole"]["steps"], found["resumed"]["steps"]) == (4, 2)
     assert found["resumed"]["weights"] == found["whole"]["weights"]
+
+
+@needs_transformers
+@pytest.mark.integration
+def test_trainer_goes_on_from_its_checkpoint() -> None:
+    """The Trainer itself, with a launch file's arguments, variables and files, shards, trains, is
+    stopped, goes on in new processes, and ends with the weights of a run that wasn't stopped.
+    """
+    whole, stopped, resumed = (
+        runs()[2][name] for name in ("Trainer", "Trainer, stopped", "Trainer, resumed")
+    )
+    assert whole["dtensors"]
+    assert (whole["from"], whole["steps"], stopped["steps"]) == (None, 4, 2)
+    assert (resumed["from"], resumed["steps"]) == ("checkpoint-2", 4)
+    assert resumed["weights"] == whole["weights"]
 
 
 @needs_transformers
