@@ -20,10 +20,18 @@ import torch
 import torch.distributed as dist
 from accelerate import ParallelismConfig
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
+from accelerate.state import AcceleratorState
+from accelerate.utils import FullyShardedDataParallelPlugin, TorchDynamoPlugin, fsdp_utils
 from accelerate.utils.launch import prepare_multi_gpu_env
+from cpus_as_gpus import take_cpus_for_gpus
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
-from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, TrainingArguments
+from transformers import (
+    HfArgumentParser,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 
 _OURS = ("FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_")
 
@@ -37,9 +45,10 @@ def by_launcher(words: list[str]) -> FullyShardedDataParallelPlugin | None:
     arguments, *_ = _validate_launch_command(arguments)
     arguments.mixed_precision = arguments.mixed_precision or "no"
     made = prepare_multi_gpu_env(arguments)
-    if "ACCELERATE_USE_FSDP" not in made:
-        return None
     os.environ.update({name: made[name] for name in made if name.startswith(_OURS)})
+    if "ACCELERATE_USE_FSDP" not in made:
+        start_state(None)
+        return None
     if made.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true":
         sizes = {"multi_device": True, "num_processes": arguments.num_processes}
         second = made["FSDP_VERSION"] == "2"
@@ -47,7 +56,22 @@ def by_launcher(words: list[str]) -> FullyShardedDataParallelPlugin | None:
         ParallelismConfig()._validate_accelerator(whole)
     if made["FSDP_VERSION"] == "1":  # whose states are sent to other ranks by a GPU alone
         os.environ |= {"FSDP_SYNC_MODULE_STATES": "no", "FSDP_CPU_RAM_EFFICIENT_LOADING": "no"}
-    return FullyShardedDataParallelPlugin()
+    plugin = FullyShardedDataParallelPlugin()
+    start_state(plugin)
+    return plugin
+
+
+def start_state(plugin: FullyShardedDataParallelPlugin | None) -> None:
+    """Make accelerate's record of a run, by the sizes that the launcher handed on."""
+    asked = os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG") == "true"
+    AcceleratorState._reset_state(reset_partial_state=True)
+    AcceleratorState(
+        cpu=True,
+        dynamo_plugin=TorchDynamoPlugin(),
+        fsdp_plugin=plugin,
+        parallelism_config=ParallelismConfig() if asked else None,
+        _from_accelerator=True,
+    )
 
 
 def by_arguments(words: list[str]) -> FullyShardedDataParallelPlugin | None:
@@ -56,8 +80,15 @@ def by_arguments(words: list[str]) -> FullyShardedDataParallelPlugin | None:
     arguments, *_ = parser.parse_args_into_dataclasses(
         [*words, "--use_cpu", "true"], return_remaining_strings=True
     )
+    Trainer(model=tiny_model(), args=arguments)
     made = arguments.fsdp_plugin_args
     return None if made is None else FullyShardedDataParallelPlugin(**made)
+
+
+def tiny_model() -> Any:
+    """A model of two layers."""
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 256}
+    return LlamaForCausalLM(LlamaConfig(num_attention_heads=4, **sizes))
 
 
 def units(plugin: FullyShardedDataParallelPlugin) -> int:
@@ -68,8 +99,7 @@ def units(plugin: FullyShardedDataParallelPlugin) -> int:
         is_main_process=True,
         device=torch.device("cpu"),
     )
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 256}
-    model: Any = LlamaForCausalLM(LlamaConfig(num_attention_heads=4, **sizes))
+    model = tiny_model()
     plugin.cpu_ram_efficient_loading = False
     if isinstance(plugin.cpu_offload, CPUOffloadPolicy):
         plugin.cpu_offload = CPUOffloadPolicy(pin_memory=False)  # which needs a GPU
@@ -84,6 +114,9 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     for name in [name for name in os.environ if name.startswith(_OURS)]:
         del os.environ[name]
     os.chdir(question["folder"])
+    os.environ.pop("LOCAL_RANK", None)
+    if question["is_launched"]:
+        os.environ["LOCAL_RANK"] = "0"
     try:
         line = question.get("line")
         plugin = by_launcher(line) if line else by_arguments(question["arguments"])
@@ -104,6 +137,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer all questions."""
+    take_cpus_for_gpus()
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     questions = json.loads(Path(sys.argv[1]).read_text())

@@ -20,7 +20,9 @@ from tests.workers import answers, once
 
 WORKER: Final = Path(__file__).with_name("fsdp_says_worker.py")
 CASES: Final = [
-    name for name in NAMES if name.startswith(("FSDP0", "ACC025")) and not name.endswith("_spec")
+    name
+    for name in NAMES
+    if name.startswith(("FSDP0", "ACC025", "HF005_launch")) and not name.endswith("_spec")
 ]
 #: What is raised, by the case's rule or name.
 RAISED: Final = {
@@ -36,6 +38,12 @@ RAISED: Final = {
     "FSDP030": "ValueError: fully_shard does not support containers",
     "FSDP038": "ValueError: FSDP is enabled but the parallelism config has no dimension for FSDP",
     "FSDP039": "ValueError: Could not find the transformer layer class",
+    "HF005": "ValueError: Using --fsdp xxx together with --deepspeed is not possible",
+    "FSDP031": "ValueError: Using `cp_size>1` requires FSDP2",
+    "FSDP035": "ValueError: `fsdp_config['activation_checkpointing']`",
+    "FSDP036": "ValueError: save_only_model option is not compatible",
+    "FSDP042": "ValueError: `cp_size > 1` specified in the `parallelism_config`, but no `fsdp_plug",
+    "FSDP044": "ValueError: Using fsdp only works in distributed training",
     "FSDP041": "ValueError: the launcher's parser refuses the line",
     "ACC025": "ValueError: You can only use one of",
     "FSDP032": "ValueError: Unknown `fsdp` option: true",
@@ -51,9 +59,9 @@ RUNS: Final[dict[str, dict[str, Any]]] = {
     "FSDP034": {"version": 2, "offload": False},
     "FSDP040": {"plugin": False},
 }
-#: Read in the source: accelerate makes no FSDP of processes without GPUs, which the Trainer's own
-#: checks ask for; nor does it look whether a variable was set in time.
-READ: Final = {"FSDP031", "FSDP035", "FSDP036", "FSDP037"}
+#: Read in the source: nobody looks whether a variable was set in time; attention is asked for in
+#: the first step, experts and quantized weights by no one.
+READ: Final = {"FSDP037", "FSDP043", "FSDP045", "FSDP046"}
 
 
 def _question(folder: Path) -> dict[str, Any]:
@@ -61,12 +69,15 @@ def _question(folder: Path) -> dict[str, Any]:
     script = folder / "train.sh"
     if script.exists():
         words = shlex.split(script.read_text().replace("\\\n", " "), comments=True)
-        return {"folder": str(folder), "line": words[words.index("launch") + 1 :]}
+        words = words[words.index("launch") + 1 :]
+        return {"folder": str(folder), "line": words, "is_launched": True}
     if (folder / "accelerate.yaml").exists():
         line = ["--config_file", "accelerate.yaml", "train.py"]
-        return {"folder": str(folder), "line": line}
+        return {"folder": str(folder), "line": line, "is_launched": True}
     words = shlex.split((folder / "run.sh").read_text().replace("\\\n", " "), comments=True)
-    return {"folder": str(folder), "arguments": words[words.index("run_clm.py") + 1 :]}
+    at = next(index for index, word in enumerate(words) if word in ("run_clm.py", "sft.py"))
+    launched = "torchrun" in words
+    return {"folder": str(folder), "arguments": words[at + 1 :], "is_launched": launched}
 
 
 @once
@@ -166,7 +177,7 @@ def test_random_specs_are_taken(tmp_path: Path) -> None:
         for file in program.files:
             (folder / file.path).write_text(file.text)
         words = [w.name if isinstance(w, ConfigPath) else w for w in program.arguments]
-        asked.append({"folder": str(folder), "arguments": words})
+        asked.append({"folder": str(folder), "arguments": words, "is_launched": True})
         plans.append(plan)
     for plan, told in zip(plans, answers(WORKER, asked), strict=True):
         assert told["error"] is None

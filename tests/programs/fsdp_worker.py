@@ -22,8 +22,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accelerate import ParallelismConfig, PartialState
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, fsdp_utils
+from accelerate import ParallelismConfig
+from accelerate.utils import FullyShardedDataParallelPlugin, fsdp_utils
+from cpus_as_gpus import take_cpus_for_gpus
 from forked import free_port, start
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
@@ -154,18 +155,6 @@ class StopAt(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop once the step is saved."""
         control.should_training_stop |= state.global_step >= self.step
-
-
-def take_cpus_for_gpus() -> None:
-    """Have accelerate shard on CPUs, which changes nothing but the kind of its processes."""
-    start_state = PartialState.__init__
-
-    def __init__(self: PartialState, cpu: bool = False, **kwargs: Any) -> None:
-        start_state(self, cpu, **kwargs)
-        if self.distributed_type == DistributedType.MULTI_CPU:
-            self.distributed_type = DistributedType.MULTI_GPU
-
-    PartialState.__init__ = __init__  # type: ignore[method-assign]
 
 
 def answer_of_trainer(question: dict[str, Any]) -> dict[str, Any]:

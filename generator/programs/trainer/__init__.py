@@ -155,6 +155,7 @@ TRAINER: Final = ProgramRecord(
                 "accelerate_deepspeed",
                 "fsdp",
                 "autoep",
+                "fsdp_runs",
             ),
             when=lambda submission: (
                 submission.has("training arguments", "accelerate config")

@@ -27,7 +27,7 @@ from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
 from ..accelerate import AccelerateConfig, is_digits
-from ..fsdp_config import WAYS
+from ..fsdp_config import WAYS, of_accelerate
 from ..training_arguments import TrainingArguments
 
 
@@ -371,6 +371,7 @@ class Sizes(NamedTuple):
     of_sequence: Location  #: of sp_size
     processes: int | None
     deepspeed: bool  #: whether the launch is DeepSpeed's
+    fsdp: bool  #: whether it is FSDP's
 
 
 def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
@@ -406,6 +407,7 @@ def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterat
         else config.processes,
         deepspeed=options.has("--use_deepspeed")
         or (not chooses and config is not None and config.uses_deepspeed),
+        fsdp=of_accelerate(config, line) is not None,
     )
 
 
