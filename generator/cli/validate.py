@@ -24,9 +24,16 @@ if TYPE_CHECKING:
     from .writing import FixedFile
 
 CONSUMERS: Final = ("deepspeed", "huggingface", "accelerate", "lightning", "megatron-deepspeed")
-MOST_GPUS: Final = 2**20  #: `programs.world.MOST_GPUS`, which would take long to import
-_MOST_REASONS: Final = 6  # why launches weren't checked, on a screen
-_MOST_PLACES: Final = 3  # of launches that weren't checked, for one reason
+#: The same as `submission.world.MOST_GPUS`, which would take long to import.
+MOST_GPUS: Final = 2**20
+
+#: Reasons why launches weren't checked, and places for each, that are listed without --strict.
+_MOST_REASONS: Final = 6
+_MOST_PLACES: Final = 3
+
+#: Paths of files that were left alone which are named; of more, the number is.
+_MOST_NAMED: Final = 3
+
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 
 
@@ -123,32 +130,49 @@ def validate(
         )
     else:
         files, answer = (), check({})
-    findings = _told(answer, selected.keeps, baseline, write=write_baseline)
+    findings = _reported(answer, selected.keeps, baseline, write=write_baseline)
     if not strict:
-        # others note what they say beside its line
+        # In the other formats a finding stands beside its line, so each file keeps its own.
         findings = folded(findings, across=form in ("text", "json"))
     _print(findings, answer, form, strict=strict, required=require_checked)
+    _print_counts(findings, answer, files, strict=strict, written=not only_diff)
+    spec = context["job"]
+    if spec is not None and form == "text" and (price := _price(Path(spec))):
+        echo(price, err=True)
+    _exit(findings, answer, fail_on, required=require_checked)
+
+
+def _print_counts(
+    findings: Sequence[Finding],
+    answer: Answer,
+    files: Sequence[FixedFile],
+    *,
+    strict: bool,
+    written: bool,
+) -> None:
+    """Print on standard error how much was found, fixed, not checked and left alone."""
     if findings or answer.documents or not answer.not_checked:
-        echo(_summary(findings, answer.documents, files, written=not only_diff), err=True)
+        echo(_summary(findings, answer.documents, files, written=written), err=True)
     if answer.not_checked:
         echo(_not_checked(answer.not_checked, strict=strict), err=True)
     if answer.left_alone:
         echo(_left_alone(answer.left_alone), err=True)
-    spec = context["job"]
-    if spec is not None and form == "text" and (price := _price(Path(spec))):
-        echo(price, err=True)
+
+
+def _exit(findings: Sequence[Finding], answer: Answer, fail_on: str, *, required: bool) -> None:
+    """End with the status that findings and options ask for; return where it is 0."""
     faulty = {finding.rule for finding in findings} & FAULTS
     if faulty:
         show_traces(answer.faults, click.get_current_context())
         raise click.exceptions.Exit(ExitStatus.FAULT)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    unread = require_checked and (answer.not_checked or not answer.documents)
-    if unread or any(finding.severity.value in failing for finding in findings):
+    lacks_checks = required and (answer.not_checked or not answer.documents)
+    if lacks_checks or any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
 
 def _price(spec: Path) -> str:
-    """What the layout that a spec pins costs; nothing where the chosen one is no faster."""
+    """A line on what a spec's pins cost in time; empty where the best plan is no faster."""
     from ..check.validate import check_spec  # here, to save start-up time
     from ..job.records import Pins
     from ..search import search
@@ -158,8 +182,8 @@ def _price(spec: Path) -> str:
     if job is None or job.pins == Pins() or job.elastic:
         return ""
     for plan in search(job, top=1, explain=False).plans:
-        if free := unpinned(plan):
-            return printable(unpinned_text(plan, free))
+        if free_plan := unpinned(plan):
+            return printable(unpinned_text(plan, free_plan))
     return ""
 
 
@@ -171,7 +195,7 @@ def _checker(
     each_folder: bool,
     **context: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
-    """A function that checks the paths; it accepts contents to read instead of the files'."""
+    """A function that checks the paths; it takes contents by path, to be read instead of files."""
     from ..check.validate import validate as check
 
     context["skip_unknown"] |= each_folder
@@ -198,14 +222,18 @@ def _fixed(
     write: bool,
     quiet: bool,
 ) -> tuple[tuple[FixedFile, ...], Answer]:
-    """What `--fix` changes, as a diff and with `write` on disk, and the answer that remains."""
+    """The files that `--fix` changes, and the answer for the changed files.
+
+    The diff is printed; with `write` the files are changed on disk.
+    """
     from ..write import CannotWrite
     from .writing import fix_files, refuse_unwritable, settled, tell, unified_diff, write_fixed
 
     if write:
         settled(paths, tell)
     files, answer = fix_files(check, selected)
-    if write and settled(answer.texts, tell):  # they are other files now
+    if write and settled(answer.texts, tell):
+        # What an interrupted run had left was put in place: the files are others now.
         files, answer = fix_files(check, selected)
     echo_diff(unified_diff(files), err=quiet)
     if write:
@@ -216,14 +244,17 @@ def _fixed(
     return files, answer
 
 
-def _told(
+def _reported(
     answer: Answer, selected: Callable[[Finding], bool], baseline: Path | None, *, write: bool
 ) -> Sequence[Finding]:
-    """The selected findings that the baseline lacks; none while one is written."""
+    """The selected findings that the baseline lacks.
+
+    With `write` the baseline gets all selected findings, and only faults of dsgen are reported.
+    """
     findings: Sequence[Finding] = tuple(filter(selected, answer.findings))
     if baseline is None:
         return findings
-    # A baseline has no faults of dsgen: they are nothing that a team adopts.
+    # Faults of dsgen itself are in no baseline: a team can't accept them.
     faults = [finding for finding in findings if finding.rule in FAULTS]
     judged = [finding for finding in answer.findings if finding.rule not in FAULTS]
     from .baseline import compare, write_baseline  # here, to save start-up time
@@ -233,16 +264,16 @@ def _told(
         written = counted(write_baseline(baseline, kept), "finding")
         echo(f"{written} written to {baseline}", err=True)
         return faults
-    # All of them are compared: what isn't selected is no unused entry.
+    # All findings are compared: an entry for one that isn't selected isn't an unused entry.
     return (*faults, *filter(selected, compare(baseline, judged, answer.texts)))
 
 
 def _print(
     findings: Sequence[Finding], answer: Answer, form: str, *, strict: bool, required: bool
 ) -> None:
-    """Print all lines at once: there may be tens of thousands, and every call flushes.
+    """Print the findings in the format `form`, in one call: each call flushes.
 
-    What wasn't checked is an error where that it is checked is `required`.
+    With `required`, launches that weren't checked are errors.
     """
     from .findings_text import (
         annotation,
@@ -253,22 +284,22 @@ def _print(
         github_not_checked,
     )
 
-    unread = answer.not_checked
+    not_checked = answer.not_checked
     if form == "json":
-        print_json(findings_document(findings, answer.documents, answer.left_alone, unread))
+        print_json(findings_document(findings, answer.documents, answer.left_alone, not_checked))
     elif form == "sarif":
         from .known_rules import known_rules
         from .sarif import sarif_log
 
         rules = {rule.id: rule for rule in known_rules()}
         print_json(
-            sarif_log(findings, rules, answer.documents, answer.left_alone, unread, required)
+            sarif_log(findings, rules, answer.documents, answer.left_alone, not_checked, required)
         )
     elif form == "github":
-        commands = (github_not_checked(one, required=required) for one in unread)
+        commands = (github_not_checked(launch, required=required) for launch in not_checked)
         print_commands([*map(annotation, findings), *commands])
     elif form == "azure":
-        commands = (azure_not_checked(one, required=required) for one in unread)
+        commands = (azure_not_checked(launch, required=required) for launch in not_checked)
         print_commands([*map(azure_annotation, findings), *commands])
     elif text := findings_text(findings, strict=strict):
         echo_styled(text)
@@ -299,21 +330,21 @@ def _not_checked(launches: Sequence[NotChecked], *, strict: bool) -> str:
     The most frequent reasons come first; `strict` lists every reason and place.
     """
     by_reason: dict[str, list[str]] = {}
-    for one in launches:
-        place = f"{one.where.name}:{one.where.line}".removesuffix(":None")
-        by_reason.setdefault(one.reason, []).append(place)
+    for launch in launches:
+        place = f"{launch.where.name}:{launch.where.line}".removesuffix(":None")
+        by_reason.setdefault(launch.reason, []).append(place)
 
     ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
     shown = ordered if strict else ordered[:_MOST_REASONS]
     parts = []
     for reason, places in shown:
         listed = ", ".join(places if strict else places[:_MOST_PLACES])
-        left = len(places) - _MOST_PLACES
-        parts.append(f"{reason}: {listed}" + (f" and {left:,} more" * (left > 0 and not strict)))
+        unlisted = 0 if strict else max(len(places) - _MOST_PLACES, 0)
+        parts.append(f"{reason}: {listed}" + (f" and {unlisted:,} more" if unlisted else ""))
 
-    rest = len(launches) - sum(len(places) for _, places in shown)
-    if rest:
-        parts.append(f"{rest:,} more for other reasons, which --strict lists")
+    unshown = len(launches) - sum(len(places) for _, places in shown)
+    if unshown:
+        parts.append(f"{unshown:,} more for other reasons, which --strict lists")
     counts = f"{len(launches):,} launch{'es' * (len(launches) > 1)}"
     return printable(f"not checked: {counts} ({'; '.join(parts)})")
 
@@ -323,9 +354,9 @@ def _left_alone(files: Mapping[str, str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for path, reason in files.items():
         by_reason.setdefault(reason, []).append(path)
-    parts = [
-        f"{len(paths):,} {reason}"
-        + (f": {', '.join(paths)}" if len(paths) <= 3 and reason[:3] != "of " else "")
-        for reason, paths in sorted(by_reason.items())
-    ]
+    parts = []
+    for reason, paths in sorted(by_reason.items()):
+        # Files of another program (`of Hydra`) are many and plain to see: they aren't named.
+        is_named = len(paths) <= _MOST_NAMED and not reason.startswith("of ")
+        parts.append(f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if is_named else ""))
     return f"left alone: {counted(len(files), 'file')} ({'; '.join(parts)})"

@@ -1,5 +1,7 @@
-"""What the launch of a front end says beside its engine's options: GPUs, model, lengths, and the
-share of the card that an engine for generation keeps while the model is trained.
+"""A job spec's keys from the settings of a front end's launch.
+
+They are what the engine's options don't say: GPUs, model and lengths, and the share of the card
+that an engine for generation keeps while the model is trained.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ _GENERATES: Final = ("prompts", "generated", "vllm")
 
 
 def read_front_end(draft: Draft) -> None:
-    """Everything that a front end's own settings say, where the files say nothing else."""
+    """Set the keys that a front end's own settings give; what other files say stays."""
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
     if settings is None:
         return
 
-    own = settings.front_end.settings
-    gpus = settings.count("nodes per_node") if {"nodes", "per_node"} <= own.keys() else None
+    names = settings.front_end.settings.keys()
+    gpus = settings.count("nodes per_node") if {"nodes", "per_node"} <= names else None
     experts = _number(settings, "expert")
     experts = experts if experts and experts > 1 else None
     keys: dict[str, Any] = {
@@ -77,7 +79,7 @@ def read_front_end(draft: Draft) -> None:
     elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
     _name_what_is_beside(draft, settings)
-    if any(_is_set(settings, short) for short in _GENERATES if short in own):
+    if any(_is_set(settings, short) for short in _GENERATES if short in names):
         why = "generation isn't planned: the spec has the training alone"
         draft.leave(settings.front_end.name, settings.place, why)
 
@@ -99,7 +101,7 @@ def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
 
 
 def reserve_share(draft: Draft) -> None:
-    """The share of the card that an engine for generation keeps, as `memory.reserved_gib`."""
+    """Set `memory.reserved_gib` to what an engine for generation keeps of the card."""
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
     shares = settings.front_end.shares if settings is not None else {}
@@ -108,9 +110,9 @@ def reserve_share(draft: Draft) -> None:
 
     share = settings.get("share")
     fraction = python_float(share.text) if share is not None else None
-    capacity = _card_bytes(draft.get("cluster"))
     if share is None or fraction is None or not 0 < fraction < 1:
         return
+    capacity = _card_bytes(draft.get("cluster"))
     if capacity is None:
         draft.leave(str(share), share.where or settings.place, "the card's memory isn't known")
     else:
@@ -119,9 +121,8 @@ def reserve_share(draft: Draft) -> None:
 
 
 def _expert_tensor(settings: Settings) -> int | None:
-    setting = (
-        settings.get("expert_tensor") if "expert_tensor" in settings.front_end.settings else None
-    )
+    """The tensor parallelism of the experts, by default too."""
+    setting = _get(settings, "expert_tensor")
     return setting.number if setting is not None else None
 
 
@@ -133,29 +134,34 @@ def _stage(settings: Settings) -> int | None:
 
 
 def _is_set(settings: Settings, short: str) -> bool:
+    """Whether the launch writes a setting, and not as false."""
     setting = settings.get(short)
     return setting is not None and setting.where is not None and setting.text != "false"
 
 
 def _accumulate(draft: Draft, settings: Settings) -> None:
-    """The steps over which gradients are accumulated, and the batch, where no option says them."""
-    least, gpus = settings.front_end.accumulates_to, draft.get("gpus")
+    """Set the accumulation and the batch that a front end takes where no option says them.
+
+    It accumulates as many steps as make a batch of at least `accumulates_to` sequences.
+    """
+    least_batch, gpus = settings.front_end.accumulates_to, draft.get("gpus")
     micro = draft.get("layout.micro_batch") or 1
-    if not least or not isinstance(gpus, int) or settings.get("steps") is not None:
+    if not least_batch or not isinstance(gpus, int) or settings.get("steps") is not None:
         return
 
-    steps = max(1, -(-least // (micro * gpus)))
+    steps = max(1, -(-least_batch // (micro * gpus)))
     draft.set("layout.micro_batch", micro)
     draft.set("layout.gradient_accumulation", steps)
     draft.set("training.global_batch", micro * steps * gpus)
 
 
 def _get(settings: Settings, short: str) -> Setting | None:
-    """A setting that the front end's row may not have."""
+    """A setting, where the front end's row has it; None otherwise."""
     return settings.get(short) if short in settings.front_end.settings else None
 
 
 def _number(settings: Settings, short: str) -> int | None:
+    """The number that the launch writes for a setting; None for a default."""
     setting = _get(settings, short)
     return setting.number if setting is not None and setting.where is not None else None
 
@@ -165,7 +171,7 @@ def _model(draft: Draft, settings: Settings) -> str | None:
     setting = _get(settings, "model")
     if setting is None:
         return None
-    # the same shape in another type
+    # A checkpoint in FP8 has the shape of the model that the catalog has.
     entry = find_model(PurePath(setting.text).name.removesuffix("-FP8"))
     if entry is None and draft.get("model") is None:
         why = "the catalog has no model of that name: give --model"
@@ -176,8 +182,8 @@ def _model(draft: Draft, settings: Settings) -> str | None:
 def _card_bytes(cluster: object) -> float | None:
     """The memory of a cluster's accelerator; None where it isn't known."""
     if isinstance(cluster, Mapping):
-        found = find_accelerator(str(cluster.get("accelerator")))
+        accelerator = find_accelerator(str(cluster.get("accelerator")))
     else:
         node = find_node_type(str(cluster)) if cluster else None
-        found = node.accelerator if node is not None else None
-    return None if found is None else float(found.memory_bytes)
+        accelerator = node.accelerator if node is not None else None
+    return None if accelerator is None else float(accelerator.memory_bytes)

@@ -1,5 +1,6 @@
-"""Reasons against another layout: the rule or the memory that forbids it, else its cost, by
-cause.
+"""Comparison of the best plan with another layout: what forbids that one, or what it costs.
+
+A layout is forbidden by a rule or by the memory that it needs. What it costs is said by cause.
 """
 
 from __future__ import annotations
@@ -31,12 +32,18 @@ from .nearby import changed, neighbour, with_values
 from .plan import Plan, finding_document
 from .suggestions import best_plan
 
-#: Causes that a sentence names, and how large each has to be, as a share of the largest.
+#: A sentence names so many causes at most, each at least this share of the largest.
 _MOST_NAMED, _SMALLEST_SHARE = 3, 0.15
-#: Two estimates closer than this fraction are equal: the model can't tell which layout of one job
-#: is the faster (`benchmarks.uncertainty`). Two layouts share most of what is unknown.
+
+#: Step times that differ by less than this fraction are called equal: the estimate can't order them
+#: (`benchmarks.uncertainty`). It is smaller than the error of one estimate, since two layouts of a
+#: job share most of that error.
 TIME_BAND = ceil(100 * ordering_band()) / 100
-#: Causes of the step time, as in a sentence.
+
+#: From this ratio on, a slowdown is said as a multiple and not in percent.
+_SAID_AS_MULTIPLE: Final = 2
+
+#: Causes of the step time, as they are called in a sentence.
 _SAYS: Final[Mapping[str, str]] = {
     "recompute": "recomputation",
     "tensor": "communication of tensor parallelism",
@@ -53,7 +60,7 @@ _MEMORY_PARTS = ("parameters", "gradients", "optimizer", "activations", "output"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One part of the step time, in seconds, or of the memory of a GPU, in bytes, in both plans."""
+    """One part of the step time (seconds) or of a GPU's memory (bytes), in both plans."""
 
     name: str
     ours: float
@@ -71,11 +78,11 @@ class Cause:
 
     @property
     def more(self) -> float:
-        """The excess of theirs."""
+        """How much more theirs has than ours."""
         return self.theirs - self.ours
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data."""
+        """The cause as plain values, for JSON."""
         return {
             "cause": self.name,
             "ours": self.ours,
@@ -86,19 +93,19 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The excess of another plan over ours."""
+    """Another plan beside ours."""
 
     ours: Plan
     theirs: Plan
 
     @property
     def slowdown(self) -> float:
-        """The excess of its step time, as a share of ours."""
+        """How much longer their step takes, as a share of ours; negative where it is shorter."""
         return float(self.theirs.step_time.total_s) / float(self.ours.step_time.total_s) - 1
 
     @property
     def time(self) -> tuple[Cause, ...]:
-        """Seconds of the step by cause, where either plan spends any."""
+        """The parts of the step time, less those on which neither plan spends any."""
         names = [
             name.removesuffix("_s") for name in self.ours.step_time.to_dict() if name != "total_s"
         ]
@@ -106,33 +113,36 @@ class Difference:
 
     @property
     def memory(self) -> tuple[Cause, ...]:
-        """Bytes of a GPU of the fullest stage by cause, where either plan needs any."""
+        """The parts of the memory of a GPU in the fullest stage, less those that neither needs."""
         return self._causes(_MEMORY_PARTS, "memory", "_bytes")
 
     @property
     def speed_text(self) -> str:
-        """`12 % slower`, `3.1 times as long`."""
+        """The slowdown in words: `12% slower`, `3.1 times as long`."""
         ratio = 1 + self.slowdown
-        if ratio >= 2:
+        if ratio >= _SAID_AS_MULTIPLE:
             return f"{ratio:.1f} times as long"
         share = 100 * abs(self.slowdown)
-        return f"{share:.{0 if share >= 9.95 else 1}f}% {'slower' if ratio >= 1 else 'faster'}"
+        # Two digits: 9.95 is the first number that one decimal would round to 10.0.
+        decimals = 0 if share >= 9.95 else 1
+        return f"{share:.{decimals}f}% {'slower' if ratio >= 1 else 'faster'}"
 
     @property
     def time_causes(self) -> str:
-        """`bubble +1.9 s, tensor +0.8 s, but data -0.4 s`: causes of the difference, then those
-        against it.
+        """The causes of the difference in time, then those in the other direction.
+
+        Such as: `bubble +1.9 s, tensor +0.8 s, but data -0.4 s`.
         """
-        longer = self.slowdown >= 0
-        named = _named(self.time)
-        along = _listed([cause for cause in named if (cause.more > 0) == longer], 1.0, "s")
-        against = _listed([cause for cause in named if (cause.more > 0) != longer], 1.0, "s")
-        return f"{along}, but {against}" if along and against else along or against
+        is_slower = self.slowdown >= 0
+        largest = _largest(self.time)
+        for_it = _listed([cause for cause in largest if (cause.more > 0) == is_slower], 1.0, "s")
+        against = _listed([cause for cause in largest if (cause.more > 0) != is_slower], 1.0, "s")
+        return f"{for_it}, but {against}" if for_it and against else for_it or against
 
     @property
     def memory_text(self) -> str:
-        """`optimizer +12.1 GiB, activations +3.2 GiB`: parts that need more, the largest first."""
-        return _listed(_named(cause for cause in self.memory if cause.more > 0), GIB, "GiB")
+        """The parts of memory that need more: `optimizer +12.1 GiB, activations +3.2 GiB`."""
+        return _listed(_largest(cause for cause in self.memory if cause.more > 0), GIB, "GiB")
 
     def _causes(self, names: Iterable[str], ledger: str, unit: str) -> tuple[Cause, ...]:
         ours, theirs = getattr(self.ours, ledger), getattr(self.theirs, ledger)
@@ -141,12 +151,14 @@ class Difference:
             for name in names
         )
         return tuple(
-            Cause(name=name, ours=one, theirs=other) for name, one, other in values if one or other
+            Cause(name=name, ours=our_value, theirs=their_value)
+            for name, our_value, their_value in values
+            if our_value or their_value
         )
 
 
-def _named(causes: Iterable[Cause]) -> list[Cause]:
-    """The causes that differ most, the largest difference first."""
+def _largest(causes: Iterable[Cause]) -> list[Cause]:
+    """The causes with the largest differences, the largest first."""
     ranked = sorted((cause for cause in causes if cause.more), key=lambda cause: -abs(cause.more))[
         :_MOST_NAMED
     ]
@@ -154,7 +166,7 @@ def _named(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
-    """Join causes with their sizes, in a sign and two digits: `+0.015`, `-1.9`, `+31`."""
+    """Causes with their differences, each with its sign and two digits: `+0.015`, `-1.9`, `+31`."""
     sizes = ((cause.says, cause.more / unit) for cause in causes)
     return ", ".join(
         f"{name} {size:{'+,.0f' if abs(size) >= 10 else '+.2g'}} {symbol}" for name, size in sizes
@@ -162,36 +174,39 @@ def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
 
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
-#: Rules that are named where no single one is in the way.
+
+#: Rules that are named at most, where several together leave no layout.
 _MOST_RULES = 3
 
-#: Layout keys and their values as in a job spec; `None` leaves one open, whatever the job pins.
+#: The layout that a question is about: keys with values as in a job spec. None leaves a key open,
+#: whatever the job pins.
 Asked = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A layout that was asked about, beside the chosen one, which it resembles in all else."""
+    """A layout that was asked about, beside the best plan; other keys are alike if they can be."""
 
     asked: Asked
-    ours: Plan | None  #: the best plan; `None` when the job has none
-    #: the best layout with the asked keys, else the nearest; `None` where no layout has them
+    ours: Plan | None  #: the best plan; None where the job has none
+    #: the best layout with the asked keys, else the nearest to them; None where there is neither
     theirs: Plan | None
-    #: why it can't be used: the rules that it breaks, the memory that it lacks
+    #: why it can't be used: errors of rules, and of memory
     findings: tuple[Finding, ...]
-    #: pins of the job that the question sets otherwise, as in the spec: `tensor: 8`
+    #: pins of the job for which the question has another value, as in the spec: `tensor: 8`
     overruled: tuple[str, ...]
-    kept: tuple[str, ...]  #: pins of the job that hold
-    row: str = ""  #: the name or number of the row that was asked about, in place of keys
-    changed: tuple[str, ...] = ()  #: other keys that had to change with what was asked
-    bold: bool = False  #: whether ours is the fastest
+    kept: tuple[str, ...]  #: the other pins of the job
+    row: str = ""  #: the name or number of a row of the table, where one was asked about
+    changed: tuple[str, ...] = ()  #: other keys that couldn't stay as in ours
+    bold: bool = False  #: whether the estimate alone decides, so that ours is the fastest
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Warnings of the asked layout that the chosen one lacks."""
-        known = {finding.rule for finding in self.ours.findings} if self.ours else set()
-        found = self.theirs.findings if self.theirs else ()
-        return tuple(f for f in found if f.severity is Severity.WARNING and f.rule not in known)
+        """Warnings of the asked layout that the best plan doesn't have."""
+        our_rules = {finding.rule for finding in self.ours.findings} if self.ours else set()
+        findings = self.theirs.findings if self.theirs else ()
+        warnings = (finding for finding in findings if finding.severity is Severity.WARNING)
+        return tuple(warning for warning in warnings if warning.rule not in our_rules)
 
     @property
     def difference(self) -> Difference | None:
@@ -204,18 +219,15 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """One of `forbidden`, `too large`, `feasible` (without a plan to compare), `same`,
-        `slower`, `faster`, `equal`.
+        """One of `forbidden`, `too large`, `feasible`, `same`, `slower`, `faster` and `equal`.
 
-        `equal` where the estimate can't tell which is faster.
+        `feasible` is for a job without a best plan to compare with, `equal` for step times that the
+        estimate can't order.
         """
         difference = self.difference
         if self.findings:
-            return (
-                "too large"
-                if {finding.rule for finding in self.findings} <= _FIT_IDS
-                else "forbidden"
-            )
+            broken = {finding.rule for finding in self.findings}
+            return "too large" if broken <= _FIT_IDS else "forbidden"
         if difference is None:
             return "feasible"
         if difference.ours.layout == difference.theirs.layout:
@@ -258,9 +270,7 @@ class Comparison:
 
     @property
     def _changes(self) -> str:
-        """The other keys that could not stay as in the chosen plan, with their values: `with
-        pipeline: 2; `.
-        """
+        """The other keys that couldn't stay as in the best plan: `with pipeline: 2; `."""
         if not self.changed or self.theirs is None:
             return ""
         values, job = self.theirs.layout.to_dict(), self.theirs.job
@@ -269,38 +279,37 @@ class Comparison:
         return f"with {also}; " if also else ""
 
     def _what_it_takes(self) -> str:
-        """Say where a layout that doesn't fit needs more than ours, the headroom with which it
-        fits, and its speed.
+        """For a layout that doesn't fit: where it needs more memory than ours, with which headroom
+        it would fit, and its speed.
         """
         difference, plan, parts = self.difference, self.theirs, []
         if difference and difference.memory_text:
             parts.append(f"more than the chosen plan: {difference.memory_text}")
         if plan is not None and {finding.rule for finding in self.findings} == {fits_device.id}:
-            left = 1 - float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
-            parts += (
-                [f"it fits with memory.headroom: {floor(100 * left) / 100:g}"] if left >= 0 else []
-            )
+            headroom = 1 - float(plan.uncertainty.required.high) / float(plan.memory.capacity_bytes)
+            if headroom >= 0:
+                parts.append(f"it fits with memory.headroom: {floor(100 * headroom) / 100:g}")
         parts += [f"if it fit, {difference.speed_text}"] if difference else []
         return "".join(f"; {part}" for part in parts)
 
     def _memory_saved(self, difference: Difference) -> str:
-        """Say what the plan needs without the time that it spends to fit, where ours spends none
-        and nobody asked.
+        """For a layout that recomputes or offloads more than ours, unasked: why it has to.
+
+        That is the memory that it would need with ours.
         """
         job, ours, theirs = difference.ours.job, difference.ours.layout, difference.theirs.layout
         for name in ("recompute", "offload"):
-            less = getattr(ours, name)
-            if name not in self.asked and getattr(theirs, name) > less:
-                ledger = memory(job, replace(theirs, **{name: less}))
-                need, limit = (
-                    float(required_band(ledger).high),
-                    float(device_limit_bytes(job, ledger)),
+            our_value = getattr(ours, name)
+            if name in self.asked or getattr(theirs, name) <= our_value:
+                continue
+            ledger = memory(job, replace(theirs, **{name: our_value}))
+            need_bytes = float(required_band(ledger).high)
+            limit_bytes = float(device_limit_bytes(job, ledger))
+            if need_bytes > limit_bytes:
+                return (
+                    f"; with {job.says(name, our_value)} it needs up to {need_bytes / GIB:.1f} of "
+                    f"{limit_bytes / GIB:.1f} GiB"
                 )
-                if need > limit:
-                    return (
-                        f"; with {job.says(name, less)} it needs up to {need / GIB:.1f} of "
-                        f"{limit / GIB:.1f} GiB"
-                    )
         return ""
 
     def to_dict(self) -> dict[str, object]:
@@ -320,24 +329,27 @@ class Comparison:
 
 
 def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) -> Comparison:
-    """A layout with the `asked` keys beside `ours`, the job's best plan: what isn't asked about
-    stays as in ours.
+    """Compare a layout with the `asked` keys with `ours`, the job's best plan.
 
-    Where it can't, the layout that differs in the fewest other keys (`nearby.neighbour`); a key
-    that is asked to be open is solved. Where no such layout is legal: the one that changes nothing
-    else, or else the one that comes nearest, with the rules that it breaks.
+    Keys that aren't asked about stay as in ours. Where they can't, the layout is the one that
+    differs in the fewest of them (`nearby.neighbour`). A key whose value is None is solved.
+
+    Where no such layout is legal, it is the one that changes nothing else, or else the nearest one,
+    with the rules that it breaks.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     theirs = _like_ours(job, pinned, asked, ours)
     findings = _errors(theirs.findings) if theirs else ()
     if theirs is None:
-        found = _nearest_to(pinned)
-        theirs = best_plan(pinned, found, bold=bold)
-        if theirs is None and found.nearest is not None:
-            theirs = make_plan(pinned, found.nearest)
-        findings = _errors(theirs.findings) if theirs else _obstacles(pinned, found)
-    is_close = ours is not None and theirs is not None and None not in asked.values()
-    also = changed(ours.layout, theirs.layout, asked) if is_close and ours and theirs else ()
+        feasible = _nearest_to(pinned)
+        theirs = best_plan(pinned, feasible, bold=bold)
+        if theirs is None and feasible.nearest is not None:
+            theirs = make_plan(pinned, feasible.nearest)
+        findings = _errors(theirs.findings) if theirs else _obstacles(pinned, feasible)
+
+    also_changed: tuple[str, ...] = ()
+    if ours is not None and theirs is not None and None not in asked.values():
+        also_changed = changed(ours.layout, theirs.layout, asked)
     pins = {
         f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
     }
@@ -349,7 +361,7 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
         asked=asked,
         ours=ours,
         theirs=theirs,
-        changed=also,
+        changed=also_changed,
         findings=findings,
         overruled=overruled,
         kept=kept,
@@ -372,7 +384,7 @@ def compare_row(row: str, ours: Plan, theirs: Plan, *, bold: bool = False) -> Co
 
 
 def _like_ours(job: Job, pinned: Job, asked: Asked, ours: Plan | None) -> Plan | None:
-    """The plan with what was asked and all else as in ours; it may break rules."""
+    """The plan with the asked keys and all others as in ours; it may break rules."""
     if ours is None or None in asked.values():
         return None
     near = neighbour(job, ours.layout, asked)
@@ -385,38 +397,40 @@ def _like_ours(job: Job, pinned: Job, asked: Asked, ours: Plan | None) -> Plan |
 
 
 def _nearest_to(job: Job) -> Feasible:
-    """The layouts of a job; where none is legal, those that break what the pins break, or one rule
-    more.
+    """The layouts of a job; where none is legal, layouts that break as few rules as possible.
 
-    Empty where that leaves none: the pins contradict the number of GPUs or the batch, or several
-    rules are in the way.
+    These break the rules that the pins alone break, or one rule more. There are none where the pins
+    contradict the number of GPUs or the batch, and where several more rules are in the way.
     """
-    found = relaxed = feasible_layouts(job)
-    broken = {finding.rule for finding in _errors(check_pins(job))}
-    for rules in (broken, *({*broken, rule} for rule in found.rejected_by)):
-        if relaxed.nearest is None and found.considered:
-            relaxed = feasible_layouts(job, without=rules)
-    return found if relaxed.nearest is None else relaxed
+    legal = relaxed = feasible_layouts(job)
+    broken_by_pins = {finding.rule for finding in _errors(check_pins(job))}
+    for without in (broken_by_pins, *({*broken_by_pins, rule} for rule in legal.rejected_by)):
+        if relaxed.nearest is None and legal.considered:
+            relaxed = feasible_layouts(job, without=without)
+    return legal if relaxed.nearest is None else relaxed
 
 
 def _errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
 
 
-def _obstacles(job: Job, found: Feasible) -> tuple[Finding, ...]:
-    """Rules that leave no layout with the pins: those broken by themselves, else those that removed
-    such layouts.
+def _obstacles(job: Job, feasible: Feasible) -> tuple[Finding, ...]:
+    """The rules that leave no layout with the pins of a job.
+
+    They are those that the pins alone break, else those that removed most layouts.
     """
-    broken = _errors(check_pins(job))
-    if broken:
-        return broken
-    known = known_values(job)
-    # it follows from the other degrees, and doesn't divide the batch
-    if not found.considered and "data" in known:
+    broken_by_pins = _errors(check_pins(job))
+    if broken_by_pins:
+        return broken_by_pins
+
+    # The pinned degrees decide the number of replicas, and that doesn't divide the batch.
+    values = known_values(job)
+    if not feasible.considered and "data" in values:
         (rule,) = binding_rules(job, BATCH_RULES)
-        return (rule.at(job.locate("/layout"), *batch_product(job, known).explain(whole=False)),)
-    rules = [rule for rule in binding_rules(job) if rule.id in found.rejected_by]
-    rules.sort(key=lambda rule: -found.rejected_by[rule.id])
+        return (rule.at(job.locate("/layout"), *batch_product(job, values).explain(whole=False)),)
+
+    rules = [rule for rule in binding_rules(job) if rule.id in feasible.rejected_by]
+    rules.sort(key=lambda rule: -feasible.rejected_by[rule.id])
     where = job.locate("/layout")
     texts = (
         (rule, f"{rule.title.rstrip('.')}: no layout with these keys does")

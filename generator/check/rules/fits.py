@@ -1,6 +1,8 @@
-"""Compare what a run needs with what its machines have.
+"""Rules on files that compare the memory which a run needs with what its machines have.
 
-Arguments or a config, a model and a cluster together give both.
+A run can be estimated where arguments or a config, a model and a cluster are known. Of Megatron's
+arguments the whole run is estimated. A DeepSpeed config says little of activations: without a job
+spec, only the least that the model can need is.
 """
 
 from __future__ import annotations
@@ -34,79 +36,46 @@ from ...submission.submission import Submission
 from ...submission.world import World, world_of
 from ...units import GB, GIB
 
-#: What the estimate of a Megatron run can't do without.
+#: The facts without which a Megatron run can't be estimated.
 _NEEDED: Final = (
-    *(
-        "cluster",
-        "gpus",
-        "layers",
-        "hidden",
-        "heads",
-        "kv_heads",
-        "head_dim",
-        "ffn",
-        "experts",
-        "sequence_length",
-    ),
-    *(
-        "micro_batch",
-        "gradient_accumulation",
-        "tensor",
-        "pipeline",
-        "context",
-        "expert",
-        "virtual_pipeline",
-    ),
-    *(
-        "sequence_parallel",
-        "zero_stage",
-        "recompute",
-        "offload",
-        "precision",
-        "attention",
-        "optimizer",
-    ),
+    *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts"),
+    *("sequence_length", "micro_batch", "gradient_accumulation", "sequence_parallel"),
+    *("tensor", "pipeline", "context", "expert", "virtual_pipeline", "zero_stage"),
+    *("recompute", "offload", "precision", "attention", "optimizer"),
 )
-#: Options that need less memory in ways that the estimate doesn't follow, or make another model.
-_BEYOND: Final = (
+#: Options with which a Megatron run isn't estimated here: they save memory in ways that the facts
+#: don't hold, or make another model.
+_NOT_ESTIMATED: Final = (
     *("--recompute-modules", "--fine-grained-activation-offloading", "--cpu-offloading-num-layers"),
-    *(
-        "--main-grads-dtype",
-        "--main-params-dtype",
-        "--exp-avg-dtype",
-        "--exp-avg-sq-dtype",
-        "--grad-reduce-in-bf16",
-    ),
-    *(
-        "--multi-latent-attention",
-        "--moe-layer-freq",
-        "--heterogeneous-layers-config-path",
-        "--hybrid-layer-pattern",
-        "--experimental-attention-variant",
-    ),
-    *(
-        "--freeze-all-layers",
-        "--optimizer-offload-fraction",
-        "--rampup-batch-size",
-        "--step-batch-size-schedule",
-        "--memory-centric-tiled-linear",
-    ),
-    *("--num-experts-teacher", "--random-ltd", "--lora-rank"),
+    *("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
+    *("--grad-reduce-in-bf16", "--optimizer-offload-fraction", "--memory-centric-tiled-linear"),
+    *("--multi-latent-attention", "--moe-layer-freq", "--heterogeneous-layers-config-path"),
+    *("--hybrid-layer-pattern", "--experimental-attention-variant", "--num-experts-teacher"),
+    *("--freeze-all-layers", "--lora-rank", "--random-ltd"),
+    *("--rampup-batch-size", "--step-batch-size-schedule"),
 )
-#: The share of a GPU's memory that a small model needs at stage 2: the rest is room for
-#: activations, which a config alone doesn't give.
+#: A model is small whose states at stage 2 need at most this share of a GPU's memory. The rest is
+#: room for activations, whose size a config alone doesn't tell.
 _SMALL: Final = 0.25
-_MASTER_BYTES: Final = 4  # of the fp32 weight that the optimizer keeps of each parameter
+
+#: Bytes of the fp32 weight that the optimizer keeps for each parameter.
+_MASTER_BYTES: Final = 4
+
 _DEVICE, _HOST = FIT_RULES
-_ADAPTERS: Final = re.compile(
+
+#: Words of arguments with which less is trained, or kept, than Adam keeps for every parameter.
+_TRAINS_LESS: Final = re.compile(
     r"lora|peft|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
 )
-#: What a config doesn't say of the training: of the job, or assumed.
-_TRAINED: Final = (
+
+#: Facts of the training that a config doesn't hold: they are the job spec's, where there is one,
+_TRAINING_FACTS: Final = (
     *("optimizer", "attention", "kernels", "cross_entropy"),
     *("moment_dtype", "master_dtype", "fp8_parameters", "lora"),
 )
-_USUAL: Final = {"optimizer": "adamw", "attention": "flash"}
+#: and these otherwise.
+_USUAL_TRAINING: Final = {"optimizer": "adamw", "attention": "flash"}
+
 _SWAPPED: Final = deepspeed_now(
     "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and "
     "the moments of Adam"
@@ -120,33 +89,33 @@ _MICS: Final = "/zero_optimization/mics_shard_size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A run with its layout and ledger."""
+    """A run with the memory that it needs."""
 
     facts: Facts
-    job: Job  #: of the facts, with assumptions for what they lack
+    job: Job  #: made of the facts, with assumptions for those that are unknown
     layout: Layout
     ledger: Memory
-    #: whether the submission has a job spec, whose plan has compared the stages by their time
+    #: whether the submission has a job spec; its plan has compared the ZeRO stages by their time
     planned: bool
-    device: str | None  #: where what is offloaded goes
-    pinned: bool  #: whether that is through pinned buffers
-    #: whether all that the run needs is counted; of a config alone, model states and little more is
+    device: str | None  #: where offloaded states go: `cpu` or `nvme`
+    pinned: bool  #: whether their buffers are pinned
+    #: whether all memory is counted; of a config alone, little more than the model states is
     whole: bool
-    #: whether a job spec gives what the files leave open, so that the verdict is that of its plan
+    #: whether a job spec has what the files leave open, so that its plan's verdict holds
     of_spec: bool
 
 
 @subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
 def needs(submission: Submission) -> Iterator[Need]:
-    """Estimate every run of the submission that can be estimated."""
+    """Every run of the submission that can be estimated: those of Megatron, else of DeepSpeed."""
     runs = list(megatron_facts(submission))
     for run in runs:
-        # What the estimate doesn't follow isn't judged.
-        if (
+        is_estimated = (
             run.knows(*_NEEDED)
-            and not any(map(run.run.may_have, _BEYOND))
+            and not any(map(run.run.may_have, _NOT_ESTIMATED))
             and not run.job.model.experts
-        ):
+        )
+        if is_estimated:
             job = at_least(run.job)
             if submission.job:
                 job = completed(job, headroom=submission.job.headroom)
@@ -154,18 +123,25 @@ def needs(submission: Submission) -> Iterator[Need]:
             pinned = config is None or _is_pinned(config)
             yield from _need(submission, run, job, "cpu", pinned=pinned)
 
-    for one in () if runs else config_facts(submission):
-        if one.knows("layers", "link_domain", "gpus") and not _is_partial(one.config, submission):
-            of_spec = _run_of_spec(one, submission)
-            least = of_spec or _least_run(one, submission)
-            device = one.config.offload("optimizer")
-            if least:
-                pinned = _is_pinned(one.config)
-                yield from _need(submission, one, least, device, bool(of_spec), pinned=pinned)
+    for facts in () if runs else config_facts(submission):
+        config = facts.config
+        if not facts.knows("layers", "link_domain", "gpus") or _trains_less(config, submission):
+            continue
+        planned_run = _run_of_spec(facts, submission)
+        estimated_run = planned_run or _least_run(facts, submission)
+        if estimated_run:
+            yield from _need(
+                submission,
+                facts,
+                estimated_run,
+                config.offload("optimizer"),
+                of_spec=planned_run is not None,
+                pinned=_is_pinned(config),
+            )
 
 
 def _is_pinned(config: Config) -> bool:
-    """Ask whether anything that is offloaded is pinned, or may be."""
+    """Whether any buffer of offloaded states is pinned, or may be."""
     return any(
         config.switch(f"/zero_optimization/offload_{what}/pin_memory") is not False
         for what in OFFLOADED
@@ -178,10 +154,11 @@ def _need(
     facts: Facts,
     job: Job,
     device: str | None,
-    of_spec: bool = False,
     *,
+    of_spec: bool = False,
     pinned: bool,
 ) -> Iterator[Need]:
+    """The need of one run; nothing where its layout isn't known or its sizes are absurd."""
     layout = whole_layout(known_values(job))
     whole = of_spec or isinstance(facts, MegatronFacts)
     if layout and (not whole or _fits_integers(job, layout)):
@@ -198,10 +175,10 @@ def _need(
         )
 
 
-def _is_partial(config: Config, submission: Submission) -> bool:
-    """Return whether training keeps less than Adam does for the whole model.
+def _trains_less(config: Config, submission: Submission) -> bool:
+    """Whether training may keep less than Adam keeps for the whole model.
 
-    Only a part of the model is trained, or another optimizer keeps less.
+    That is so where only a part of the model is trained, and with most other optimizers.
     """
     kind = str(config.value("/optimizer/type", "adamw")).lower()
     texts = [word.raw for launch in submission.launches for word in launch.arguments]
@@ -209,15 +186,15 @@ def _is_partial(config: Config, submission: Submission) -> bool:
         texts += [f"{key} {value}" for key, value in arguments.values.items()]
     return (
         kind not in ("adam", "adamw")
-        or any(map(_ADAPTERS.search, texts))
+        or any(map(_TRAINS_LESS.search, texts))
         or world_of(submission).expert > 1
     )
 
 
 def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """Return the job of the spec in the layout that the config and the launch give it.
+    """The job of the spec, with the layout that the config and the launch give it.
 
-    None where files and spec leave something open that memory depends on.
+    None where files and spec together leave something open on which memory depends.
     """
     planned, config, world = submission.job, facts.config, world_of(submission)
     if planned is None or planned.pins.recompute is None or not (replicas := world.replicas):
@@ -238,7 +215,7 @@ def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
 
 
 def _groups(config: Config, world: World, replicas: int) -> dict[str, Any]:
-    """Return the pins that say how a submission divides its ranks, and the config's stage."""
+    """The pins that a submission decides: how it divides its ranks, and the config's stage."""
     return {
         "data": replicas,
         "tensor": world.tensor,
@@ -250,11 +227,10 @@ def _groups(config: Config, world: World, replicas: int) -> dict[str, Any]:
 
 
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """Return the training of the model that needs the least memory.
+    """The run of the config's model that needs the least memory.
 
-    All is recomputed, and a sequence has one token where no job gives its length.
-
-    The layout is that of config and submission, open where the config's stage can't be read. None
+    All activations are recomputed, and a sequence has one token unless a job spec has its length.
+    The layout is that of config and submission; its ZeRO stage is open where it can't be read. None
     where the GPUs don't divide into replicas.
     """
     job, config, world, planned = facts.job, facts.config, world_of(submission), submission.job
@@ -282,13 +258,17 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
         global_batch=batch * replicas,
         precision="bf16" if config.precision is None or is_auto else config.precision,
         gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
-        **({name: getattr(planned.training, name) for name in _TRAINED} if planned else _USUAL),
+        **(
+            {name: getattr(planned.training, name) for name in _TRAINING_FACTS}
+            if planned
+            else _USUAL_TRAINING
+        ),
     )
     return completed(job, pins=pins, training=training)
 
 
 def _fits_integers(job: Job, layout: Layout) -> bool:
-    """Ask whether all sizes together fit the 64 bits that numpy counts in."""
+    """Whether the products of all sizes fit into the 64-bit integers that numpy computes with."""
     model, training = job.model, job.training
     widths = model.hidden * (model.hidden + model.ffn) * model.heads * model.head_dim
     batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation
@@ -304,22 +284,27 @@ def fits_device(need: Need) -> Violations:
     if need.of_spec:
         yield from _verdict(need, _DEVICE.id, "/layout/micro_batch", "/layout/zero_stage")
         return
-    surely = ledger.required_bytes > ledger.capacity_bytes
-    if _DEVICE.allows(job, layout, ledger) or not (surely or need.whole):
+    exceeds = ledger.required_bytes > ledger.capacity_bytes
+    if _DEVICE.allows(job, layout, ledger) or not (exceeds or need.whole):
         return
+
     states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
-    part = f", {_gib(states)} of it model states" if states > GIB else ""
-    more = part if surely else ", at the upper end of the estimate more"
-    message = f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{more}"
-    message = f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
+    if not exceeds:
+        detail = ", at the upper end of the estimate more"
+    else:
+        detail = f", {_gib(states)} of it model states" if states > GIB else ""
+    message = (
+        f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{detail}; "
+        f"{job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
+    )
     where = need.facts.locate("/layout/micro_batch", "/layout/zero_stage")
     hint = _DEVICE.columns.explain(job, layout, ledger)[1]
-    certain = surely or need.planned
-    yield Violation(where, message, hint or None, severity=None if certain else WARNING)
+    severity = None if exceeds or need.planned else WARNING
+    yield Violation(where, message, hint or None, severity=severity)
 
 
 def _verdict(need: Need, rule: str, *where: str) -> Violations:
-    """What a rule of planning says of a run whose spec is there: the same as of its plan."""
+    """The findings of a fit rule on a run whose spec is there: the same as on its plan."""
     for finding in check_fit(need.job, need.layout, need.ledger):
         if finding.rule == rule:
             yield Violation(need.facts.locate(*where), finding.message, finding.hint)
@@ -350,10 +335,10 @@ def fits_host(need: Need) -> Violations:
 
 
 def _host_need(need: Need) -> Band:
-    """Both ends of the host memory that a run needs on a node, in bytes.
+    """The band of the host memory that a run needs on a node, in bytes.
 
-    Without pinned buffers they are the same. Where the Trainer has the weights pinned while it
-    builds the model, their blocks stay.
+    Without pinned buffers both ends are the same. The Trainer pins the weights while it builds the
+    model from them, and these blocks stay allocated.
     """
     band = host_band(need.job, need.ledger)
     if not need.pinned:
@@ -365,6 +350,7 @@ def _host_need(need: Need) -> Band:
 
 
 def _up_to(needed: Band) -> str:
+    """The upper end of a band, for a message that has the lower one; empty where they are equal."""
     return f", up to {_gib(needed.high)} with pinned buffers" if needed.high > needed.low else ""
 
 
@@ -375,22 +361,18 @@ def fits_nvme(need: Need) -> Violations:
     disk.
     Fix: offload to larger disks, or use more nodes
     """
-    job, has = need.job, need.job.cluster.local_nvme_bytes
-    swaps = need.layout.zero_stage == 3 and need.device == "nvme"
-    needed = (
-        parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job)) / job.nodes if swaps else 0
-    )
-    if has is not None and needed > has:
-        message = f"offloaded states need about {needed / GB:,.0f} GB of NVMe a node"
-        where, message = (
-            need.facts.locate("/layout/offload"),
-            f"{message}; {job.cluster.name} has {has / GB:,.0f} GB",
+    job, disk_bytes = need.job, need.job.cluster.local_nvme_bytes
+    if disk_bytes is None or need.layout.zero_stage != 3 or need.device != "nvme":
+        return
+    states_bytes = parameter_count(job.model) * (_MASTER_BYTES + moment_bytes(job))
+    needed_bytes = states_bytes / job.nodes
+    if needed_bytes > disk_bytes:
+        message = (
+            f"offloaded states need about {needed_bytes / GB:,.0f} GB of NVMe a node; "
+            f"{job.cluster.name} has {disk_bytes / GB:,.0f} GB"
         )
-        yield Violation(
-            where,
-            message,
-            f"use {math.ceil(needed * job.nodes / has)} nodes or more" if has else None,
-        )
+        hint = f"use {math.ceil(states_bytes / disk_bytes)} nodes or more" if disk_bytes else None
+        yield Violation(need.facts.locate("/layout/offload"), message, hint)
 
 
 @submissions.rule("SUB013", ERROR, "training", _HOST.source, reads=_REQUESTS)
@@ -413,9 +395,9 @@ def fits_request(submission: Submission) -> Violations:
 def _memory_limits(
     submission: Submission,
 ) -> Iterator[tuple[Location, str, float, int | None, str]]:
-    """Return the limits on host memory, of nodes or pods.
+    """The limits on host memory of nodes and pods.
 
-    Each has its place, text, bytes, the GPUs of a pod, and the way to lift it.
+    Each is its place, its text, its bytes, the GPUs of the pod (None for a node), and a hint.
     """
     for request in blocks(submission) if submission.scripts else ():
         for option in request.texts("--mem", last=True):
@@ -461,6 +443,7 @@ def stage_three_is_needed(need: Need) -> Violations:
 
 
 def _subject(need: Need) -> str:
+    """The beginning of a message: what is trained on which GPUs, up to the verb."""
     layout = need.layout
     model = "" if need.whole else f" {need.job.model.name}"
     sizes = f", tensor {layout.tensor} × pipeline {layout.pipeline}" if need.whole else ""

@@ -1,4 +1,7 @@
-"""`Planned`, of which the rows of the table are written, and what takes more than a field of it.
+"""How a plan is written as Megatron-LM's options.
+
+`Planned` is a plan with all that the rows of the options' table read. A row whose value takes more
+than a field of it has a function here.
 
 **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py and
 megatron/core/transformer/ transformer_config.py.
@@ -41,49 +44,52 @@ HYBRID_MODEL: Final = (0, 18)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan, and what is worked out of it once for all options."""
+    """A plan, with what several options are derived from."""
 
     plan: Plan
     job: Job
     model: Model
     attention: SoftmaxAttention
     mlp: FeedForward
-    latent: Latent  #: read where there is one
-    delta: GatedDelta  #: read where there is one
-    routed: Experts  #: read where there are any
+    latent: Latent  #: to be read only where the model has latent attention
+    delta: GatedDelta  #: to be read only where the model has the gated delta rule
+    routed: Experts  #: to be read only where the model has experts
     training: Training
     layout: Layout
     cut: Split  #: how layers are dealt to stages
     chunks: tuple[int, ...]  #: layers of each chunk, where chunks are listed
     #: letters of layers, where the model is written as a pattern of them; empty: it isn't
     pattern: str
-    state_space: Mamba2  #: read where there is one
-    #: layers of the last stage, where nobody chose them and they are not those of the others
+    state_space: Mamba2  #: to be read only where the model has such a mixer
+    #: layers of the last stage, where the layout doesn't say them and they differ from the others'
     last_stage: int | None
-    #: what sends tokens to ranks once each: deepep or hybridep; None: every copy is sent
+    #: the dispatcher that sends a token to each rank once: deepep or hybridep; None: a copy is sent
+    #: for each of its experts
     backend: str | None
-    aware: bool  #: whether optimizer states have types of their own
-    tokenizer: str | None  #: kind of the tokenizer
+    aware: bool  #: whether the optimizer is precision-aware: its states have types of their own
+    tokenizer: str | None  #: the type of the tokenizer
     exit_minutes: int | None  #: after which the run saves and exits by itself
-    #: whether positions are; all their options are then given: the defaults are another model's
+    #: whether positions are rotary; then all options for them are written, as the defaults are
+    #: another model's
     rotary: bool
-    #: whether heads share keys and values, and multi-latent attention doesn't make them
+    #: whether heads share keys and values, in another attention than the latent one
     grouped_queries: bool
     linear_bias: bool  #: whether the projections other than query, key and value carry biases
     #: whether experts of a layer are one product: refused below compute capability 8
     grouped_gemm: bool
     fsdp: bool  #: whether gradients or parameters are sharded, which is Megatron FSDP's work
-    full: bool  #: whether all activations are computed again
+    full: bool  #: whether all activations are recomputed
     offloads: bool  #: whether the optimizer is on the host
     narrow_gradients: bool  #: whether gradients are summed over replicas in bf16
     saves: bool  #: whether the job names a folder for checkpoints
 
     @property
     def yarn(self) -> Yarn | None:
-        """Return the numbers of YaRN, where options say them."""
-        said = self.rotary and self.model.rotary_scaling == "yarn" and not self.latents
-        writes = self.job.framework.writes_yarn and self.has("--yarn-beta-fast")
-        return self.model.yarn if said and writes and not self.training.mtp_depths else None
+        """YaRN's numbers, where they are written as options; None otherwise."""
+        has_yarn = self.rotary and self.model.rotary_scaling == "yarn" and not self.latents
+        has_options = self.job.framework.writes_yarn and self.has("--yarn-beta-fast")
+        is_written = has_yarn and has_options and not self.training.mtp_depths
+        return self.model.yarn if is_written else None
 
     @property
     def latents(self) -> bool:
@@ -97,12 +103,12 @@ class Planned:
 
     @property
     def waits_for_muon(self) -> bool:
-        """Return whether Muon of the release refuses gradients that are reduced meanwhile."""
+        """Whether the release's Muon refuses to overlap the reduction of gradients."""
         return self.muon and self.job.megatron_version < FIRST_SHARED
 
     @property
     def listed(self) -> bool:
-        """Whether a list, or a pattern, says which layers each chunk has."""
+        """Whether the options list which layers each model chunk has."""
         return bool(self.chunks) or bool(self.pattern and self.has(PATTERN))
 
     def has(self, option: str) -> bool:
@@ -113,7 +119,7 @@ class Planned:
 
 
 def but(value: V, default: V) -> V | None:
-    """A value that is left out where it is the default."""
+    """The value of an option that isn't written where it has its default."""
     return None if value == default else value
 
 
@@ -130,31 +136,32 @@ def layer_pattern(layers: int, chosen: Collection[int]) -> str:
 
 
 def window(p: Planned) -> str | None:
-    """Keys before and after the query's: `(127,0)`."""
+    """The window of sliding attention as Megatron writes it, keys before and after: `(127,0)`."""
     spans = [mixer.span for mixer in p.model.attentions]
     slides = any(span.window and not span.chunked for span in spans)
     return f"({p.model.sliding_window - 1},0)" if slides and p.model.sliding_window else None
 
 
 def windowed_layers(p: Planned) -> str | None:
-    """1 for layers with the window, where some have none."""
-    local = p.model.stack.where(lambda layer: _span(layer).window is not None)
-    return (
-        layer_pattern(p.model.layers, local) if window(p) and len(local) < p.model.layers else None
-    )
+    """The pattern of the layers with a window; None where all have it, or none does."""
+    windowed = p.model.stack.where(lambda layer: _span(layer).window is not None)
+    if not window(p) or len(windowed) == p.model.layers:
+        return None
+    return layer_pattern(p.model.layers, windowed)
 
 
 def _span(layer: Layer) -> Span:
+    """The keys that a layer's queries see; all of them for other mixers than softmax attention."""
     return layer.mixer.span if isinstance(layer.mixer, SoftmaxAttention) else Span()
 
 
 def layers_without_rotary(p: Planned) -> str | None:
-    """1 for layers without positions, where the others have rotary ones."""
-    bare = p.model.stack.where(_is_bare) if p.rotary else ()
-    return layer_pattern(p.model.layers, bare) if bare else None
+    """The pattern of the layers without positions, in a model whose others have rotary ones."""
+    without = p.model.stack.where(_lacks_rotary) if p.rotary else ()
+    return layer_pattern(p.model.layers, without) if without else None
 
 
-def _is_bare(layer: Layer) -> bool:
+def _lacks_rotary(layer: Layer) -> bool:
     return isinstance(layer.mixer, SoftmaxAttention) and not layer.mixer.rotary
 
 
@@ -164,7 +171,10 @@ def gates_elements(p: Planned) -> bool:
 
 
 def delta_layers(p: Planned) -> str | int:
-    """1 for layers with the gated delta rule, or how many layers have one of attention at the end.
+    """The layers with the gated delta rule: a period or a pattern.
+
+    A number n says that the last of each n layers has attention. Otherwise a list has 1 for each
+    layer with the rule.
 
     **Source**: core_v0.16.1 megatron/core/transformer/transformer_config.py, linear_attention_freq.
     """
@@ -177,7 +187,7 @@ def delta_layers(p: Planned) -> str | int:
 
 
 def hybrid_pattern(p: Planned) -> str:
-    """Letters of layers with | between chunks, and those of each depth behind a /.
+    """The letters of all layers, with | between model chunks; / begins each prediction depth.
 
     **Source**: core_v0.17.1 megatron/core/ssm/mamba_hybrid_layer_allocation.py, core_v0.18.2
     megatron/core/models/hybrid/hybrid_layer_allocation.py; core_v0.16.1 has letters alone.
@@ -205,7 +215,7 @@ def stack_spec(p: Planned) -> tuple[str, str]:
 
 
 def expert_layers(p: Planned) -> str | None:
-    """1 for layers with experts, where some have none and no pattern says which."""
+    """The pattern of the layers with experts; None where all have them, or another option says."""
     if p.pattern:
         return None
     routed = p.model.stack.where(lambda layer: layer.feed_forward.experts > 0)
@@ -228,16 +238,16 @@ def stage_layout(p: Planned) -> str | None:
 
 
 def context_exchange(p: Planned) -> str | None:
-    """Return the exchange between context ranks.
+    """How context ranks exchange data: heads (`a2a`), or heads and then a ring (`a2a+p2p`).
 
-    It is a ring of keys and values by default, heads (a2a), or both.
+    None for a ring of keys and values, which is the default.
     """
     heads = p.layout.context_heads
     return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
 
 
 def recomputed_modules(p: Planned) -> tuple[str, ...] | None:
-    """The modules that are computed again, where they are not the default."""
+    """The modules that are recomputed; None for the default."""
     labels = tuple(p.layout.recompute_modules.labels)
     return labels if p.layout.recompute.label == "selective" and labels != ("core_attn",) else None
 
@@ -291,7 +301,11 @@ def graphed_modules(p: Planned) -> tuple[str, ...] | None:
 
 
 def samples(p: Planned) -> int | None:
-    """Sequences, where the batch ramps up (megatron/training/arguments.py:765 @ core_v0.16.1)."""
+    """The length of the run in sequences; None where it is given in steps.
+
+    With a batch ramp-up, Megatron takes sequences alone (megatron/training/arguments.py:765 @
+    core_v0.16.1).
+    """
     training = p.job.training
     if training.batch_ramp is None:
         return None
@@ -300,7 +314,7 @@ def samples(p: Planned) -> int | None:
 
 
 def is_scheduled(p: Planned) -> bool:
-    """Return whether the batch grows by a schedule, for which newer releases have an option."""
+    """Whether the batch grows by a schedule, as releases with an option for one take it."""
     return p.training.batch_ramp is not None and p.has("--step-batch-size-schedule")
 
 
@@ -328,16 +342,14 @@ def batch_schedule(p: Planned) -> str | None:
 
 
 def data_cache(p: Planned) -> str | None:
-    """Return the folder of the samples' order, beside the checkpoints.
+    """The folder for the indices of samples, beside the checkpoints.
 
-    Megatron's default is beside the data, which is often read-only.
+    Megatron's default is a folder beside the data, which is often read-only.
 
     **Source**: Megatron-LM core_v0.16.1, megatron/core/datasets/gpt_dataset.py:411-414;
     Megatron-DeepSpeed 4efb479d, megatron/data/gpt_dataset.py:367-373.
     """
     folder = p.job.output.checkpoints
-    return (
-        f"{bindings(p.job).word(folder)}/data-cache"
-        if folder is not None and p.job.data.path
-        else None
-    )
+    if folder is None or not p.job.data.path:
+        return None
+    return f"{bindings(p.job).word(folder)}/data-cache"
