@@ -16,6 +16,7 @@ from dsgen.catalog.layers.delta import CHUNK, GatedDelta
 from dsgen.catalog.layers.grouped import GroupedQuery
 from dsgen.catalog.layers.indexer import BlockIndexer, Indexer
 from dsgen.catalog.layers.kimi_delta import KimiDelta
+from dsgen.catalog.layers.latent import Latent
 from dsgen.catalog.layers.lightning import Lightning
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
 from dsgen.catalog.layers.short_conv import ShortConv
@@ -509,6 +510,110 @@ def test_kimi_delta_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> No
     mixer = KimiDelta(hidden=256, heads=4, head_dim=64, gate_rank=64)
     counted = kept_elements(modeling.KimiLinearDeltaAttention(config, 0), 256, 256)
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+@pytest.mark.parametrize("head_dim", [32, 64])
+def test_kimi_delta_costs_what_its_chunks_do(head_dim: int) -> None:
+    """Beside a triangular solve, which kernels do by two products, torch's code of KDA does the
+    operations of the formula; its convolutions are apart.
+    """
+    import torch
+    from transformers.models.kimi_linear.modeling_kimi_linear import chunk_kimi_delta_attention
+
+    tokens, heads = 256, 4
+    keys, steps = torch.zeros(1, tokens, heads, head_dim), torch.zeros(1, tokens, heads)
+    counted = batched_flops(lambda: chunk_kimi_delta_attention(keys, keys, keys, keys, steps))
+    mixer = KimiDelta(hidden=1, heads=heads, head_dim=head_dim, gate_rank=1, kernel=0)
+    solved = heads * 4 * CHUNK * head_dim
+    assert counted / tokens == mixer.core_flops(tokens) - solved
+
+
+def test_a_short_convolution_costs_what_is_counted() -> None:
+    """LFM2's convolution does the operations of the formula, for each token and those it is padded
+    with.
+    """
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig
+    from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
+
+    sizes = {"hidden_size": 256, "num_hidden_layers": 2, "full_attn_idxs": [1]}
+    config = AutoConfig.for_model("lfm2", **sizes)
+    tokens, mixer = 64, ShortConv(hidden=256, kernel=3)
+    module = Lfm2ShortConv(config, 0)
+    with FlopCounterMode(display=False) as counter:
+        module(torch.zeros(1, tokens, 256))
+    operations = counter.get_flop_counts()["Global"]
+    counted = sum(n for name, n in operations.items() if "convolution" in str(name))
+    assert counted == mixer.core_flops(tokens) * (tokens + mixer.kernel - 1)
+
+
+def _attention(kind: str, place: int, rotated: int, **sizes: Any) -> Any:
+    """The attention of a type as torch's own kernel computes it, on a state alone."""
+    from importlib import import_module
+
+    import torch
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(kind, hidden_size=256, **sizes, attn_implementation="sdpa")
+    modeling = import_module(f"transformers.models.{kind}.modeling_{kind}")
+    name = next(name for name in vars(modeling) if name.endswith("Attention"))
+    attention = getattr(modeling, name)(config, place)
+
+    class Alone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, state: Any) -> Any:
+            angles = torch.ones(1, state.shape[1], rotated, dtype=state.dtype)
+            return self.attention(state, (angles, angles), None, is_causal=True)[0]
+
+    return Alone()
+
+
+def test_a_gate_on_attention_keeps_what_is_counted() -> None:
+    """Qwen3-Next's module keeps the elements of the formula, and beside them what its norms of
+    queries and keys keep in fp32, angles, and on a CPU a copy of the result and sums of each row.
+    """
+    heads, keys, dim, rotated = 4, 2, 32, 8
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": keys, "head_dim": dim}
+    module = _attention("qwen3_next", 3, rotated, **sizes)
+    mixer = GroupedQuery(
+        hidden=256, heads=heads, kv_heads=keys, head_dim=dim, gate="elements", qk_norm="head"
+    )
+    norms = (heads + keys) * (4 * dim + 2)
+    beside = norms + rotated + heads * dim + 2 * heads
+    counted = kept_elements(module, 128, 256)
+    assert counted - beside == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+def test_latent_attention_keeps_what_is_counted() -> None:
+    """DeepSeek-V3's module keeps the elements of the formula, and beside them what its norms keep,
+    the keys whose memory its values share, angles, and on a CPU a copy of the result and sums.
+    """
+    heads, nope, rope, values, ranks = 4, 32, 16, 48, (96, 64)
+    sizes = {
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "q_lora_rank": ranks[0],
+        "kv_lora_rank": ranks[1],
+        "qk_nope_head_dim": nope,
+        "qk_rope_head_dim": rope,
+        "v_head_dim": values,
+    }
+    module = _attention("deepseek_v3", 0, rope, **sizes)
+    mixer = Latent(
+        hidden=256,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=nope + rope,
+        **{key: value for key, value in sizes.items() if "num" not in key},
+    )
+    norms = 3 * sum(ranks) + 2 * 2
+    beside = norms + heads * nope + rope + heads * values + 2 * heads
+    counted = kept_elements(module, 128, 256)
+    assert counted - beside == mixer.kept_elements(repeats_keys=False, packs=False)
 
 
 def test_a_short_convolution_keeps_what_is_counted() -> None:

@@ -101,8 +101,8 @@ class KimiDelta(Mixer):
         """FLOPs of the rule by chunks, as the gated delta rule's with keys as wide as values, and
         of the convolution.
 
-        **Symbols**: H (6 d² + 10 C d). **Source**: as `delta`; a decay of each channel takes no
-        product more.
+        **Symbols**: H (6 d² + 10 C d). **Source**: counted by torch's FlopCounterMode in
+        transformers' chunk_kimi_delta_attention, but for 4 C d of each head, a triangular solve.
         """
         head = 6 * self.head_dim**2 + 10 * CHUNK * self.head_dim
         return self.heads * head + 2.0 * self.kernel * 3 * self.width
