@@ -15,7 +15,7 @@ from ..places import is_placeholder
 from ..submission.launches import Launch
 from ..text.source import Source
 from ..text.wording import counted, dotted, show
-from .launching.launcher_call import TRAINING
+from .launching.launcher_call import TRAINING, meets_itself
 
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
 _FILLED_IN: Final = re.compile(r"\$|\{\{|<\w")
@@ -148,6 +148,14 @@ def miscounted(job: ClusterJob, node: str, per_node: str, of_nodes: str) -> Viol
             if call.program != "torchrun" or call.command.guarded:
                 continue
             each, nodes = call.integer("--nproc-per-node"), call.integer("--nnodes")
+            if nodes and (job.nodes or 1) > 1 and meets_itself(call):
+                yield nodes.bad_value(
+                    f"{nodes} and a local master in {counted(job.nodes or 1, node)}: each trains "
+                    "on its own",
+                    f"write {of_nodes} for one training, with an address that all reach",
+                    severity=WARNING,
+                )
+                continue
             if (
                 each
                 and nodes

@@ -15,7 +15,7 @@ from ...submission.world import MADE_ALL_THE_SAME, OF_PYTHON, Degree
 from ...text.hostfile import Hostfile
 from ...text.wording import counted
 from ..deepspeed.submission import used_config
-from .launcher_call import NODES, PER_NODE, LauncherCall
+from .launcher_call import NODES, PER_NODE, LauncherCall, meets_itself
 from .own_options import has_unknown_stages, pipeline_stages
 from .settings import settings_of
 
@@ -49,8 +49,10 @@ def claims_of_lines(submission: Submission) -> Iterator[Claim]:
     for launch in (launch for script in submission.scripts for launch in script.launches):
         yield from _claims(launch, submission, Trust.SCRIPT, alone=alone)
     for job in submission.services:
+        # What trains by itself in each pod or on each node says nothing of the others.
+        joined = [launch for launch in job.launches if not any(map(meets_itself, launch.calls))]
         for claim in chain.from_iterable(
-            _claims(launch, submission, Trust.COMMAND, alone=False) for launch in job.launches
+            _claims(launch, submission, Trust.COMMAND, alone=False) for launch in joined
         ):
             if not (job.has_slots and claim.quantity == "processes"):
                 yield claim

@@ -32,11 +32,22 @@ WITH_ENGINE: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspee
 TRAINING: Final = WITH_ENGINE | {"--tensor-model-parallel-size"}
 #: Options for the address at which the nodes meet.
 ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
+#: An address that is another machine on each node.
+LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
 #: torchrun's --nnodes: N or MIN:MAX.
 NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 #: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
 _DEFAULT_PORT: Final = 29500
 _ENDPOINT_PORT: Final = re.compile(r":(\d{1,5})\Z", re.ASCII)
+
+
+def meets_itself(call: Call) -> bool:
+    """Return whether torchrun is told that there is one node, which meets itself: a training of its
+    own wherever the line is started.
+    """
+    nodes, address = call.integer("--nnodes"), call.text("--master-addr")
+    is_one = call.program == "torchrun" and nodes is not None and nodes.value == 1
+    return is_one and address is not None and bool(LOOPBACK.fullmatch(address.value))
 
 
 @dataclass(frozen=True, kw_only=True)

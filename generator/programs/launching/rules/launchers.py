@@ -14,7 +14,7 @@ from ....numerals import python_int
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ....submission.repository import program_text
 from ....text.wording import show
-from ..launcher_call import ADDRESSES, NODE_RANGE, LauncherCall
+from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, LauncherCall
 from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
@@ -34,7 +34,6 @@ _TAKES_MORE: Final = re.compile(
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
-_LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
 _OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
@@ -312,7 +311,7 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     alone, srun = call.argument("--standalone"), call.launch.call("srun")
     apart = any(
-        _LOOPBACK.fullmatch(address.value) for name in ADDRESSES if (address := call.text(name))
+        LOOPBACK.fullmatch(address.value) for name in ADDRESSES if (address := call.text(name))
     )
     nodes = call.nodes if call.has("--nnodes") else call.script_nodes if srun else None
     if nodes is None or nodes <= 1:
@@ -377,7 +376,7 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     apart = 0 in ranks and any(options.integer(name) for options in others for name in _OWN_RANK)
     for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
-        if address is not None and _LOOPBACK.fullmatch(address.value):
+        if address is not None and LOOPBACK.fullmatch(address.value):
             hint = f"use the name of the first node: {call.first_node}"
             message = f"{address} is another machine on each of {call.nodes} nodes"
             elastic = (
