@@ -59,6 +59,8 @@ class Reading:
     untouchable: set[str] = field(default_factory=set)
     #: the files that are not judged, with the reason
     left_alone: dict[str, str] = field(default_factory=dict)
+    #: the files that have parts of a job which another file starts
+    followed: set[str] = field(default_factory=set)
 
 
 def read_documents(
@@ -118,6 +120,8 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     for path in found[:MAX_FILES]:
         if path.suffix.lower() not in kinds.MAPPINGS or path.stat().st_size <= MAX_BYTES:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
+    for name in reading.followed:
+        reading.left_alone.pop(name, None)
     if len(reading.documents) + len(reading.findings) == before:
         message, hint = (
             "nothing in this folder is a document that dsgen checks",
@@ -228,6 +232,9 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
                 continue
             reading.documents.append(read)
             if isinstance(read, CommandDocument):
+                if (other := read.other_text) is not None:
+                    reading.texts.setdefault(other.path, other)
+                    reading.followed.add(other.path)
                 reading.documents += _embedded_configs(read.script.shell) if read.script else ()
                 _read_launches(read.launches, reading)
 

@@ -99,6 +99,11 @@ class CommandDocument(YamlDocument):
     script: LaunchScript | None
 
     @property
+    def other_text(self) -> Text | None:
+        """The text of another file that has the command; None where it is in the file itself."""
+        return None
+
+    @property
     def has_slots(self) -> bool:
         """Whether it counts processes in slots, which a rule of its own compares."""
         return False

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from posixpath import dirname, join, normpath
 from typing import Any, ClassVar, Final, TypeGuard
 
 from ...dataclass import dataclass
@@ -18,10 +19,11 @@ from ...findings import Finding, Location
 from ...numerals import python_int
 from ...submission.claims import Claim
 from ...submission.script import CommandDocument, places
-from ...text.document import FileText, Kind
+from ...text.around import text_around
+from ...text.document import FileText, Kind, read_yaml
 from ...text.shell.reader import read_command_text
 from ...text.source import Source, escape
-from ...text.text import Text
+from ...text.text import Text, UnreadableText, text_of
 from ..launching.launch_line import LAUNCHERS
 from ..launching.script import launch_script
 
@@ -43,7 +45,7 @@ class Part(Source):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """A pipeline's steps and a sweep's trial that have a command; not components in other files."""
+    """A pipeline's steps and a sweep's trial that have a command in the file itself."""
     data = source.data if isinstance(source.data, dict) else {}
     compute, steps = source.value("/settings/default_compute"), data.get("jobs")
     defaults = {"compute": compute} if isinstance(compute, str) else {}
@@ -54,6 +56,96 @@ def parts(source: Source) -> Iterator[Part]:
         elif isinstance(step, dict) and step.get("type") == "sweep":
             yield from _trial(source, at, step, defaults)
     yield from _trial(source, "", data, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Part):
+    """A pipeline's step whose command is a component's in another file: the component, with what
+    the step sets instead.
+    """
+
+    text: Text  #: of the component's file
+
+
+#: Keys of a component that are a job's too, and those that a step sets for its job alone.
+#: Source: azure-ai-ml azure/ai/ml/entities/_builders/command.py (_to_job) @ 1.35.2.
+_OF_COMPONENT: Final = ("code", "command", "distribution", "environment", "outputs", "resources")
+_OF_STEP: Final = (
+    *("compute", "distribution", "environment_variables", "identity", "limits"),
+    *("queue_settings", "resources", "services"),
+)
+
+
+def steps_by_component(source: Source) -> Iterator[Step]:
+    """A pipeline's steps whose command is in a component's file beside it."""
+    data = source.data if isinstance(source.data, dict) else {}
+    compute, steps = source.value("/settings/default_compute"), data.get("jobs")
+    for name, step in steps.items() if isinstance(steps, dict) else ():
+        named = step.get("component") if isinstance(step, dict) else None
+        component = _component(source, named) if isinstance(named, str) else None
+        if component is None:
+            continue
+        text, of_file = component
+        at = f"/jobs/{escape(str(name))}"
+        of_step = {key: step[key] for key in _OF_STEP if key in step}
+        if isinstance(compute, str):
+            of_step.setdefault("compute", compute)
+        yield _step(source, at, of_step, of_file, text)
+
+
+def _component(source: Source, named: str) -> tuple[Text, Source] | None:
+    """The file of a command component that a pipeline names, where it is one of its project."""
+    plain = named.removeprefix("file:")
+    if source.folder is None or not plain.endswith((".yml", ".yaml")) or ":" in plain:
+        return None
+    path = source.folder / plain
+    content = text_around(path, source.folder)
+    if not content.strip():
+        return None
+    try:
+        shown = normpath(join(dirname(source.path), plain))
+        text = text_of(content, shown, path.parent)
+    except UnreadableText:
+        return None
+    of_file = read_yaml(text)
+    return (text, of_file) if of_file.complete and _is_command(of_file.data) else None
+
+
+def _step(source: Source, at: str, of_step: Mapping[str, Any], of_file: Source, text: Text) -> Step:
+    component: dict[str, Any] = of_file.data  # type: ignore[assignment]  # `_component` has seen it
+    declared = component.get("inputs")
+    inputs: dict[str, object] = {}
+    if isinstance(declared, dict):
+        inputs = {str(name): "${{parent.inputs}}" for name in declared}
+    kept: dict[str, Any] = {key: component[key] for key in _OF_COMPONENT if key in component}
+
+    def places(of_all: Mapping[str, Any], of_pipeline: Mapping[str, Any]) -> dict[str, Any]:
+        own = tuple(f"/{key}" for key in of_step)
+        found: dict[str, Any] = {
+            place: value for place, value in of_all.items() if not place.startswith(own)
+        }
+        for key in of_step:
+            is_of_step = f"{at}/{key}" in source.keys
+            begin = f"{at}/{key}" if is_of_step else "/settings/default_compute"
+            found |= {
+                f"/{key}{place.removeprefix(begin)}": value
+                for place, value in of_pipeline.items()
+                if f"{place}/".startswith(f"{begin}/")
+            }
+        return found
+
+    return Step(
+        path=of_file.path,
+        folder=of_file.folder,
+        data={**kept, "inputs": inputs, **of_step},
+        locations=places(of_file.locations, source.locations),
+        keys=places(of_file.keys, source.keys),
+        findings=(),
+        texts=places(of_file.texts, source.texts),
+        odd_keys=of_file.odd_keys,
+        prefix="",
+        text=text,
+    )
 
 
 def _trial(
@@ -112,6 +204,11 @@ class AzureMLJob(CommandDocument):
     """An AzureML command job as azure-ai-ml loads it."""
 
     document_kind: ClassVar[Kind] = "AzureML job"
+
+    @property
+    def other_text(self) -> Text | None:
+        """The text of the component's file that has the command; None where it is this file's."""
+        return self.source.text if isinstance(self.source, Step) else None
 
     @property
     def is_whole(self) -> bool:
@@ -207,7 +304,10 @@ def read_file(file: FileText) -> Iterator[AzureMLJob | Finding]:
 
 def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:
     """The job of a YAML document, or those of a pipeline or sweep."""
-    return tuple(read_azureml(part, text) for part in (*parts(source),) or (source,))
+    inside, named = tuple(parts(source)), tuple(steps_by_component(source))
+    jobs = [read_azureml(part, text) for part in inside]
+    jobs += (read_azureml(step, step.text) for step in named)
+    return tuple(jobs) or (read_azureml(source, text),)
 
 
 def read_azureml(source: Source, text: Text) -> AzureMLJob:
@@ -234,7 +334,7 @@ def other_than_command(source: Source) -> str | None:
     1.35.2.
     """
     data = source.data if isinstance(source.data, dict) else {}
-    if any(parts(source)):
+    if any(parts(source)) or any(steps_by_component(source)):
         return None
     schema, kind = data.get("$schema"), data.get("type", "command")
     stated = (
