@@ -289,11 +289,18 @@ def _tokens() -> dict[str, _Kind]:
 
 
 @cache
+def _prefixes() -> dict[str, list[str]]:
+    """Beginnings of tokens by how they are in small letters."""
+    by_part = dict[str, list[str]]()
+    for prefix in _tokens():
+        by_part.setdefault(prefix.lower(), []).append(prefix)
+    return by_part
+
+
+@cache
 def _needed() -> frozenset[str]:
     """The parts that forms need, in small letters, of which most texts have none."""
-    return frozenset[str]().union(
-        *(form["needs"] for form in patterns()["forms"]), map(str.lower, _tokens())
-    )
+    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]), _prefixes())
 
 
 def _by_form(text: str) -> Iterator[Secret]:
@@ -302,9 +309,9 @@ def _by_form(text: str) -> Iterator[Secret]:
     for form in patterns()["forms"]:
         if not there.isdisjoint(form["needs"]):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
-    if prefixes := [prefix for prefix in _tokens() if prefix.lower() in there]:
+    if prefixes := [prefix for part in there for prefix in _prefixes().get(part, ())]:
         longest_first = "|".join(
-            re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True)
+            re.escape(prefix) for prefix in sorted(prefixes, key=lambda each: (-len(each), each))
         )
         pattern = rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=[\w-])){{10,5000}})"
         for match in re.finditer(pattern, text):

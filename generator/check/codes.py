@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -104,6 +105,28 @@ def from_spec(finding: Finding) -> Finding:
     """Make a finding of the reader of job specs one on a document of another kind."""
     rule = _FROM_SPEC.get(finding.rule)
     return replace(finding, rule=rule.id) if rule else finding
+
+
+MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
+
+
+def bounded(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Return at most the first `MOST_FINDINGS` findings of each rule and severity in a file.
+
+    That there may be more is said.
+    """
+    said: Counter[tuple[str, str, str]] = Counter()
+    for finding in findings:
+        key = (finding.rule, finding.where.path, finding.severity.value)
+        said[key] += 1
+        if said[key] <= MOST_FINDINGS:
+            yield finding
+        if said[key] == MOST_FINDINGS:
+            message = (
+                f"{finding.rule} is reported {MOST_FINDINGS} times, here for the last "
+                "time; there may be more"
+            )
+            yield TOO_MUCH.at(finding.where, message, "mend these, and check again", severity=NOTE)
 
 
 #: The place of a fault that no file is known for.

@@ -123,7 +123,10 @@ def _answer(
     jobs = {path: spec_job for path, (spec_job, _) in specs.items() if spec_job is not None}
     submissions = _submissions(reading, documents, roots, jobs, context, is_one=job is not None)
 
-    findings = [*dict.fromkeys((*reading.findings, *of_specs, *of_stated)), *of_flags]
+    findings = [
+        *dict.fromkeys((*codes.bounded(reading.findings), *of_specs, *of_stated)),
+        *of_flags,
+    ]
     of_files = list[Finding]()
     for submission in submissions:
         of_files += check_submission(submission)

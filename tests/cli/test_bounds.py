@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.check.rules.run import MOST_FINDINGS
+from dsgen.check.codes import MOST_FINDINGS
 from dsgen.check.runs import MAX_COLUMNS
 from dsgen.cli.validate import MOST_GPUS as MOST_OF_FLAGS
 from dsgen.programs.launching.launch_line import MOST_LAUNCHES
@@ -183,6 +183,15 @@ def test_one_rule_is_reported_a_hundred_times(tmp_path: Path) -> None:
     output = answered("validate", str(script))
     assert output.count(f"is reported {MOST_FINDINGS} times") >= 1
     assert output.count("--nodez") < 10 * MOST_FINDINGS
+
+
+def test_a_repeated_key_is_reported_a_hundred_times(tmp_path: Path) -> None:
+    """What a reader finds everywhere is reported as often as what a rule finds."""
+    config = tmp_path / "train.yaml"
+    config.write_text("output_dir: x\n" + "max_steps: 5\n" * 5_000)
+    output = answered("validate", str(config))
+    assert output.count("duplicate key `max_steps`") == MOST_FINDINGS
+    assert output.count(f"FILE003 is reported {MOST_FINDINGS} times") == 1
 
 
 @pytest.mark.parametrize(

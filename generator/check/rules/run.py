@@ -6,7 +6,6 @@ They are those of the programs, and those on files of several programs.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -24,7 +23,7 @@ from ...rule import Rule, findings_by_rule, path_read, rules_in
 from ...submission.repository import is_named
 from ...submission.submission import Submission
 from ...text.lookup import is_slip
-from ..codes import TOO_MUCH
+from ..codes import MOST_FINDINGS, bounded
 
 # Imports within functions save start-up time.
 
@@ -62,7 +61,6 @@ def all_file_rules() -> tuple[Rule, ...]:
 
 
 _OF_TEXT: Final = "PARSE016"  #: on text that no program reads
-MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
@@ -124,22 +122,9 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
 def _bounded_of_rule(
     rule: Rule, found: Iterator[Finding], submission: Submission
 ) -> Iterator[Finding]:
-    said: Counter[str] = Counter()
-    certain = _as_certain(rule, found, submission)
-    for finding in islice(
-        _without_repeats(certain), MOST_FINDINGS * (1 + len(submission.documents))
-    ):
-        said[finding.where.path] += 1
-        if said[finding.where.path] <= MOST_FINDINGS:
-            yield finding
-        if said[finding.where.path] == MOST_FINDINGS:
-            message = (
-                f"{rule.id} is reported {MOST_FINDINGS} times, here for the last "
-                "time; there may be more"
-            )
-            yield TOO_MUCH.at(
-                finding.where, message, "mend these, and check again", severity=Severity.NOTE
-            )
+    """Return the findings of a rule; each of them after the bound would take the same time."""
+    certain = _without_repeats(_as_certain(rule, found, submission))
+    yield from bounded(islice(certain, MOST_FINDINGS * (1 + len(submission.documents))))
 
 
 def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
