@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
+from ..catalog.layers.mixer import Mixer
 from ..catalog.model import Model
 from ..catalog.records import NodeType
 from ..dataclass import dataclass
@@ -100,6 +101,9 @@ class Framework:
     #: Packages that only some jobs import, by name, with their versions; `any` where none is
     #: required.
     packages: Callable[[Job], Mapping[str, str]] = lambda _: {}
+    #: Mixers beside softmax attention that its files have options for, in a layer with a
+    #: feed-forward.
+    mixers: tuple[type[Mixer], ...] = ()
     #: The first release of DeepSpeed with the Ulysses that the framework calls, where it leaves
     #: that to a script.
     first_with_ulysses: tuple[int, ...] = ()

@@ -978,6 +978,8 @@ KINDS: Final[Mapping[str, type[Mixer] | type[FeedForward]]] = {
     "state-space layers": Mamba2,
     "experts": Experts,
 }
+#: Of these, mixers that a layer has beside a feed-forward; the others need a pattern of layers.
+MIXERS: Final[tuple[type[Mixer], ...]] = (GatedDelta,)
 ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)
 
 

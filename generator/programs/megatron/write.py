@@ -39,7 +39,17 @@ from .encode import HYBRID_MODEL, Planned, hybrid_pattern, is_scheduled
 from .engine import MEGATRON_LM
 from .options import Flavour, option_table
 from .releases import needs_of
-from .table import DECIDED, EVALUATION, EXIT_OPTION, GROUPS, KINDS, LENGTHS, OF_FILES, STARTS_ANEW
+from .table import (
+    DECIDED,
+    EVALUATION,
+    EXIT_OPTION,
+    GROUPS,
+    KINDS,
+    LENGTHS,
+    MIXERS,
+    OF_FILES,
+    STARTS_ANEW,
+)
 from .tokenizer import packages, tokenizer_type
 
 NEEDS: Final = (
@@ -173,7 +183,7 @@ def _experts(p: Planned) -> str:
 _MOST_CHUNKS: Final = 10_000
 _LETTERS: Final = (("M", "Mamba-2"), ("*", "attention"), ("-", "MLP"), ("E", "experts"))
 Comment = Callable[[Planned], str]
-#: Why the arguments of each group are what they are; a project has the groups that stand here.
+#: Why the arguments of each group are what they are.
 COMMENTS: Final[Mapping[str, Comment]] = {
     "model": lambda p: f"model: {p.model.name}",
     "latent attention": lambda p: "multi-head latent attention",
@@ -240,8 +250,13 @@ def written_options(p: Planned, flavour: Flavour) -> Iterator[tuple[str, dict[st
 
 
 def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
-    """Return the groups of the table that the project's files have, each with its reason."""
-    return [group(comments[name](p), options) for name, options in written_options(p, flavour)]
+    """Return the groups of the table that the project's files have, each with its reason: of a kind
+    of layer without one, its name.
+    """
+    return [
+        group(comments[name](p) if name in comments else KINDS[name].called, options)
+        for name, options in written_options(p, flavour)
+    ]
 
 
 def common_notes(job: Job, name: str, *, in_image: bool = True) -> list[str]:
@@ -335,6 +350,7 @@ FRAMEWORK: Final = Framework(
     options=OF_FILES,
     decides=DECIDED,
     needs=NEEDS,
+    mixers=MIXERS,
     packages=lambda job: {
         **needs_of(job.megatron_version),
         **packages(job),

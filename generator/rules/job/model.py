@@ -408,9 +408,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     """What layers have that are not a softmax attention and a feed-forward, each with what is known
     of Megatron-Core's releases.
     """
-    written = (
-        (SoftmaxAttention, GatedDelta) if job.engine.layers == "composed" else SoftmaxAttention
-    )
+    written: tuple[type[Mixer], ...] = (SoftmaxAttention, *job.framework.mixers)
     if job.framework.scripts is not None and job.model.pattern:
         return
     for mixer in job.model.mixers:
