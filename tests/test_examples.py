@@ -35,6 +35,10 @@ DEEPSPEED = [
 #: Launch targets that no example has.
 _SPECS = [yaml.safe_load((FOLDER / f"{name}.yaml").read_text()) for name in NAMES]
 _SHOWN = {spec.get("launch", {}).get("target", "slurm") for spec in _SPECS}
+#: Examples of the Hugging Face Trainer.
+TRAINERS = [
+    name for name, spec in zip(NAMES, _SPECS, strict=True) if spec.get("framework") == "huggingface"
+]
 WITHOUT_EXAMPLE = [target for target in LAUNCHERS if target not in _SHOWN]
 
 
@@ -188,3 +192,17 @@ def test_library_example_runs() -> None:
     )
     lines = done.stdout.splitlines()
     assert len(lines) > 1 and all("GPUs: " in line for line in lines)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_every_example_of_the_trainer_has_fsdp2(name: str, tmp_path: Path) -> None:
+    """The Trainer's examples are planned with FSDP2 as well, and nothing is found in what is
+    written.
+    """
+    sharded = {"training.sharding": "fsdp2"}
+    job = dsgen.load_job(FOLDER / f"{name}.yaml", overrides=sharded)
+    found = dsgen.search(job, top=1)
+    assert isinstance(found, dsgen.SearchResult)
+    for file in dsgen.render(found.plans[0]):
+        (tmp_path / file.path).write_text(file.text, encoding="utf-8")
+    assert dsgen.validate(tmp_path) == ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
+from ....numerals import read_whole
 from ....rules.violations import accelerate, torch, transformers
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -17,6 +18,7 @@ from .fsdp import second, sharded
 
 _TRAINER: Final = transformers("src/transformers/trainer.py:477")
 _STORAGE: Final = "bnb_4bit_quant_storage"
+_COPIES: Final = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"
 
 
 class Run(NamedTuple):
@@ -86,6 +88,18 @@ def a_launcher_starts_the_ranks(run: Fsdp) -> Violations:
         yield Violation(arguments.locate("fsdp"), message, hint)
 
 
+def _copies(fsdp: Fsdp) -> int | None:
+    """Copies of the shards, by the mesh or by accelerate's variable; None where they can't be
+    known.
+    """
+    launch = fsdp.arguments.launch if fsdp.arguments is not None else None
+    variable = launch.environment.get(_COPIES) if launch is not None else None
+    if variable is not None:
+        return None if variable.value is None else read_whole(variable.value)
+    copies = fsdp.mesh.get("dp_replicate_size")
+    return whole_number(copies.value) if copies is not None else 1
+
+
 @sized.rule("FSDP045", WARNING, "silent", torch("distributed/fsdp/_fully_shard/_fsdp_param.py:298"))
 def shards_are_no_more_than_experts(run: Run) -> Violations:
     """The ranks that share the states are no more than the experts of a layer.
@@ -94,9 +108,7 @@ def shards_are_no_more_than_experts(run: Run) -> Violations:
     Fix: set dp_replicate_size and dp_shard_size
     """
     fsdp, processes = run
-    model = fsdp.model
-    copies = fsdp.mesh.get("dp_replicate_size")
-    count = whole_number(copies.value) if copies is not None else 1
+    model, count = fsdp.model, _copies(fsdp)
     if model is None or not model.experts or not processes or not count:
         return
     ranks = processes // count
