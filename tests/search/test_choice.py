@@ -294,8 +294,8 @@ def test_a_key_that_saves_memory_is_offered_where_it_makes_the_plan_faster() -> 
 
 
 def test_a_rack_is_offered_the_dispatcher_that_uses_its_nvlink() -> None:
-    """HybridEP is offered with its own estimate where a rack's experts are dealt over nodes, unless
-    the job names a dispatcher or the dispatcher changes little.
+    """HybridEP is offered with its own estimate where a rack's experts are dealt over nodes and
+    wait for their tokens, unless the job names a dispatcher or the dispatcher changes little.
     """
     keys: dict[str, Any] = {
         "framework": "megatron-lm",
@@ -303,6 +303,7 @@ def test_a_rack_is_offered_the_dispatcher_that_uses_its_nvlink() -> None:
         "cluster": "nvidia/gb300-nvl72-compute-tray",
         "gpus": 64,
         "training__global_batch": 512,
+        "layout__expert_overlap": False,
     }
     answer, _ = found(**keys)
     plan = answer.plans[0]
