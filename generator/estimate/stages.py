@@ -188,6 +188,26 @@ def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     return whole - (stage == 0) * cut.before - (stage == layout.pipeline - 1) * cut.after
 
 
+def waiting_layers(job: Job, layout: LayoutLike) -> Any:
+    """Layers for which every stage waits in each turn of the pipeline, by chunks of unequal sizes.
+
+    In a turn each stage runs `pipeline` micro-batches through all its chunks. Interleaved stages
+    follow one another a chunk apart, forward and backward. Where the chunks of a row become smaller
+    or larger in all stages, the later ones still run those of the row before, and for as many
+    chunks as there are other stages all go at the larger size; what the larger chunk itself takes
+    is slack. Where some stages hold less than the slowest, they catch up.
+
+    **Source**: Megatron-LM's schedule (pipeline_parallel/schedules.py,
+    forward_backward_pipelining_with_interleaving), run step by step in tests/estimate.
+    """
+    cut, p = split(job, layout), layout.pipeline
+    if not np.any(cut.rounds):
+        return 0.0 * p
+    catch_up = (cut.rest > 0) & ((cut.rest < p - 1) | (cut.rounds == layout.virtual_pipeline - 1))
+    waits = (cut.rounds > 0) & np.logical_not(catch_up)
+    return np.where(waits, np.maximum(p - 2 - cut.inner, 0), 0)
+
+
 def kinds_of(job: Job, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
     """Layers of each kind that `stage` holds: between two layers lie the difference of those before
     each.

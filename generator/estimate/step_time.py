@@ -17,7 +17,7 @@ from .layout import Layout, LayoutLike, Modules, Offload, distinct, once_each, s
 from .ledgers import StepTime, Throughput
 from .products import exposed_s, stream_s
 from .rates import rates
-from .stages import HELD_BY, StageContents, expert_replicas, stage_contents
+from .stages import HELD_BY, StageContents, expert_replicas, stage_contents, waiting_layers
 from .states import (
     holds_whole_gradients,
     master_bytes,
@@ -37,7 +37,8 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     """Seconds of one step.
 
     The slowest stage sets the pace: `m * t_max` is work, the rest of `(m-1) * t_max + sum(t)` is
-    bubble, divided by the model chunks under interleaving. **Source**: 2104.04473 sec 2.2.
+    bubble, divided by the model chunks under interleaving, which have to be equal for that: else
+    stages wait for one another besides. **Source**: 2104.04473 sec 2.2.
     **Symbols**: m micro-batches, t seconds a micro-batch on a stage, forward and backward.
     """
     m, v = layout.gradient_accumulation, layout.virtual_pipeline
@@ -48,6 +49,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     output = _output_s(layout, stages, layer_total, head)
     pace = slowest * layer_total + output
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
+    waits = m / layout.pipeline * stages.waiting * layer_total
     work = slowest * parts["compute"] + output
     back = slowest * parts["backward"] + output * BACKWARD_SHARE
     # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written;
@@ -71,7 +73,7 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
         "context_s": m * slowest * parts["context"],
         "expert_s": m * slowest * parts["expert"],
         "pipeline_s": _pipeline_s(job, layout, pace),
-        "bubble_s": np.maximum(bubble, 0.0),
+        "bubble_s": np.maximum(bubble, 0.0) + waits,
         "data_s": _data_s(job, layout, stages, work - back, back + slowest * parts["recompute"]),
         "optimizer_s": stream_s(job, updated * moved)
         + stages.orthogonal_s
@@ -218,6 +220,7 @@ class _Stages:
 
     slowest: Any  #: layers of the fuller of the first and the second
     last: Any  #: layers of the last
+    waiting: Any  #: layers for which all stages wait in a turn of the pipeline
     sent: Traffic  #: of the heavier of the first and the second
     held: StageContents  #: of these two
     own: Any  #: parameters of these that one rank has a share of
@@ -240,6 +243,7 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
     return _Stages(
         slowest=contents.layers[:2].max(axis=0),
         last=contents.layers[2],
+        waiting=waiting_layers(job, layout),
         sent=(units.traffic if job.engine.sharding == "units" else traffic)(job, layout, held),
         held=held,
         own=_own_parameters(layout, held),

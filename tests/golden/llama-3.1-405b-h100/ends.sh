@@ -52,8 +52,8 @@ state_of() {
   sed -n "s/^$number //p" <<<"$answer"
 }
 
-# Two jobs at once would write over each other's checkpoints. The last of the numbered links in HOLDERS names the job that
-# has the run, its cluster and its start. Of those who would take the run one alone can make the next link.
+# Two jobs at once would write over each other's checkpoints. The last of the numbered links in dsgen-jobs names the job
+# that has the run, its cluster and its start. Of those who would take the run one alone can make the next link.
 take_run() {
   local this="$SLURM_JOB_ID${SLURM_CLUSTER_NAME:+@$SLURM_CLUSTER_NAME}" until="$((SECONDS + LONGEST_WAIT))"
   local start="$this start ${SLURM_RESTART_COUNT:-0}" next other state
