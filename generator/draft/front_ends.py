@@ -17,7 +17,10 @@ from ..programs.launching.settings import Setting, Settings, settings_of
 from ..units import GIB
 from .draft import Draft
 
-_ADAPTERS: Final = "adapters aren't planned with Megatron: the spec trains every parameter"
+_ADAPTERS: Final = (
+    "its adapters aren't planned with Megatron: the spec trains every parameter (framework: "
+    "megatron-bridge plans those of its own recipes)"
+)
 _STAGE: Final = re.compile(r"zero([0-3])(?:_offload)?$")
 #: Methods that compare the model with others, which lie beside it on the same cards, by the value
 #: of `--rlhf_type`. Source: modelscope/ms-swift swift/arguments/rlhf_args.py,
