@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from ..catalog import Accelerator, Model
 from ..findings import Finding, Severity, Version
 from ..text.source import Source
-from ..text.wording import dots
+from ..text.wording import dots, in_spec
 from ..units import DAY, GB, GIB, MINUTE, gib
 from .arguments import is_fine_tuning
 from .codes import MISSING_KEY, PARTIAL_SEQUENCES, WRONG_VALUE
@@ -194,10 +194,10 @@ def _check_choices(
         value, where = training.get(key), f"/training/{key}"
         if value not in (None, only) and _sound(where, broken):
             in_half = " in fp16" if half and key == "gradient_dtype" else ""
-            problem = f"`training.{key}: {value}` is not available with framework: {name}{in_half}"
-            yield WRONG_VALUE.at(
-                source.locate(where), problem, f"write `{key}: {only}`, or remove the key"
-            )
+            said = f"`training.{key}: {in_spec(value)}`"
+            problem = f"{said} is not available with framework: {name}{in_half}"
+            hint = f"write `{key}: {in_spec(only)}`, or remove the key"
+            yield WRONG_VALUE.at(source.locate(where), problem, hint)
 
 
 def _sharded(framework: Framework, training: Keys) -> Framework:
