@@ -462,7 +462,10 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
         )
         if not asks and options.entries:
             message = f"{call.program} is given options and no program: the command ends here"
-            where = call.shell.locate(options.entries[-1].written)
+            # Options of an array are written elsewhere: the command ends on its own line.
+            last = options.entries[-1].written
+            is_after = last.offset > call.word.offset
+            where = call.shell.locate(last) if is_after else call.where
             yield Violation(
                 where, message, "end every line but the last in a backslash, and name the program"
             )
