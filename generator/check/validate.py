@@ -1,8 +1,7 @@
-"""`dsgen validate`: from paths to documents, submissions, rules and findings that remain.
+"""The whole way of `dsgen validate`: paths, documents, submissions, rules, findings.
 
-Findings that comments ignore are left out.
-
-Files that are rendered are judged by the same rules before they are written.
+A submission is the documents of one job. Findings that comments in the files ignore are left out.
+Files that dsgen renders are judged by the same rules before they are written.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Findings in file order, and what was read."""
+    """The findings, and an account of what was read."""
 
     findings: tuple[Finding, ...]
     documents: int  #: files of which something was checked
@@ -74,13 +73,14 @@ def validate(
     reported: Callable[[Finding], bool] = bool,
     **flags: Any,
 ) -> Answer:
-    """Every finding in the documents at `paths`.
+    """Check the files and folders at `paths`.
 
-    `flags` are those of `_context`; they and the spec at `job` are taken as true.
+    `flags` are those of `_context`. They and the spec at `job` are taken as true: files that differ
+    from them get the findings. `skip_unknown` and `instead` are passed to `read_documents`.
 
-    With `engine` the installed DeepSpeed is asked too, about configs without an error that is
-    `reported`; raises `NoEngine` where there is none. `skip_unknown` and `instead` are
-    `read_documents`'.
+    With `engine`, the installed DeepSpeed checks the configs as well, but for those that have an
+    error already. `reported` tells which findings count as such. Raises `NoEngine` where DeepSpeed
+    isn't installed.
     """
     with checking(paths := tuple(paths)), collected() as faults:
         read = read_documents(
@@ -99,11 +99,12 @@ def _answer(
     paths: tuple[Path, ...],
     flags: Mapping[str, Any],
     job: Path | None,
-    asked_of: Callable[[Finding], bool] | None,
+    counts_for_engine: Callable[[Finding], bool] | None,
 ) -> Answer:
     """Every finding in what was read.
 
-    The installed DeepSpeed is asked about the configs of `asked_of` that have no error.
+    The installed DeepSpeed is asked where `counts_for_engine` is given: it tells which findings
+    count as errors that keep a config from it.
     """
     from .ignores import without_ignored
 
@@ -112,47 +113,50 @@ def _answer(
         for spec in reading.documents
         if isinstance(spec, JobSpec)
     }
-    of_specs = [finding for _, problems in specs.values() for finding in problems]
-    stated, of_stated, text = _stated(job, {document.path for document in reading.documents})
-    context, of_flags = _context(stated, **flags)
+    spec_findings = [finding for _, problems in specs.values() for finding in problems]
+    stated_job, job_findings, job_text = _stated_job(
+        job, {document.path for document in reading.documents}
+    )
+    context, flag_findings = _context(stated_job, **flags)
 
-    # What another file overwrites is left alone; the rest goes together as one job reads it.
+    # A file that a script of the job overwrites is left alone.
     roots = [os.fspath(path) for path in paths]
-    old = overwritten(reading.documents, Files(reading.documents, roots))
-    documents = [document for document in reading.documents if document.path not in old]
+    written_anew = overwritten(reading.documents, Files(reading.documents, roots))
+    documents = [document for document in reading.documents if document.path not in written_anew]
     jobs = {path: spec_job for path, (spec_job, _) in specs.items() if spec_job is not None}
     submissions = _submissions(reading, documents, roots, jobs, context, is_one=job is not None)
 
+    # A file may belong to several submissions: `dict.fromkeys` keeps each finding once, in order.
     findings = [
-        *dict.fromkeys((*codes.bounded(reading.findings), *of_specs, *of_stated)),
-        *of_flags,
+        *dict.fromkeys((*codes.bounded(reading.findings), *spec_findings, *job_findings)),
+        *flag_findings,
     ]
-    of_files = list[Finding]()
-    for submission in submissions:
-        of_files += check_submission(submission)
-    findings += dict.fromkeys(of_files)
-    texts = {**text, **reading.texts}
-    if asked_of is not None:
+    findings += dict.fromkeys(
+        finding for submission in submissions for finding in check_submission(submission)
+    )
+    texts = {**job_text, **reading.texts}
+    if counts_for_engine is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked
 
-        counted = tuple(filter(asked_of, without_ignored(findings, texts)))
+        counted = tuple(filter(counts_for_engine, without_ignored(findings, texts)))
         findings += dict.fromkeys(
             finding for submission in submissions for finding in ask_engine(submission, counted)
         )
+    # Files that mustn't be changed get no fixes.
     findings = [
         replace(f, edits=()) if f.edits and f.where.path in reading.untouchable else f
         for f in findings
     ]
 
     secrets = {value for text in texts.values() for value in text.secret_values}
-    unread = _not_checked(submissions)
-    nothing_read = paths_not_checked(unread, submissions)
+    not_checked = _not_checked(submissions)
+    paths_without_checks = paths_not_checked(not_checked, submissions)
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
-        documents=len({document.path for document in documents} - nothing_read),
-        not_checked=unread,
+        documents=len({document.path for document in documents} - paths_without_checks),
+        not_checked=not_checked,
         texts=texts,
-        left_alone={**reading.left_alone, **dict.fromkeys(sorted(old), WRITTEN)},
+        left_alone={**reading.left_alone, **dict.fromkeys(sorted(written_anew), WRITTEN)},
     )
 
 
@@ -165,8 +169,10 @@ def _submissions(
     *,
     is_one: bool,
 ) -> list[Submission]:
-    """The submissions that the documents make up: of one job, by its counts of GPUs, else of those
-    that name one another.
+    """The submissions that the documents make up.
+
+    Documents that name one another belong together. With `is_one` all are of one job: a submission
+    for each number of GPUs of an elastic one.
     """
     files = Files(documents, roots)
     groups = _of_counts(documents, context)
@@ -203,16 +209,17 @@ def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Docu
 
 
 def _once(group: tuple[Document, ...]) -> tuple[Document, ...]:
-    """The documents of a submission, each launch once: as the script that calls another makes it,
-    not as that one by itself would.
+    """The documents of a submission, without the launches of scripts that another one calls.
+
+    The calling script has these launches too, with the arguments that it passes.
     """
     scripts = [document for document in group if isinstance(document, LaunchScript)]
     called = {path for script in scripts for path in script.shell.called if path != script.path}
-    calls = {script.path for script in scripts if script.launches} - called
-    if not called or not calls:
+    callers = {script.path for script in scripts if script.launches} - called
+    if not called or not callers:
         return group
-    alone = [script for script in scripts if script.path in called]
-    dropped = {id(launch) for script in alone for launch in script.launches}
+    called_scripts = [script for script in scripts if script.path in called]
+    dropped = {id(launch) for script in called_scripts for launch in script.launches}
     return tuple(
         replace(document, launches=())
         if isinstance(document, LaunchScript) and document.path in called
@@ -222,10 +229,10 @@ def _once(group: tuple[Document, ...]) -> tuple[Document, ...]:
     )
 
 
-def _stated(
+def _stated_job(
     job: Path | None, checked: set[str]
 ) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
-    """The job of the spec that a flag names, what is wrong with it, and its text by its path."""
+    """The job of the spec that `--job` names, the findings on it, and its text by its path."""
     stated, findings = check_spec(job) if job is not None else (None, ())
     # Without the source line: the file is not among those that are checked, and may be another than
     # was meant.
@@ -250,7 +257,10 @@ def _context(
     consumer: str | None = None,
     deepspeed_version: str | None = None,  # such as 0.16.9; None: the job's
 ) -> tuple[Context, list[Finding]]:
-    """The context that these flags give, and an error for every unknown name, which is left out."""
+    """The context that these flags give, and an error for each name that isn't known.
+
+    Such a name is missing from the context.
+    """
     findings, machines, shape = list[Finding](), None, None
     if cluster is not None:
         machines, problems = resolve_cluster(plain_source({"cluster": cluster}), cluster)
@@ -282,10 +292,12 @@ def _context(
 
 
 def _unknown(flag: str, message: str, hint: str) -> Finding:
+    """The finding on a flag whose value is no known name."""
     return _of_flag(flag, codes.UNKNOWN_NAME.at(Location(path=FLAGS), message, hint))
 
 
 def _of_flag(flag: str, finding: Finding) -> Finding:
+    """A finding on a spec's value, placed at the flag that gave it."""
     where = replace(finding.where, path=FLAGS, line=None, column=None, excerpt=None, flag=flag)
     return replace(codes.from_spec(finding), where=where)
 
@@ -293,9 +305,9 @@ def _of_flag(flag: str, finding: Finding) -> Finding:
 def _of_counts(
     documents: Iterable[Document], context: Context
 ) -> Iterator[tuple[tuple[Document, ...], Context]]:
-    """The documents of a context's job; of an elastic job, those of each count of GPUs.
+    """The documents of a context's job; of an elastic job, those of each number of GPUs.
 
-    What is written for all counts is for the most GPUs that have a plan.
+    Files for all numbers of GPUs are judged for the largest that has a folder.
     """
     rest, job, largest = tuple(documents), context.job, None
     if job is not None and job.elastic:
@@ -312,9 +324,10 @@ def _of_counts(
 
 
 def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Finding, ...]]:
-    """The job of a spec, where it can be resolved, and every finding in it, pinned keys included.
+    """The job of a spec, and every finding on it, those on pinned keys included.
 
-    One that is not named itself is read with files of its project alone.
+    The job is None where the spec has an error. A spec that wasn't named itself, but found in a
+    folder, may name files of its project alone.
     """
     from ..job.load import load_with_findings  # saves start-up time where there is no job spec
     from ..programs.job_rules import check_job
@@ -336,9 +349,9 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:
-    """Findings of the same message as one, with the places and edits of the others.
+    """The findings with equal ones joined: the first has the places and edits of the others.
 
-    Of one file, or across files where `across` is set.
+    Findings of several files are joined too where `across` is set.
     """
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
@@ -355,9 +368,10 @@ def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding
 
 
 def _joined(group: list[Finding]) -> Finding:
+    """Equal findings as one. Messages may differ in the other file that they name at their end."""
     if len(group) == 1:
         return group[0]
-    # a copy that no program reads
+    # arguments.txt is a copy that no program reads: the place that is shown is another's.
     group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
     first, others = group[0], len({finding.message for finding in group}) - 1

@@ -1,9 +1,8 @@
-"""The filter on all output: no text acts on a terminal or commands a CI runner.
+"""The filter on all output: no printed text controls a terminal or commands a CI runner.
 
-`guarded` puts it in front of standard output and error while a command runs, so nothing that prints
-goes around it: answers in every format, errors, help, prompts, progress and other libraries'
-warnings. What is escaped gets the escape of a JSON string, which leaves a JSON document's values as
-they are.
+`guarded` puts the filter in front of standard output and error while a command runs. So it sees all
+that is printed: answers in every format, errors, help, prompts, progress, and the warnings of other
+libraries. Characters are escaped as in a JSON string, so a JSON document keeps its values.
 """
 
 from __future__ import annotations
@@ -23,16 +22,17 @@ from ..patterns import lazy_pattern
 #: number.
 READER_GONE: Final = 141
 
-#: What a terminal or a log viewer obeys, but for line ends, tabs and the styles of
-#: `printing.style`.
+#: Control characters, but for line ends and tabs. Styles and CRLF match as a whole, and stay.
 _CONTROL: Final = lazy_pattern(rf"\x1b\[[0-9;]*m|\r\n|(?![\n\t]){HIDDEN.pattern}")
 
-# Runners compare by rules of a language, which pass over marks and formats: so do these patterns.
-_BLANK: Final = r"[^\w\x21-\x7e\n]"  # what no one sees, blanks too
-_MARK: Final = r"[^\w\x20-\x7e\n]"
-_LETTER: Final = r"[^\x20-\x2f:-@\[-^`{-\x7e\n]"  # of a command's area, and marks
+# Runners compare text by the rules of a language, which ignore combining marks and format
+# characters. So these patterns allow them between the characters of a command.
+_BLANK: Final = r"[^\w\x21-\x7e\n]"  # blanks, and what is invisible
+_MARK: Final = r"[^\w\x20-\x7e\n]"  # what is invisible, without blanks
+_LETTER: Final = r"[^\x20-\x2f:-@\[-^`{-\x7e\n]"  # letters of a command's name, and marks
 
-#: The beginning of a command, with the character that is escaped.
+#: The beginning of a command. The named group is the character that is escaped, so that a runner no
+#: longer takes the text for a command.
 #:
 #: - GitHub Actions: `::name` at the beginning of a line, after blanks; `##[name` anywhere in a
 #:   line. **Source**: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
@@ -47,41 +47,47 @@ _COMMAND: Final = lazy_pattern(
     rf"^{_BLANK}*(?P<colon>:){_BLANK}*:|#{_MARK}*(?P<hash>#)(?:(?i:vso)|{_LETTER}*\[)", re.MULTILINE
 )
 _LEADING: Final = lazy_pattern(rf"^{_BLANK}+")
-_REMEMBERED: Final = 200  # characters of a line that isn't finished
 
-#: The beginning of a command that dsgen means: an annotation (`--format github` and `azure`).
-_MEANT: Final = lazy_pattern(r"::(?:error|warning|notice) |##vso\[task\.logissue ")
+#: Characters that are remembered of an unfinished line: a command may be printed in pieces.
+_REMEMBERED: Final = 200
+
+#: The beginning of the annotations that dsgen itself prints (`--format github` and `azure`).
+_ANNOTATION: Final = lazy_pattern(r"::(?:error|warning|notice) |##vso\[task\.logissue ")
 
 
 def harmless(text: str, line: str = "") -> str:
-    """`text` as it may be printed after `line`, the start of the same line.
+    """`text` with escapes, so that it controls nothing when it is printed after `line`.
 
-    What commands a terminal or a runner is escaped.
+    `line` is what is printed already of the same line.
     """
     text = _CONTROL.sub(lambda match: match[0] if len(match[0]) > 1 else _escape(match[0]), text)
     whole, printed = line + text, len(line)
-    if whole.isascii() and "::" not in whole and "##" not in whole:  # as nearly all text
+    if whole.isascii() and "::" not in whole and "##" not in whole:
+        # No command begins without these: nearly all text ends here.
         return text
 
     parts, position = list[str](), printed
     for match in _COMMAND.finditer(whole):
-        if match.end() > printed:
-            at = match.start(match.lastgroup or 0)
-            at = at if at >= printed else match.end() - 1  # a command that came in pieces
-            parts += [whole[position:at], _escape(whole[at])]
-            position = at + 1
+        if match.end() <= printed:
+            continue
+        at = match.start(match.lastgroup or 0)
+        if at < printed:
+            # The command came in pieces: its first character is printed already.
+            at = match.end() - 1
+        parts += [whole[position:at], _escape(whole[at])]
+        position = at + 1
     return "".join((*parts, whole[position:]))
 
 
 def _escape(char: str) -> str:
-    """The escape of a character in a JSON string, also of one that needs none."""
+    """A character as JSON escapes it in a string, whether it has to or not."""
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else json.dumps(char)[1:-1]
 
 
 class Guarded:
-    """A text stream that prints what is `harmless`.
+    """A text stream whose text is made `harmless` before it is printed.
 
-    It has no `buffer`, which would lead around it.
+    It has no `buffer`, by which bytes would pass unfiltered.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -94,13 +100,14 @@ class Guarded:
         return getattr(self._stream, name)
 
     def write(self, text: str | bytes) -> int:
-        """Print text. Ends the program with `READER_GONE` where nobody reads any more."""
-        shown = text if isinstance(text, str) else text.decode()  # click completes words in bytes
+        """Print text; end the program with `READER_GONE` where nobody reads the output any more."""
+        # click prints the completions of words as bytes.
+        shown = text if isinstance(text, str) else text.decode()
         self._print(harmless(shown, self._line))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """The same for several texts."""
+        """Print several texts, without anything between them."""
         self.write("".join(lines))
 
     def flush(self) -> None:
@@ -111,22 +118,22 @@ class Guarded:
             self._end()
 
     def redraw(self, text: str) -> None:
-        """Print a text over the line, as a line of progress is."""
+        """Print a text over the current line, as progress is shown."""
         self._print(f"\r{harmless(text)}")
         self.flush()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Print lines that may begin with a command dsgen means; the rest of each is filtered."""
+        """Print lines that may begin with one of dsgen's annotations; the rest is filtered."""
         shown = list[str]()
         for line in lines:
-            meant = _MEANT.match(line)
-            head = meant[0] if meant else ""
+            annotation = _ANNOTATION.match(line)
+            head = annotation[0] if annotation else ""
             shown.append(f"{head}{harmless(line[len(head) :], head)}\n")
         self._print("".join(shown))
 
     def _print(self, text: str) -> None:
         line = _LEADING.sub("", (self._line + text).rpartition("\n")[2])
-        # A longer line keeps its end, and a sign that this isn't its beginning.
+        # Of a longer line the end is kept, behind a dot, so that it isn't taken for a line's start.
         self._line = line if len(line) <= _REMEMBERED else f".{line[-_REMEMBERED:]}"
         try:
             self._stream.write(text)
@@ -134,17 +141,18 @@ class Guarded:
             self._end()
 
     def _end(self) -> None:
-        """End as SIGPIPE ends programs: what `| head` drops is neither an error nor a finding."""
+        """End as SIGPIPE ends programs: output that `| head` drops is neither error nor finding."""
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self._stream.fileno())  # for what is still in the stream's buffer
+            # What is still in the stream's buffer goes nowhere when Python flushes it at its end.
+            os.dup2(null, self._stream.fileno())
             os.close(null)
         sys.exit(READER_GONE)
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Standard output and error print only what is `harmless` meanwhile."""
+    """Filter standard output and standard error while the body runs."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_guard, before)
     try:
@@ -154,6 +162,7 @@ def guarded() -> Iterator[None]:
 
 
 def _guard(stream: Any) -> Any:
+    """The stream behind the filter; as it is where it has one, or where there is no stream."""
     return stream if stream is None or isinstance(stream, Guarded) else Guarded(stream)
 
 

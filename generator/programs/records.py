@@ -1,4 +1,7 @@
-"""The programs that dsgen knows, each with its record; the rest of dsgen learns of them here."""
+"""The programs that dsgen knows, as one tuple of records.
+
+A program's folder makes its record; modules that work for any program ask these records.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from .skypilot import SKYPILOT
 from .slurm import SLURM
 from .trainer import TRAINER
 
-#: dsgen itself, whose job specs lie beside the files of programs.
-_OWN: Final = ProgramRecord(
+#: dsgen's own record: it has job specs, which are read beside the files of programs.
+_DSGEN: Final = ProgramRecord(
     name="dsgen",
     kinds=(
         DocumentKind(
@@ -34,11 +37,11 @@ _OWN: Final = ProgramRecord(
     ),
 )
 
-#: In the order in which they are asked of a log, of a config and of what reads it:
-#: Megatron-DeepSpeed is Megatron.
+#: The first that recognizes a log or a config, or knows what reads it, decides. Megatron comes
+#: before DeepSpeed, since a run of Megatron-DeepSpeed shows signs of both.
 PROGRAMS: Final = Programs(
     records=(
-        _OWN,
+        _DSGEN,
         MEGATRON,
         MEGATRON_BRIDGE,
         DEEPSPEED,
