@@ -52,8 +52,7 @@ def gathered_sequences_are_sharded(sizes: Sizes) -> Violations:
 @second.rule("FSDP043", ERROR, "training", transformers("src/transformers/trainer.py:2413"))
 def gathered_attention_is_pytorchs(run: Fsdp) -> Violations:
     """With cp_size, attention is PyTorch's (sdpa), and full in every layer.
-    Prevents: ValueError at the first batch: Context parallelism is supported only with SDPA
-    attention
+    Prevents: `Context parallelism is supported only with SDPA attention`, at the first batch
     Fix: use attn_implementation sdpa, and a model without a sliding window
     """
     size = run.mesh.get("cp_size")
@@ -84,7 +83,7 @@ def a_launcher_starts_the_ranks(run: Fsdp) -> Violations:
     by_python = all(call.program.startswith("python") for call in launch.calls)
     if by_python and not any(name in launch.environment for name in ranks):
         message = "fsdp in one process: python alone starts it"
-        hint = "start it by torchrun --nproc-per-node=GPUS"
+        hint = "start it by torchrun, with --nproc-per-node"
         yield Violation(arguments.locate("fsdp"), message, hint)
 
 
