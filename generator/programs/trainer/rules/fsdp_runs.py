@@ -80,6 +80,9 @@ def a_launcher_starts_the_ranks(run: Fsdp) -> Violations:
     if arguments is None or launch is None or arguments.is_on_front_end or arguments.assumed:
         return
     ranks = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
+    # A job of a service may start the ranks itself, as AzureML's distribution does.
+    if launch.script.text.path.endswith((".yml", ".yaml", ".json")):
+        return
     by_python = all(call.program.startswith("python") for call in launch.calls)
     if by_python and not any(name in launch.environment for name in ranks):
         message = "fsdp in one process: python alone starts it"
