@@ -202,6 +202,11 @@ def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
         draft.set("training.precision", named if named in ("bf16", "fp16") else "bf16")
         draft.set("training.precision", "fp32" if text == "null" else None)
     draft.set("training.fp8_attention", "fp8_dot_product_attention:true" in text or None)
+    if "fp8_recipe:mxfp8" in text:
+        draft.set("training.fp8_recipe", "mxfp8")
+    backend = overrides.get("model.moe_flex_dispatcher_backend")
+    if backend is not None and backend.text == "hybridep":  # which is never a default
+        draft.set("training.dispatcher", "hybridep")
     graphs = overrides.get("model.cuda_graph_impl")
     draft.set("training.cuda_graphs", None if graphs is None else _GRAPHS.get(graphs.text))
     if "grad_reduce_in_fp32:false" in text:
