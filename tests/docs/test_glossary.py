@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from dsgen.cli import commands
 from dsgen.cli.known_rules import known_rules
 from dsgen.estimate.layout import Layout, dimensions
+from tests.case import NAMES as NAMES_OF_CASES
+from tests.case import read_case
 from tests.cli.running import run
 from tests.docs.blocks import ROOT
 
@@ -206,9 +207,7 @@ def findings() -> Iterator[str]:
         path.read_text(encoding="utf-8")
         for path in sorted((ROOT / "tests" / "invalid").glob("*.out"))
     ]
-    for case in sorted((ROOT / "tests" / "cases").glob("*.yaml")):
-        told.append(str(yaml.safe_load(case.read_text(encoding="utf-8")).get("expected", "")))
-    for text in told:
+    for text in (*told, *(read_case(name).expected for name in NAMES_OF_CASES)):
         yield from (message or hint for message, hint in _MESSAGE.findall(text))
 
 

@@ -155,13 +155,15 @@ def _language_part(outer: str) -> tuple[int, dict[str, Any]] | None:
     `None` where transformers can't build it.
     """
     import torch
+    from transformers.initialization import no_init_weights
 
     try:
         config = config_class(outer)()
         text = getattr(config, multimodal(outer)["place"])  # type: ignore[index]
-        with torch.device("meta"), warnings.catch_warnings():
+        with torch.device("meta"), no_init_weights(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = model_class(type(text))(text)
+            model.tie_weights()
     except Exception:  # a class whose defaults are no model
         return None
     head, table = model.get_output_embeddings(), model.get_input_embeddings()
