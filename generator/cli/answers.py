@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..estimate.uncertainty import percent
 from ..job.records import Job
+from ..rules.violations import divisors
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
 from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
@@ -303,7 +304,7 @@ def _batch(job: Job) -> Line:
     """The possible numbers of replicas, where GPUs and batch are set: most jobs fail there."""
     batch, ramp = job.training.global_batch, job.training.batch_ramp
     common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
-    choices = [n for n in range(1, min(job.gpus, batch) + 1) if job.gpus % n == common % n == 0]
+    choices = divisors(gcd(job.gpus, common))
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
     grown = (
         ""

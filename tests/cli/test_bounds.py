@@ -358,3 +358,14 @@ def test_devices_beside_a_huge_count_are_not_counted_up(tmp_path: Path) -> None:
         "--deepspeed ds.json\n"
     )
     assert "[LNCH024]" in answered("validate", str(script))
+
+
+def test_sizes_that_would_pass_are_not_looked_for_one_by_one(tmp_path: Path) -> None:
+    """The sizes that divide a huge number of GPUs are found by its factors."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "#!/bin/bash\nray job submit -- python3 train.py --actor-num-nodes 1 "
+        f"--actor-num-gpus-per-node {HUGE} --rollout-batch-size 32 --n-samples-per-prompt 8 "
+        "--global-batch-size 256 --expert-model-parallel-size 7 --expert-tensor-parallel-size 1\n"
+    )
+    assert "[FRONT001]" in answered("validate", str(script))

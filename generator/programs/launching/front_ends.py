@@ -80,8 +80,7 @@ class FrontEnd:
     @property
     def options(self) -> frozenset[str]:
         """The options of its own, as far as they are known; the engine's may be among them."""
-        names = _options().get(self.name, ())
-        return frozenset((*names, *(f"--{name[2:].replace('_', '-')}" for name in names)))
+        return _options_of(self.name)
 
     def may_have(self, name: str) -> bool:
         """Return whether an option is its own, or one that it hands to other programs."""
@@ -102,6 +101,13 @@ def front_ends() -> Mapping[str, FrontEnd]:
     """Every row by its name."""
     entries: dict[str, dict[str, Any]] = json.loads(read_text(__package__, "front_ends.json"))
     return {name: FrontEnd(name=name, **entry) for name, entry in entries.items()}
+
+
+@cache
+def _options_of(front_end: str) -> frozenset[str]:
+    """The options of a front end, in both spellings."""
+    names = _options().get(front_end, ())
+    return frozenset((*names, *(f"--{name[2:].replace('_', '-')}" for name in names)))
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, Violations
 from ....job.named_models import model_called
-from ....rules.violations import listed, megatron_lm, nearest
+from ....rules.violations import divisors, listed, megatron_lm, nearest
 from ...launching.settings import Settings, settings_of
 from ..run import EXPERT, PIPELINE, TENSOR, MegatronRun
 from .rule import at, lm_arguments
@@ -51,9 +51,10 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
             gpus, tensor, expert, pipeline = ranks
             product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
             message = f"{product} = {ranks.cut} does not divide {gpus} GPUs"
-            passing = [size for size in range(1, gpus + 1) if not gpus % (tensor * pipeline * size)]
+            left, rest = divmod(gpus, tensor * pipeline)
             hint = f"use {ranks.cut} GPUs"
-            if passing:
+            if left and not rest:
+                passing = divisors(left)
                 hint = f"use {EXPERT} {listed(nearest(passing, expert))}"
             yield at(run, EXPERT, message, hint)
 
