@@ -284,7 +284,17 @@ class Settings:
             yield self
             return
         for values in product(*either.values()):
-            yield replace(self, instead=dict(zip(either, values, strict=True)))
+            yield self.having(dict(zip(either, values, strict=True)))
+
+    def having(self, instead: Mapping[str, Setting | None]) -> Settings:
+        """The same launch with other values of some settings, by short name.
+
+        What its words say is read once for all of them: hints try thousands of values.
+        """
+        other = replace(self, instead={**self.instead, **instead})
+        for name in ("_written", "hides", "generation"):
+            other.__dict__[name] = getattr(self, name)
+        return other
 
     def shorts_in(self, *counts: str) -> Iterator[str]:
         """The short names of the settings that counts are made of."""

@@ -244,7 +244,7 @@ def _short_name(settings: Settings, setting: Setting) -> str:
 
 def _passes(settings: Settings, identity: Mapping[str, Any], short: str, value: int) -> bool:
     changed = Setting(name=short, text=str(value))
-    settings = replace(settings, instead={**settings.instead, short: changed})
+    settings = settings.having({short: changed})
     left, right = settings.count(identity["count"]), settings.count(identity["of"])
     relation = identity["is"].removeprefix("less or a ")
     return left is not None and right is not None and _holds(relation, left.value, right.value)
