@@ -69,7 +69,10 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     model, element = job.model, weight_bytes(job)
     # An eager RMSNorm keeps its input in fp32, and the result before the weight.
     upcast = 4 if not job.fuses_kernels and layer.norm.kind == "rmsnorm" else 0
-    norms = layer.norms * (element * model.hidden + upcast * model.hidden)
+    norms = layer.norms * (element + upcast) * model.hidden
+    # Norms of queries and keys keep as much, but for those of views into a product that stays.
+    is_kept_anyway = job.framework.packs_attention
+    head_norms = 0 if is_kept_anyway else (element + upcast) * layer.mixer.normed_elements
     dropped = layer.blocks * model.hidden * (model.dropout > 0)
     # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input,
     # for itself.
@@ -82,7 +85,7 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
         repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
         packs=job.framework.packs_attention,
     )
-    sharded = element * kept + copied
+    sharded = element * kept + head_norms + copied
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     part = layer.feed_forward
     sharded = (

@@ -245,7 +245,7 @@ def unsaved_elements(job: Job, layer: Layer) -> int:
     if "down_proj" not in names:
         less += part.width
     if not job.fuses_kernels and layer.norm.kind == "rmsnorm":
-        less += layer.norms * layer.hidden
+        less += layer.norms * layer.hidden + layer.mixer.normed_elements
     return less - job.training.lora.rank * len(layers)
 
 

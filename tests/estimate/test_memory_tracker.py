@@ -23,7 +23,7 @@ from tests.needs import needs_transformers
 
 pytestmark = [pytest.mark.integration, needs_transformers]
 
-SEQUENCE = {"llama": 1024, "mixtral": 1024, "gpt2": 1024, "bert": 512}
+SEQUENCE = {"llama": 1024, "qwen3": 1024, "mixtral": 1024, "gpt2": 1024, "bert": 512}
 _SHAPE = {
     "hidden_size": 1024,
     "intermediate_size": 2816,
@@ -35,6 +35,7 @@ _SHAPE = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **_SHAPE},
+    "qwen3": {"model_type": "qwen3", **_SHAPE, "head_dim": 128},
     "mixtral": {
         "model_type": "mixtral",
         **_SHAPE,

@@ -13,6 +13,7 @@ from typing import Any
 #: Model types to the transformers' class that trains them.
 _CLASSES = {
     "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "gpt2": "GPT2LMHeadModel",
     "bert": "BertForMaskedLM",

@@ -81,6 +81,13 @@ class GroupedQuery(SoftmaxAttention):
         return SoftmaxAttention.norm_parameters(self, each) + output
 
     @property
+    def normed_elements(self) -> int:
+        """Queries, and the keys that it makes itself."""
+        queries, keys, _ = self.widths
+        is_normed = self.qk_norm in ("head", "full")
+        return queries + (0 if self.takes_keys else keys) if is_normed else 0
+
+    @property
     def projections(self) -> tuple[Projection, ...]:
         """Linear layers with Llama's names.
 

@@ -138,6 +138,11 @@ class Latent(SoftmaxAttention):
         """
         return sum(self.widths)
 
+    @property
+    def normed_elements(self) -> int:
+        """Both latents."""
+        return self.q_lora_rank + self.kv_lora_rank
+
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
         """Elements of queries, keys, values and output, of the latents, and what a gate keeps."""
         queries, keys, values = self.widths

@@ -147,6 +147,13 @@ class Mixer:
         """Elements that aren't kept where `latent_products` are computed again."""
         return 0
 
+    @property
+    def normed_elements(self) -> int:
+        """Elements of queries and keys, or of latents, that learned norms take, where
+        `kept_elements` leaves out what these norms keep.
+        """
+        return 0
+
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
         """Elements kept for the backward pass, beside the input of the layer.
 

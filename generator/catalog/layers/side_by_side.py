@@ -75,6 +75,11 @@ class SideBySide(Mixer):
         """All of theirs."""
         return tuple(product for mixer in self.mixers for product in mixer.products)
 
+    @property
+    def normed_elements(self) -> int:
+        """The sum of theirs."""
+        return sum(mixer.normed_elements for mixer in self.mixers)
+
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
         """The sum of theirs."""
         return sum(
