@@ -71,5 +71,5 @@ def test_writes_the_same_files(
     uv, env = [sys.executable, "-m", "uv"], str(tmp_path / "env" / "bin" / "python")
     subprocess.run([*uv, "venv", "--quiet", "--python", python, str(tmp_path / "env")], check=True)
     subprocess.run([*uv, "pip", "install", "--quiet", "--python", env, str(wheel)], check=True)
-    assert len(expected) == 4
+    assert len(expected) == 5
     assert written_by(env, tmp_path) == expected

@@ -11,6 +11,7 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -131,9 +132,7 @@ def _answer(
         *dict.fromkeys((*codes.bounded(reading.findings), *spec_findings, *job_findings)),
         *flag_findings,
     ]
-    findings += dict.fromkeys(
-        finding for submission in submissions for finding in check_submission(submission)
-    )
+    findings += dict.fromkeys(chain.from_iterable(map(check_submission, submissions)))
     texts = {**job_text, **reading.texts}
     if counts_for_engine is not None:
         from .engine import ask_engine  # saves start-up time where it isn't asked

@@ -395,9 +395,9 @@ def once_each(
     latest = _known_of(job)
     columns = tuple(np.broadcast_to(column, len(layout)) for column in columns)
     keys = row_keys([*(getattr(layout, name) for name in names), *columns])
-    first, number = (
-        _alike(keys) if len(keys) >= _MANY_ROWS else (np.arange(len(keys), dtype=np.intp), None)
-    )
+    # `take` wants places of a pointer's size, which has 32 bits in a browser.
+    every = np.arange(len(keys)).astype(np.intp, copy=False)
+    first, number = _alike(keys) if len(keys) >= _MANY_ROWS else (every, None)
     few, kept = keys[first], latest.get(computed)
     place = kept[0].searchsorted(few) if kept else first
     new = first[kept[0].take(place, mode="clip") != few] if kept else first
