@@ -21,7 +21,7 @@ from .layout import LayoutLike
 from .uncertainty import out_of_memory
 
 # The next three are policy. Over the measured layouts of `benchmarks.regret`, with clusters left
-# out, the chosen plan's regret is the same (6.0 %) for factors from 1 to 1.10, from 1 to 1.01 and
+# out, the chosen plan's regret is the same for factors from 1 to 1.10, from 1 to 1.01 and
 # from 0 to 0.05.
 
 #: Factor on the time of a kind of run that was never measured: the best of many estimates is one
