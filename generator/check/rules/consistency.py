@@ -275,11 +275,13 @@ def named_files_are_there(submission: Submission) -> Violations:
     Fix: use the name of a file of the submission
     """
     for link in submission.references:
-        if link.exists or link.kind not in ("accelerate config", "hostfile", "training arguments"):
+        is_gone = link.whole and link.kind == "launch script"  # others' are looked for by a slip
+        kinds = ("accelerate config", "hostfile", "training arguments")
+        if link.exists or not (link.kind in kinds or is_gone):
             continue
         present = _beside(submission, link)
         is_known = link.sure or (present and link.kind == "hostfile")
-        if link.near or (is_known and not _is_fetched(link)):
+        if link.near or is_gone or (is_known and not _is_fetched(link)):
             yield _missing(link, present)
 
 

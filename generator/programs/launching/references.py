@@ -67,6 +67,7 @@ NAMED: Final[tuple[Kind, ...]] = (
 _DATA: Final = (".json", ".hjson")
 _YAML: Final = (".yaml", ".yml")
 _MOVES: Final = ("cd", "pushd")
+_SOURCES: Final = ("source", ".")
 #: Commands that make none of the files that they name, but for what the script's reader says of
 #: them (`sed -i`).
 _READ: Final = frozenset(
@@ -199,6 +200,7 @@ class _Lines:
             yield from (replace(link, launch=launch) for link in stated)
             yield from self._other(launch, {link.where for link in stated})
         yield from self._called()
+        yield from self._gone_from_the_set()
         if isinstance(self.holder, CommandDocument):
             yield from self._inputs(self.holder)
 
@@ -213,6 +215,30 @@ class _Lines:
                 yield Reference(
                     kind="launch script", path=path, where=where, documents=found, exists=True
                 )
+
+    def _gone_from_the_set(self) -> Iterator[Reference]:
+        """Return the files that a script of a set of dsgen's sources and that are not there."""
+        script = self.script
+        if script is None or not self._is_of_a_set:
+            return
+
+        for command in script.shell.commands:
+            if len(command.words) < 2 or command.words[0].value not in _SOURCES:
+                continue
+            word = command.words[1]
+            path = word.path or ""
+            # "$CONFIG_DIR/ends.sh", in a folder that the script finds when it runs
+            if word.value is None and path and not dirname(path):
+                where = script.shell.locate(word)
+                link = _reference("launch script", path, where, self.files, None, self.starts)
+                if not link.exists:
+                    yield replace(link, whole=True)
+
+    @cached_property
+    def _is_of_a_set(self) -> bool:
+        """Whether dsgen wrote the folder of the document: its plan.json is there."""
+        folder = Path(self.holder.path).parent
+        return '"dsgen_version"' in text_around(folder / "plan.json", folder)
 
     def _named(
         self,
@@ -252,10 +278,7 @@ class _Lines:
             (link.sure and not self._leads_elsewhere)
             or (value is not None and _is_missing(path, launch, value))
         )
-        folder = Path(self.holder.path).parent
-        is_whole = not (dirname(path) or path_is_known) and (
-            '"dsgen_version"' in text_around(folder / "plan.json", folder)
-        )
+        is_whole = not (dirname(path) or path_is_known) and self._is_of_a_set
         is_there = may_be_made and link.near is None
         return replace(link, exists=is_there, sure=is_sure, whole=is_whole)
 
