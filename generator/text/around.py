@@ -101,6 +101,11 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def is_before_writing() -> bool:
+    """Return whether the files that are checked are still to be written, all of a set at once."""
+    return bool(_checked.get().texts)
+
+
 def _plain(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100 - links stay
 

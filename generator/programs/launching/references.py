@@ -22,7 +22,7 @@ from ...submission.references import Reference
 from ...submission.repository import program_of, program_path, strings_beside
 from ...submission.script import CommandDocument, LaunchScript
 from ...submission.submission import Submission
-from ...text.around import is_readable, text_around
+from ...text.around import is_before_writing, is_readable, text_around
 from ...text.document import Document, Kind
 from ...text.lookup import Files, end_alike, is_written, place_of
 from ...text.shell.records import Word
@@ -219,7 +219,7 @@ class _Lines:
     def _gone_from_the_set(self) -> Iterator[Reference]:
         """Return the files that a script of a set of dsgen's sources and that are not there."""
         script = self.script
-        if script is None or not self._is_of_a_set:
+        if script is None or is_before_writing() or not self._is_of_a_set:
             return
 
         for command in script.shell.commands:
