@@ -111,7 +111,8 @@ class Script:
         for option in NAMES[name]:
             between = r"=" if option[0] != "-" else r"[ =]"
             matches = re.finditer(
-                rf"^(?P<before>[^#\n]*?(?<![\w.-]){re.escape(option)}{between})(?P<value>[^\s\\)]+)",
+                rf"^(?P<before>[^#\n]*?(?<![\w.-]){re.escape(option)}{between})"
+                r"(?P<value>[^\s\\)]+)",
                 self.text,
                 re.MULTILINE,
             )

@@ -393,14 +393,16 @@ def check_rendered(
     are for, where it is given.
     """
     files = tuple(files)
-    try:
-        reading = read_texts([text_of(file.text, file.path, folder) for file in files])
-    except UnreadableText as problem:
-        return (problem.finding,)
-    whole, release = tuple(reading.documents), job.deepspeed_version
-    found, coming = [*reading.findings], [folder / file.path for file in files] if folder else ()
+    coming = [folder / file.path for file in files] if folder else ()
     plans = {file.path: file.text for file in files if file.path.endswith("plan.json")}
     with checking([folder] if folder else (), coming, plans, alone=folder is None):
+        try:
+            reading = read_texts([text_of(file.text, file.path, folder) for file in files])
+        except UnreadableText as problem:
+            return (problem.finding,)
+        found, whole = [*reading.findings], tuple(reading.documents)
+        release = job.deepspeed_version
+
         # as with --job, and as without
         contexts = [(whole, Context(job=job, deepspeed_version=release))]
         contexts += [

@@ -25,6 +25,7 @@ from ..submission.launches import Launch
 from ..text.wording import dots
 from .draft import Draft, same_value
 from .find import ExistingRun
+from .megatron import GRAPHS
 from .scripts import set_script
 
 #: Keys of the spec that have an override's value as it is.
@@ -187,10 +188,6 @@ def _read_model(draft: Draft, overrides: BridgeOverrides) -> None:
     draft.set("model", model)
 
 
-#: Kinds of CUDA graphs by what captures them.
-_GRAPHS: Final = {"transformer_engine": "partial", "full_iteration": "full_iteration"}
-
-
 def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
     """Precision, kernels, optimizer and recomputation."""
     precision = overrides.get("mixed_precision")
@@ -208,7 +205,7 @@ def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
     if backend is not None and backend.text == "hybridep":  # which is never a default
         draft.set("training.dispatcher", "hybridep")
     graphs = overrides.get("model.cuda_graph_impl")
-    draft.set("training.cuda_graphs", None if graphs is None else _GRAPHS.get(graphs.text))
+    draft.set("training.cuda_graphs", None if graphs is None else GRAPHS.get(graphs.text))
     if "grad_reduce_in_fp32:false" in text:
         draft.set("training.gradient_dtype", "same")
 

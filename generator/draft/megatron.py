@@ -208,7 +208,7 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
 
 
 #: Kinds of CUDA graphs by what captures them.
-_GRAPHS: Final = {
+GRAPHS: Final = {
     "transformer_engine": "partial",
     "local": "partial",
     "full_iteration": "full_iteration",
@@ -219,7 +219,7 @@ def _read_graphs(draft: Draft, run: MegatronRun, *, has_experts: bool) -> None:
     """What is captured as CUDA graphs; of whole iterations with experts, where HybridEP gives these
     static sizes.
     """
-    kind = _GRAPHS.get(str(run.value("--cuda-graph-impl")))
+    kind = GRAPHS.get(str(run.value("--cuda-graph-impl")))
     if run.has("--external-cuda-graph") or run.has("--enable-cuda-graph"):
         kind = "partial"
     modules = run.value("--cuda-graph-modules") or run.value("--cuda-graph-scope")
