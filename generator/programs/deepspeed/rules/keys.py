@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from string import digits
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....catalog.names import closest
 from ....findings import Edit, Severity, Violation, printable
@@ -18,7 +18,6 @@ from ....text.wording import dots, escape, show
 from .. import schema as tables
 from ..config import HANDED_ON, ZERO, Config
 from ..schema import (
-    DeepSpeedSchema,
     Deprecation,
     Key,
     Section,
@@ -96,6 +95,14 @@ _AFTER_REMOVAL: Final[Mapping[str, str]] = {
 _REFUSES: Final = (0, 9)
 
 
+class _Meant(NamedTuple):
+    """What was probably meant by a key that its section doesn't know."""
+
+    hint: str
+    near: str | None  #: the key or section here that is nearly called so, and isn't written
+    home: str | None  #: the one other section that has a key of this name
+
+
 def unknown_key(place: Place, name: str) -> Problem | None:
     """The problem of a key that its section doesn't know; None where it does no harm."""
     section, schema = place.section, place.config.schema
@@ -120,54 +127,71 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if of_fp16 or (refused and _is_comment(name)):
         return _told_once(place, name, refused)
 
+    is_slip_of_one = any(is_slip(name, key) for key in unwritten)
+    return _of_no_release(place, name, refused, near, is_slip_of_one)
+
+
+def _of_no_release(
+    place: Place, name: str, refused: bool, near: str | None, is_slip_of_one: bool
+) -> Problem:
+    """The problem of a key that no release has in this place."""
     may_be_ignored = refused and place.config.version < _REFUSES
-    message = f"unknown key `{printable(name)[:80]}` in {named(section.pointer)}: DeepSpeed"
+    message = f"unknown key `{printable(name)[:80]}` in {named(place.section.pointer)}: DeepSpeed"
     message += " refuses it" if refused else " silently ignores it"
     if may_be_ignored:
         message += f" since 0.9; {place.config.release} may ignore it"
+
     if refused:
         rule = _OWN_RULES.get(place.pointer, "PARSE005")
     else:
-        rule = "PARSE006" if section.pointer else "PARSE004"
+        rule = "PARSE006" if place.section.pointer else "PARSE004"
     if rule == "PREC004":
         return place.problem(rule, message, "remove it", at_key=True, fix=place.removal)
 
-    hint, home = _meant(name, section, schema)
-    section_meant = _section_meant(place, name)
-    if section_meant is not None:
-        hint, home = f"did you mean `{section_meant}`?", None
-    near = section_meant or near
+    meant = _meant(place, name, near)
+    severity = _certainty(place, name, refused, meant, is_slip_of_one)
+    fix = _move(place, name, meant.home)
+    return place.problem(rule, message, meant.hint, at_key=True, fix=fix, severity=severity)
 
-    # Beside a section whose name has a slip, a new one of the right name would have but this key.
-    slip_beside = (
-        home is not None
-        and not place.config.has(home)
-        and closest(home[1:], place.siblings, _ALIKE) is not None
-    )
-    fix: Fix | None = None
-    if home is not None and not slip_beside:
-        fix = partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
 
-    is_like_one = near is not None or name in _INSTEAD
-    has_its_block = home == ZERO or (home is not None and place.config.has(home))
-    of_program = rule == "PARSE004" and not (is_like_one or has_its_block)
+def _certainty(
+    place: Place, name: str, refused: bool, meant: _Meant, is_slip_of_one: bool
+) -> Severity | None:
+    """How surely a key that no release has does harm; None for the severity of its rule."""
+    may_be_ignored = refused and place.config.version < _REFUSES
+    is_like_one = meant.near is not None or name in _INSTEAD
+    has_its_block = meant.home == ZERO or (meant.home is not None and place.config.has(meant.home))
+
+    # Programs keep keys of their own at the top level, which DeepSpeed ignores.
+    at_top = not refused and not place.section.pointer
+    of_program = at_top and not (is_like_one or has_its_block)
     had_own_rule = may_be_ignored and place.pointer in _OWN_RULES  # the old release reads it
     can_be_default = may_be_ignored or not refused
-    is_slip_of_one = any(is_slip(name, key) for key in unwritten)
 
-    #: The first that holds decides; with none, the rule's own severity stays.
+    #: The first that holds decides.
     by_certainty = (
         (of_program, Severity.NOTE),
         (_is_unused(place), Severity.NOTE),
         (had_own_rule, Severity.NOTE),
-        (can_be_default and _is_default(place, near, may_be_ignored), Severity.NOTE),
+        (can_be_default and _is_default(place, meant.near, may_be_ignored), Severity.NOTE),
         # Refused or ignored, a slip has no effect.
         (is_slip_of_one, Severity.ERROR),
         (is_like_one and not reads_key(name, place.config.path), Severity.ERROR),
         (may_be_ignored, Severity.NOTE),
     )
-    severity = next((severity for holds, severity in by_certainty if holds), None)
-    return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
+    return next((severity for holds, severity in by_certainty if holds), None)
+
+
+def _move(place: Place, name: str, home: str | None) -> Fix | None:
+    """The fix that moves a key into the section that has one of its name; None without one."""
+    if home is None:
+        return None
+
+    # Beside a section whose name has a slip, a new one of the right name would have but this key.
+    slip_beside = not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE)
+    if slip_beside:
+        return None
+    return partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
 
 
 def slips_read_later(config: Config) -> Iterator[Problem]:
@@ -371,19 +395,23 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     return place.problem("VER004", message, hint, severity=severity, at_key=True)
 
 
-def _meant(name: str, section: Section, schema: DeepSpeedSchema) -> tuple[str, str | None]:
-    """A hint with the key that was probably meant, and its section where that is certain."""
+def _meant(place: Place, name: str, near: str | None) -> _Meant:
+    """What was probably meant by a key; `near` is the key here that is nearly called so."""
+    section_meant = _section_meant(place, name)
+    if section_meant is not None:
+        return _Meant(f"did you mean `{section_meant}`?", section_meant, None)
     if name in _INSTEAD:
-        return f"write {_INSTEAD[name]}", None
-    if homes := _homes(schema.version).get(name, ()):
+        return _Meant(f"write {_INSTEAD[name]}", near, None)
+    if homes := _homes(place.config.schema.version).get(name, ()):
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
-        return f"write it {places}", homes[0] if len(homes) == 1 else None
-    keys = section.known_names()
-    if near := closest(name[:80], keys):
-        return f"did you mean `{near}`?", None
+        return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
+
+    keys = place.section.known_names()
+    if like := closest(name[:80], keys):
+        return _Meant(f"did you mean `{like}`?", near, None)
     if len(keys) <= _MOST_LISTED:
-        return f"remove it; the keys here are {', '.join(keys)}", None
-    return "remove it", None
+        return _Meant(f"remove it; the keys here are {', '.join(keys)}", near, None)
+    return _Meant("remove it", near, None)
 
 
 @cache
