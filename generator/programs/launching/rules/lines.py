@@ -18,7 +18,7 @@ from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts
 from ....submission.world import world_of
 from ....text.lookup import is_slip
-from ....text.shell.records import Assignment, ShellScript
+from ....text.shell.records import Assignment, Command, ShellScript
 from ....text.wording import show
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import accelerate_calls, launcher_calls
@@ -274,67 +274,84 @@ def _cut_off(script: LaunchScript) -> Violations:
     if _ARGUMENT.match(next(first_words, "")):
         return
 
-    content = shell.text.content
-    launches = {
-        launch.calls[0].command.index: launch.calls[0].command for launch in script.launches
-    }
-    # `"${TORCHRUN[@]}"` is a command where the array begins with a program.
-    programs = {
-        assignment.name
-        for assignment in shell.assignments
-        if assignment.words and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
-    }
-    commands = {
-        command.offset
-        for command in shell.commands
-        if command.words and programs.intersection(command.words[0].variables)
-    }
+    launches = {launch.calls[0].command.index for launch in script.launches}
+    begins_with_array = _begin_with_array(shell)
     told_at = -1  # the index of the last command that is cut off
-    for command in shell.commands:
-        at, launch = command.offset, launches.get(command.index - 1)
-        begins_here = bool(command.words) and command.words[0].offset == at
-        option = _ARGUMENT.match(content, at) if begins_here else None
-        if option is None and launch is None:
+    for above, command in pairwise(shell.commands):
+        is_below_launch = above.index in launches
+        begins_here = bool(command.words) and command.words[0].offset == command.offset
+        option = _ARGUMENT.match(shell.text.content, command.offset) if begins_here else None
+        if command.offset in begins_with_array or (option is None and not is_below_launch):
             continue
 
-        *above, indent = content[max(0, at - _MOST_LINE) : at].split("\n")
-        after_comment = above and _COMMENT_THAT_GOES_ON.match(above[-1])
-        value = _NO_COMMAND.match(content, at) if after_comment else None
-        meant = option or value or _FURTHER_IN.match(content, at)
         # Within a line, or below a blank that follows the backslash, other rules judge.
-        if (
-            meant is None
-            or command.offset in commands
-            or indent.strip()
-            or not above
-            or re.search(r"\\[ \t]+$", above[-1])
-        ):
+        line_above, indent = _line_above(shell, command)
+        if line_above is None or indent.strip() or re.search(r"\\[ \t]+$", line_above):
             continue
 
-        # Without a dash it is the launch's only right below it, and further in.
-        if option is None and launch:
-            column = shell.locate(launch).column or 0
-            if not above[-1].strip() or len(indent) < column:
-                continue
-
-        end = max(word.offset + len(word.raw) for word in shell.commands[command.index - 1].words)
-        between = content[end:at].split("\n") if option is None else ()
-        has_keyword_between = any(
-            not line.lstrip().startswith("#") and line.strip(" \t\\") for line in between
-        )
-        if has_keyword_between:
+        if option is not None:
+            meant = None if _has_keyword_between(shell, above, command) else option
+        else:
+            meant = _word_of_launch(shell, above, command, line_above, indent)
+        if meant is None:
             continue
 
-        if told_at != command.index - 1:
+        if told_at != above.index:
             name = meant[0].strip().rstrip("=")
             message = f"the command ends above this line, so {name} is run as a command of its own"
             hint = (
                 "end every line but the last in a backslash, and move comments out of the command"
             )
             # Below an empty line it may have been put aside.
-            severity = None if above[-1].strip() else WARNING
-            yield Violation(shell.locate(at), message, hint, severity=severity)
+            severity = None if line_above.strip() else WARNING
+            where = shell.locate(command.offset)
+            yield Violation(where, message, hint, severity=severity)
         told_at = command.index
+
+
+def _begin_with_array(shell: ShellScript) -> frozenset[int]:
+    """Offsets of commands such as `"${TORCHRUN[@]}"`, where the array begins with a program."""
+    programs = {
+        assignment.name
+        for assignment in shell.assignments
+        if assignment.words and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
+    }
+    return frozenset(
+        command.offset
+        for command in shell.commands
+        if command.words and programs.intersection(command.words[0].variables)
+    )
+
+
+def _line_above(shell: ShellScript, command: Command) -> tuple[str | None, str]:
+    """The line above a command, None without one; and what precedes the command on its own."""
+    before = shell.text.content[max(0, command.offset - _MOST_LINE) : command.offset]
+    *above, indent = before.split("\n")
+    return (above[-1] if above else None), indent
+
+
+def _has_keyword_between(shell: ShellScript, above: Command, command: Command) -> bool:
+    """Whether a word such as `done` or `else` stands on the lines between two commands."""
+    ends = (word.offset + len(word.raw) for word in above.words)
+    end = max(ends, default=above.offset)
+    lines = shell.text.content[end : command.offset].split("\n")
+    return any(not line.lstrip().startswith("#") and line.strip(" \t\\") for line in lines)
+
+
+def _word_of_launch(
+    shell: ShellScript, launch: Command, command: Command, line_above: str, indent: str
+) -> re.Match[str] | None:
+    """The first word of a line without `--` that was meant for the launch above it, or None.
+
+    It is the launch's only right below it, and further in.
+    """
+    if not line_above.strip() or len(indent) < (shell.locate(launch.offset).column or 0):
+        return None
+
+    content, at = shell.text.content, command.offset
+    below_comment = _COMMENT_THAT_GOES_ON.match(line_above)
+    value = _NO_COMMAND.match(content, at) if below_comment else None
+    return value or _FURTHER_IN.match(content, at)
 
 
 @scripts.rule(
