@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TARGET = Path(__file__).parent.parent / "generator/programs/launching/front_end_options.json"
-_OF_ARGUMENTS = ("Arguments", "Mixin", "Config", "Args")
+_OF_ARGUMENTS = ("Arguments", "Mixin", "Config", "Args", "Parameters")
 
 
 def options_in(folder: Path) -> Iterator[str]:

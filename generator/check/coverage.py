@@ -89,6 +89,8 @@ def _reason(launch: Launch) -> str:
         name, engine = settings.front_end.name, settings.front_end.otherwise
         if engine and settings.starts_another:
             return f"{engine}, with which {name} trains here"
+        if settings.front_end.in_file:
+            return f"the file with the settings of {name} is not among the files read"
         of_program = f" of {mask(settings.program)}" if settings.front_end.reads else ""
         return f"the options{of_program} of {name} are not read"
     last = launch.program.parts[-1] if launch.program and launch.program.parts else None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
@@ -19,6 +18,8 @@ from typing import Final
 from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
+from ..programs.launching.front_end_config import config_of
+from ..programs.launching.front_ends import FrontEnd, front_ends
 from ..programs.trainer.training_arguments import (
     TrainingArguments,
     is_record,
@@ -71,31 +72,10 @@ _PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # else a part of one
 _CONFIG_OF_NEOX: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])
-#: Source: axolotl src/axolotl/core/builders/base.py (_configure_..., training_arguments_kwargs).
-_SAME_IN_AXOLOTL: Final = (
-    *("deepspeed", "gradient_accumulation_steps", "learning_rate", "max_steps", "output_dir"),
-    *("save_total_limit", "warmup_ratio", "warmup_steps", "weight_decay"),
-)
-_OF_AXOLOTL: Final[Mapping[str, str]] = {
-    **{name: name for name in _SAME_IN_AXOLOTL},
-    "micro_batch_size": "per_device_train_batch_size",
-    "num_epochs": "num_train_epochs",
-}
 _FOR_MEGATRON: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
-_WITH_DEFAULTS: Final = frozenset(["LLaMA-Factory"])  #: that leave TrainingArguments their defaults
-#: Arguments that transformers no longer has, and the program still reads itself. Source:
-#: LLaMA-Factory src/llamafactory/hparams/training_args.py @ 0.9.5; axolotl
-#: src/axolotl/core/builders/base.py:235-260 (_configure_warmup_and_logging) @ 067b021c
-_KEPT: Final = {
-    "LLaMA-Factory": frozenset(["overwrite_output_dir"]),
-    "axolotl": frozenset(["warmup_ratio"]),
-}
-#: The keys with which programs leave activations as they are; without, they checkpoint them.
-#: Source: LLaMA-Factory src/llamafactory/hparams/model_args.py @ 0.9.5
-_CHECKPOINTS_UNLESS: Final = {"LLaMA-Factory": "disable_gradient_checkpointing"}
 ANOTHER: Final = "another program"  #: that isn't known, though its files resemble a known one's
 _ALIKE: Final = 0.8  # of keys of which one may be the other with a slip or two
 HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
@@ -160,15 +140,10 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         if _CONFIG_OF_NEOX & config.block("").keys():
             yield config
     elif program in _TRAINERS and not _FOR_MEGATRON & data.keys() and not is_record(data):
-        found = _arguments(
-            data, source, _OF_AXOLOTL if program == "axolotl" else {name: name for name in data}
-        )
-        if program in _CHECKPOINTS_UNLESS:
-            checkpoints = data.get(_CHECKPOINTS_UNLESS[program]) is not True
-            found = replace(found, values={**found.values, "gradient_checkpointing": checkpoints})
-        yield replace(
-            found, complete=program in _WITH_DEFAULTS, redefined=_KEPT.get(program, frozenset())
-        )
+        front_end = front_ends()[program]
+        yield _arguments(data, source, front_end)
+        if front_end.in_file:
+            yield config_of(front_end, source, text)
 
 
 def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:
@@ -194,16 +169,62 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
 
 
 def _arguments(
-    data: Mapping[str, object], source: Source, names: Mapping[str, str]
+    data: Mapping[str, object], source: Source, front_end: FrontEnd
 ) -> TrainingArguments:
     """The TrainingArguments of a program that converts text to numbers."""
     values: dict[str, object] = {}
     places: dict[str, Location] = {}
+    changed = {
+        name
+        for key, names in front_end.instead_of.items()
+        if data.get(key) not in (None, False)
+        for name in names
+    }
     for name, value in data.items():
-        argument = names.get(name)
-        if argument is None or value is None or value == "auto":
+        argument = front_end.arguments.get(name) if front_end.arguments else name
+        own = front_end.own_values.get(name, ())
+        if argument is None or value is None or value == "auto" or name in changed or value in own:
             continue
         kind = known_arguments().get(argument, {}).get("type", "")
         values[argument] = read_value(value, kind) if isinstance(value, str) else value
         places[argument] = source.locate(f"/{escape(name)}")
-    return TrainingArguments(path=source.path, values=values, places=places)
+        if isinstance(value, dict):
+            renamed = {key: _within(front_end, argument, str(key)) for key in value}
+            values[argument] = {renamed[key]: value[key] for key in value if renamed[key]}
+            for key, inner in renamed.items():
+                where = source.locate(f"/{escape(name)}/{escape(str(key))}")
+                places[f"{argument}/{inner}"] = where
+
+    for name, brought in front_end.brings.items():
+        for argument, value in brought.items() if values.get(name) else ():
+            outer, _, inner = argument.partition("/")
+            mapping = values.get(outer)
+            if argument not in values and not (isinstance(mapping, dict) and inner in mapping):
+                values[argument] = value
+                places.setdefault(argument, places[name])
+    _put_into_mappings(values)
+
+    if unless := front_end.checkpoints_unless:
+        values["gradient_checkpointing"] = data.get(unless) is not True
+    return TrainingArguments(
+        path=source.path,
+        values=values,
+        places=places,
+        complete=front_end.leaves_defaults,
+        redefined=frozenset(front_end.kept),
+    )
+
+
+def _within(front_end: FrontEnd, outer: str, key: str) -> str:
+    """The name of a key within a mapping as it is handed on; empty where it isn't."""
+    plain = f"{outer}/{key.removeprefix('fsdp_')}"
+    return front_end.arguments.get(plain, f"{outer}/{key}").partition("/")[2]
+
+
+def _put_into_mappings(values: dict[str, object]) -> None:
+    """Put each value of a name `a/b` into the mapping `a`; it counts only where there is one."""
+    for name in [name for name in values if "/" in name]:
+        outer, _, inner = name.partition("/")
+        value, mapping = values.pop(name), values.get(outer)
+        if isinstance(mapping, dict):
+            values[outer] = {**mapping, inner: value}

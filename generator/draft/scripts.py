@@ -36,6 +36,9 @@ CONFIGS: Final = frozenset(
 )
 #: Options of scripts that say how large adapters are.
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
+#: Options with which a program trains adapters: switches, and values of others.
+_ADAPTS: Final = ("--use-lora", "--use-peft", "--lora-enable")
+_KINDS: Final = ("--adapter", "--finetuning-type")
 _MODELS: Final = (
     *(
         "--model-name-or-path",
@@ -130,21 +133,19 @@ def _read_usual(draft: Draft) -> None:
     if draft.get("training.learning_rate") is None:
         draft.set("training.learning_rate", next((rate for rate in rates if rate), None))
     adapts = FRAMEWORKS[draft.get("framework")].adapters
-    if adapts and any(
-        is_true(values.get(name, "no")) for name in ("--use-lora", "--use-peft", "--lora-enable")
-    ):
+    kinds = {values.get(name) for name in _KINDS}
+    is_asked = any(is_true(values.get(name, "no")) for name in _ADAPTS)
+    if adapts and (is_asked or kinds & {"lora", "qlora"}):
         found = {
             key: next((values[one] for one in names if one in values), "")
             for key, names in _RANKS.items()
         }
-        draft.set(
-            "training.lora",
-            {
-                key: number
-                for key, value in found.items()
-                if (number := read_whole(value)) is not None
-            },
-        )
+        lora: dict[str, object] = {
+            key: number for key, value in found.items() if (number := read_whole(value)) is not None
+        }
+        if "qlora" in kinds:
+            lora["base"] = "4bit"
+        draft.set("training.lora", lora)
 
 
 def _read_model(draft: Draft) -> None:

@@ -20,7 +20,9 @@ _UNREAD = {
         "the options of openrlhf.cli.train_sft of OpenRLHF are not read"
     ),
     "tune run --nproc_per_node 4 full --config a": "the options of torchtune are not read",
-    "axolotl train a.yaml --x": "the options of axolotl are not read",
+    "axolotl train a.yaml --x": (
+        "the file with the settings of axolotl is not among the files read"
+    ),
     "python train.py --lr 1": "the options of train.py are its own",
     "ray job submit --address=a -- python3 main.py --x 1": "the options of main.py are its own",
 }

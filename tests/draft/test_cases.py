@@ -420,6 +420,24 @@ def test_llama_factory_checkpoints_unless_told(tmp_path: Path, line: str, recomp
     assert made.spec["layout"]["recompute"] == recompute
 
 
+def test_an_axolotl_launch_is_planned(tmp_path: Path) -> None:
+    """The YAML of axolotl says batch, length, adapters and sharding; its launch line the GPUs."""
+    (tmp_path / "run.sh").write_text("#!/bin/bash\naxolotl train q.yaml --num-processes 8\n")
+    (tmp_path / "q.yaml").write_text(
+        "base_model: Qwen/Qwen2.5-7B\ndatasets: [{path: a/b, type: alpaca}]\nsequence_len: 4096\n"
+        "micro_batch_size: 2\ngradient_accumulation_steps: 4\nlearning_rate: 2e-5\nbf16: true\n"
+        "adapter: qlora\nload_in_4bit: true\nlora_r: 8\ngradient_checkpointing: true\n"
+        "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
+    )
+    runs = find_runs([tmp_path])[1]
+    spec = draft_run(runs[0], runs[1:], {"cluster": "dgx-a100"}).spec
+    training, layout = spec["training"], spec["layout"]
+    assert (spec["model"], spec["gpus"], training["sharding"]) == ("qwen2.5-7b", 8, "fsdp2")
+    assert training["lora"] == {"rank": 8, "base": "4bit"}
+    assert (training["sequence_length"], training["global_batch"]) == (4096, 64)
+    assert (layout["zero_stage"], layout["micro_batch"], layout["recompute"]) == (3, 2, "full")
+
+
 @pytest.mark.parametrize(
     "line",
     [

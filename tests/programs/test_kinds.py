@@ -248,7 +248,7 @@ def test_trainers_are_read_for_their_arguments(content: str, tmp_path: Path) -> 
     """axolotl and LLaMA-Factory hand on TrainingArguments: by name, text converted, axolotl's
     defaults unknown.
     """
-    (arguments,) = read(tmp_path, train__yaml=content).documents
+    arguments, *_ = read(tmp_path, train__yaml=content).documents
     assert isinstance(arguments, TrainingArguments)
     assert arguments.value("learning_rate") in (2e-5, 1e-5)
     assert (

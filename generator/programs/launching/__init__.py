@@ -14,6 +14,7 @@ LAUNCHING: Final = ProgramRecord(
             references="programs.launching.references:references_of",
             templates="programs.launching.references:templates_of",
         ),
+        DocumentKind(name="front end config"),
         DocumentKind(
             name="hostfile",
             reader="text.hostfile:read_hosts",
@@ -36,7 +37,10 @@ LAUNCHING: Final = ProgramRecord(
         Rules(
             folder="programs.launching.rules",
             modules=("front_ends",),
-            when=lambda submission: any(launch.front_end for launch in submission.launches),
+            when=lambda submission: (
+                submission.has("front end config")
+                or any(launch.front_end for launch in submission.launches)
+            ),
         ),
         Rules(
             folder="programs.launching.rules",

@@ -71,6 +71,11 @@ def _claims(
             if nodes is not None and nodes.number:
                 processes = nodes.number * each.number
                 yield Claim("processes", processes, where, f"{nodes} × {each}", trust)
+    if settings is not None and "processes" in settings.front_end.settings:
+        every = settings.get("processes")
+        if every is not None and every.number:
+            where = every.where or settings.place
+            yield Claim("processes", every.number, where, str(every), trust)
     for index, call in enumerate(launch.calls):
         line = LauncherCall(**vars(call), launch=launch, submission=submission)
         part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])

@@ -59,6 +59,20 @@ class FrontEnd:
     #: options that it ignores where another one is 1
     needs: Mapping[str, str] = field(default_factory=dict)
     spelling: str = "options"  #: or `keys`, as in `a.b=c`
+    in_file: bool = False  #: whether a launch names the YAML file that has its settings
+    #: TrainingArguments by the keys of that file; `a/b` is a key within a mapping
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    #: values of keys that it takes for itself, and doesn't hand on
+    own_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: keys that aren't handed on as they are, by the one that changes them where it is set
+    instead_of: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: arguments that a key brings with it, unless they are written
+    brings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: arguments that transformers no longer has, and that it still reads itself
+    kept: Sequence[str] = ()
+    leaves_defaults: bool = False  #: whether TrainingArguments that it isn't given have theirs
+    #: its key without which activations are checkpointed
+    checkpoints_unless: str = ""
     #: `options` that name a config, and the names of those that are its `own`
     configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     reads: Sequence[str] = ()  #: the modules whose settings these are; empty: all
@@ -89,7 +103,8 @@ class FrontEnd:
     def says_of(self, unknown: str) -> str:
         """What becomes of an option that nobody knows, as a message."""
         drops = "drops it without a word" if self.drops_unknown else "refuses it"
-        return f"unknown option {unknown}: {self.name} {drops}"
+        kind = "option" if unknown.startswith("-") else "key"
+        return f"unknown {kind} {unknown}: {self.name} {drops}"
 
     def near(self, name: str) -> str | None:
         """The option of its own that an unknown one is a slip of."""

@@ -167,7 +167,12 @@ class Settings:
             is_value &= not self._holds_settings(word)
             hides |= not is_value and self._may_hide(word)
             before = word.prefix
-        return hides or self._has_other_defaults
+        return hides or self._has_other_defaults or self._is_in_file
+
+    @property
+    def _is_in_file(self) -> bool:
+        """Whether the settings are in a file that the launch names, and it isn't that file."""
+        return self.front_end.in_file and bool(self.launch.calls)
 
     def _may_hide(self, word: Word) -> bool:
         known = word.value is not None or any(word.parts)
@@ -254,13 +259,18 @@ class Settings:
 
     @property
     def _sign(self) -> str:
+        if self.front_end.in_file:
+            return ": "
         return "=" if self.front_end.spelling == "keys" else " "
 
     def options(self) -> Iterator[tuple[str, Word]]:
-        """Every option that the line writes, with its word."""
+        """Every option that the line writes, with its word; of a file each of its own keys."""
+        is_file = not self.launch.calls
         for name, written in self._written.items():
             if name.startswith("--") and len(name) > 2:
                 yield name, written.word
+            elif is_file and "." not in name:
+                yield f"--{name}", written.word
 
     def word_of(self, short: str) -> Word | None:
         """The word that writes a setting."""

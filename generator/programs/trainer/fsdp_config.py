@@ -275,15 +275,21 @@ def of_arguments(
     inline = arguments.value("fsdp_config")
     file = config_of(submission, arguments)
     values = dict(file.values) if file is not None else {}
+    places = dict(file.places) if file is not None else {}
     if isinstance(inline, dict):
         values = {str(name).removeprefix(PREFIX): value for name, value in inline.items()}
+        places = {
+            str(name).removeprefix(PREFIX): arguments.places[f"fsdp_config/{name}"]
+            for name in inline
+            if f"fsdp_config/{name}" in arguments.places
+        }
     elif inline is not None and file is None and arguments.has("fsdp_config"):
         default_version = 0  # the file is not there
     stated = str(values.get("version", default_version))
     holder: FsdpConfig | TrainingArguments = file or arguments
     return Fsdp(
         values=values,
-        places=file.places if file is not None else {},
+        places=places,
         where=holder.locate("fsdp_config"),
         by_accelerate=False,
         version={"1": 1, "2": 2}.get(stated),

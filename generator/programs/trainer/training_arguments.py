@@ -108,7 +108,8 @@ class TrainingArguments(Values):
     document_kind: ClassVar[Kind] = "training arguments"
     path: str
     values: Mapping[str, object]
-    places: Mapping[str, Location] = field(default_factory=dict)  #: of each value
+    #: of each value; of a key `b` of a mapping `a` as `a/b`
+    places: Mapping[str, Location] = field(default_factory=dict)
     launch: Launch | None = None  #: the launch line that has them
     complete: bool = True  #: whether there can be no others, as in words that aren't known
     #: Those to which the program's own class may give another default, or which are given in a
@@ -145,7 +146,8 @@ class TrainingArguments(Values):
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset((*self.values, *self.places))
+        names = (*self.values, *self.places)
+        return frozenset(name for name in names if "/" not in name)  # without keys of mappings
 
     def number(self, name: str) -> int | float | None:
         """A number that is written; None where there is none, or something else."""

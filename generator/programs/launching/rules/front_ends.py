@@ -17,6 +17,7 @@ from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ...python_around import release_for
 from ...releases import numbers
+from ..front_end_config import FrontEndConfig
 from ..settings import Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
@@ -32,10 +33,11 @@ _MOST_TRIED: Final = 512  # values around a setting's that a hint looks through:
 _SEVERITIES: Final[Mapping[str, Severity]] = {"warning": WARNING}
 
 
-@subject("launch script", "AzureML job")
+@subject("launch script", "AzureML job", "front end config")
 def front_end_launches(submission: Submission) -> Iterator[Settings]:
-    """Every launch of a front end, as its settings."""
-    for launch in submission.launches:
+    """Every launch of a front end and every file of one, as its settings."""
+    files = [config.launch for config in submission.of(FrontEndConfig)]
+    for launch in (*submission.launches, *files):
         settings = settings_of(launch)
         if settings is not None:
             yield settings
@@ -118,7 +120,9 @@ def options_are_the_programs(settings: Settings) -> Violations:
         is_known = any(option.startswith(name) for option in front_end.options)
         near = None if is_known else front_end.near(name)
         if near is not None:
-            yield Violation(where, front_end.says_of(name), f"did you mean {near}?")
+            dashes = "" if front_end.in_file and not settings.launch.calls else "--"
+            unknown, near = (f"{dashes}{text[2:]}" for text in (name, near))
+            yield Violation(where, front_end.says_of(unknown), f"did you mean {near}?")
 
 
 def _broken(settings: Settings, rule: str) -> Violations:
@@ -175,7 +179,8 @@ def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     is_flag = setting is not None and setting.text == "true"
     subject = f"{setting.name if is_flag else setting} " if setting else ""
     message = f"{subject}{identity['says']}: {identity['then']}"
-    yield Violation(where, message, severity=_SEVERITIES.get(identity.get("severity", "")))
+    severity = _SEVERITIES.get(identity.get("severity", ""))
+    yield Violation(where, message, identity.get("hint"), severity=severity)
 
 
 def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
