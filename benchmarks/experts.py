@@ -244,8 +244,8 @@ def _because(c: Comparison) -> str:
     return ", ".join(f"{part} {saved:+.0%}" for part, saved in c.causes() if abs(saved) >= 0.02)
 
 
-def summary(found: list[Comparison]) -> Iterator[str]:
-    """Return how many are refused, by what; the claims."""
+def summary(found: list[Comparison], known: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Return how many are refused, by what; the claims, with the reasons that are known."""
     refused = [c for c in found if c.refused_by]
     legal = [c.claim for c in found if not c.refused_by and c.claim is not None]
     by_rule = Counter(c.refused_by for c in refused)
@@ -277,7 +277,7 @@ def summary(found: list[Comparison]) -> Iterator[str]:
         f"{statistics.median(then):+.1%}."
     )
     yield f"{len(above)} are over {CLAIM:.0%}, by the largest cause: {dict(parts.most_common())}"
-    known = believed()
+    known = believed() if known is None else known
     for c in sorted(above, key=lambda c: -(c.claim or 0)):
         yield f"- {c.expert.name} {c.claim:+.0%}: {known.get(c.expert.name, 'not explained')}"
 

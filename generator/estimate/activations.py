@@ -432,9 +432,12 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank.
 
     The peak is the loss's, or the head's weight gradient with the logits and their gradient. Each
-    depth that predicts a further token has logits too, and all losses go backward together. A
-    chunked loss holds as many logits at a time as a chunk's tokens make of the hidden size, and the
-    gradient of its input (Liger's fused linear cross-entropy, ops/fused_linear_cross_entropy.py).
+    depth that predicts a further token has its loss before the main one, which then keeps what its
+    backward pass takes: the fp32 softmax, or the gradient in Transformer Engine's
+    (megatron/core/transformer/multi_token_prediction.py, process_mtp_loss, and
+    tensor_parallel/cross_entropy.py @ core_v0.19.0). A chunked loss holds as many logits at a time
+    as a chunk's tokens make of the hidden size, and the gradient of its input (Liger's fused linear
+    cross-entropy, ops/fused_linear_cross_entropy.py).
     """
     model, element, fused = job.model, weight_bytes(job), job.fuses_kernels
     wide = element / 2
@@ -451,5 +454,7 @@ def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
     logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
     head = 2 * element * logits + table_gradient_bytes(job, rows) * (job.training.lora is None)
     final = 2 * element * model.hidden / sequence_cut(layout)
-    losses = 1 + job.training.mtp_depths
-    return losses * np.maximum(logit * logits, head) + local_tokens(job, layout) * final
+    depths = job.training.mtp_depths
+    kept = (element if kernel == "te" else FP32) * logits
+    norms = (1 + depths) * local_tokens(job, layout) * final
+    return depths * kept + np.maximum(logit * logits, head) + norms

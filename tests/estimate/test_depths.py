@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.estimate.activations import output_bytes
+from dsgen.estimate.activations import local_tokens, output_bytes
 from dsgen.estimate.compute import head_time_s
 from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout
@@ -75,8 +75,8 @@ def test_a_pattern_of_other_letters_leaves_the_last_layer(pattern: object) -> No
 
 
 def test_depths_load_the_last_stage_alone() -> None:
-    """Two depths are two layers, two heads and two losses more on the last stage, and none
-    elsewhere.
+    """Two depths are two layers, two heads and the fp32 softmax of two losses more on the last
+    stage, and none elsewhere.
     """
     plain, deep = job(), job(training__mtp_depths=2)
     layout = Layout(data=4, pipeline=4, zero_stage=1)
@@ -87,7 +87,7 @@ def test_depths_load_the_last_stage_alone() -> None:
     assert float(head_time_s(deep, layout)) > 3 * float(head_time_s(plain, layout))
     rows = deep.model.vocab
     more = float(output_bytes(deep, layout, rows) - output_bytes(plain, layout, rows))
-    assert more > float(output_bytes(plain, layout, rows))
+    assert more == pytest.approx(2 * 4 * local_tokens(deep, layout) * rows, rel=0.05)
 
 
 def test_operations_grow_by_those_of_each_depth() -> None:
