@@ -81,6 +81,8 @@ _MOST_PARSED: Final = 400_000
 _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
+#: A version that is none yet: `0.7.0.dev`, `5.24.0.dev0`.
+_DEVELOPED: Final = re.compile(r"\.?dev")
 #: Megatron-Core's own: megatron/core/package_info.py @ core_v0.16.1.
 _OF_PACKAGE: Final = re.compile(
     r"^MAJOR = ([0-9]{1,4})\nMINOR = ([0-9]{1,4})\nPATCH = ([0-9]{1,4})$", re.MULTILINE
@@ -177,7 +179,9 @@ def release_of(program: str, holder: str) -> Release | None:
     does.
     """
     folders = tuple(folders_above(holder))
-    found = next(filter(None, (_named_in(program, folder) for folder in folders)), None)
+    own = [_named_in(program, folder) or _pinned_below(program, folder) for folder in folders[:1]]
+    above = (_named_in(program, folder) for folder in folders[1:])
+    found = next(filter(None, (*own, *above)), None)
     return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
 
 
@@ -223,6 +227,10 @@ def _named_in(program: str, folder: Path) -> Release | None:
         parts = _OF_PACKAGE.search(text)
         if version is None and parts is None:
             return _fork(program, sign, 1)
+        if version is not None and _DEVELOPED.match(text, version.end(1)):
+            # What the release will refuse may still be taken, and the other way round.
+            before = _release(program, _before(numbers(version[1])), versioned, 1)
+            return replace(before, named=f"{version[1]}.dev", exact=False)
         stated = numbers(version[1]) if version else tuple(map(whole, parts.groups()))  # type: ignore[union-attr]
         return _release(program, stated, versioned, 1)
     texts = _texts(folder)
@@ -247,6 +255,29 @@ def _named_in(program: str, folder: Path) -> Release | None:
             exact = look in (_pins, _images) and not several
             return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
     return None
+
+
+@until_next_check(1024)
+def _pinned_below(program: str, folder: Path) -> Release | None:
+    """The release that all requirements in the folders within a folder pin; None where they pin
+    several, or none.
+
+    It is of the program that reads a config which lies above it, perhaps.
+    """
+    pins = [
+        (version, path, line)
+        for path in islice(matching("*/requirement*.txt", folder, folder), _MOST_FILES)
+        for version, line in _pins(program, text_around(path, folder))
+    ]
+    if len({version for version, _, _ in pins}) != 1:
+        return None
+    return replace(_release(program, *pins[0]), exact=False)
+
+
+def _before(version: Version) -> Version:
+    """The last version before one: 0.6.99 before 0.7.0."""
+    *above, last = version
+    return (*above, last - 1) if last > 0 or not above else (*_before(tuple(above)), _LAST)
 
 
 def _older(release: Release) -> str:

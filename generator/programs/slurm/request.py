@@ -15,6 +15,7 @@ from ...submission.script import LaunchScript
 from ...text.options import Argument, CommandLine, Option, Options, Table
 from ...text.shell.records import Word
 from ..launching.tables import TABLES
+from .submit_line import given_when_submitted
 from .values import gpu_items, gpu_type_and_count, node_range, number, seconds
 
 #: Options that ask for GPUs.
@@ -82,6 +83,11 @@ class Request(CommandLine):
             replaced = last and self.options.get(argument.option.name) is not argument.option
             if not ({"$", "`"} & set(argument.value) or open_ or replaced):
                 yield argument
+
+    @cached_property
+    def given_when_submitted(self) -> frozenset[str]:
+        """The options of a `#SBATCH` block that the project gives to sbatch on its command line."""
+        return given_when_submitted(self.shell.text) if self.block else frozenset()
 
     @cached_property
     def left_open(self) -> frozenset[Word]:

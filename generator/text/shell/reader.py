@@ -10,6 +10,7 @@ import gc
 import operator
 import re
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from ...findings import Location
@@ -48,6 +49,11 @@ _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "fal
 _COMPARED: Final = re.compile(
     r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+"""
     r"""["']?([\w.-]*)["']?\s+\]?\]"""
+)
+#: A condition that compares a variable with a pattern: `[[ $DEVICES != *","* ]]`.
+_MATCHED: Final = re.compile(
+    r"""\[\[\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=)\s+"""
+    r"""((?:[\w.,:/*?-]|"[\w.,:/ -]*"|'[\w.,:/ -]*')+)\s+\]\]"""
 )
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "-eq": operator.eq,
@@ -217,12 +223,16 @@ class Reader:
         source = self._shell.source
         if not tokens or self._conditional or not asked:
             return
-        if test := _COMPARED.fullmatch(source.text, tokens[0].start, tokens[-1].end):
+        region = source.text, tokens[0].start, tokens[-1].end
+        if test := _COMPARED.fullmatch(*region):
             name, sign, text = test.groups()
-            self._state.decide(_holds(self._state.text(name), sign, text))
+            self._state.decide(_holds(self._state.text(name), sign, text), name)
             if sign in ("=", "=="):
                 place = source.place(test.start(3))
                 self._state.assume(name, Value((Piece(text, place, place),)))
+        elif test := _MATCHED.fullmatch(*region):
+            name, sign, pattern = test.groups()
+            self._state.decide(_matches(self._state.text(name), sign, pattern), name)
 
     def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
         """Passes over a pattern of `case`; whether these tokens were part of it."""
@@ -288,6 +298,14 @@ def _holds(value: str | None, sign: str, text: str) -> bool | None:
         return None if value is None else (value == text) is (sign != "!=")
     numbers = [one for one in map(read_whole, (value, text)) if one is not None]
     return _COMPARISONS[sign](*numbers) if len(numbers) == 2 else None
+
+
+def _matches(value: str | None, sign: str, pattern: str) -> bool | None:
+    """The result of a comparison with a pattern, whose quoted parts stand for themselves."""
+    if value is None:
+        return None
+    matches = fnmatchcase(value, re.sub("[\"']", "", pattern))
+    return matches is (sign != "!=")
 
 
 def _directive(token: Token, text: str, ignored: bool) -> Directive:

@@ -327,13 +327,21 @@ class State:
         if self.frames and self.frames[-1].kind in ("if", "case"):
             self.frames[-1].exits = True
 
-    def decide(self, runs: bool | None) -> None:
-        """Say of the branch that is open whether its condition holds.
+    def decide(self, runs: bool | None, name: str) -> None:
+        """Say of the branch that is open whether its condition, on the variable `name`, holds.
 
-        In a function nothing is said: it may be called with other values.
+        Where the value of the variable rules a branch out, the branch runs only with another value,
+        which is unknown. In a function nothing is said: it may be called with other values.
         """
-        if not any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
-            self.frames[-1].runs = runs
+        if any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
+            return
+
+        frame = self.frames[-1]
+        frame.runs = runs
+        if runs is False:
+            self.assume(name, UNKNOWN)
+        elif runs and name not in frame.touched:
+            frame.told = name
 
     def _end_branch(self, frame: Frame) -> None:
         """Keeps what the branch that is open leaves of the variables, if it may run."""

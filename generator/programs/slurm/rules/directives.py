@@ -11,6 +11,7 @@ from ....places import is_placeholder
 from ....rules.violations import slurm, slurm_manual
 from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
+from ....text.lookup import is_slip
 from ....text.options import Argument, Table
 from ....text.wording import counted, show
 from ...launching.tables import TABLES
@@ -40,6 +41,7 @@ _OTHER_NAMES: Final = {
 _ADDED_UP: Final = frozenset(
     {"--mail-type", "--gres-flags", "--container-mounts", "--container-env"}
 )
+_SHORT: Final = 5  # letters of a name of which nearly every other one has some
 #: srun's, which sbatch refuses; they belong on the srun line.
 _OF_SRUN: Final = frozenset(
     {
@@ -60,8 +62,11 @@ def _did_you_mean(name: str, table: Table) -> str | None:
     """The option that a misspelt one is for."""
     stem = name.lstrip("-").lower().replace("_", "-")
     long = {option.lstrip("-"): option for option in table.options if option.startswith("--")}
-    # Plug-ins of a site add options of their own. Of a short name a slip is a larger share.
-    near = difflib.get_close_matches(stem, long, n=1, cutoff=0.6 if len(stem) <= 5 else 0.75)
+    # Plug-ins of a site add options of their own. Of a short name only one letter is a slip.
+    if len(stem) <= _SHORT:
+        near = [other for other in long if is_slip(stem, other)]
+    else:
+        near = difflib.get_close_matches(stem, long, n=1, cutoff=0.75)
     return _OTHER_NAMES.get(name) or (long[near[0]] if near else None)
 
 

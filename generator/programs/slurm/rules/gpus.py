@@ -15,6 +15,9 @@ from ..request import GPU_OPTIONS, Request
 from ..subjects import blocks
 from ..values import gpu_items, gpu_type_and_count
 
+#: Options from which sbatch knows the number of tasks.
+_SAY_TASKS: Final = frozenset({"--gpus", "--ntasks", "--ntasks-per-node"})
+
 
 @blocks.rule("SLM005", ERROR, "submit", slurm("common/gres.c:5034, gres_job_state_validate"))
 def gpus_of_job_and_node_agree(request: Request) -> Violations:
@@ -116,7 +119,10 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
         )
         message = f"{product}, but {node.name} gives {node.value}"
         hint = f"write --ntasks-per-node={node.value // each}"
-    elif not _has_tasks(request, node is not None and node.value != each):
+    elif not (
+        _has_tasks(request, node is not None and node.value != each)
+        or request.given_when_submitted & _SAY_TASKS
+    ):
         message = f"{task} has neither --ntasks, --gpus, nor --ntasks-per-node with --nodes"
         hint = "add --ntasks-per-node and --nodes"
     else:

@@ -169,7 +169,11 @@ def nodes_are_counted(request: Request) -> Violations:
             yield _unread(
                 nodes, "is neither a number of nodes nor a range", f"write --nodes={turned}"
             )
-        elif span[0] == 0 and request.program == "sbatch":
+        elif (
+            span[0] == 0
+            and request.program == "sbatch"
+            and "--nodes" not in request.given_when_submitted
+        ):
             yield nodes.bad_value(
                 f"{nodes} asks for no node at all", "give the number of nodes", severity=WARNING
             )

@@ -243,6 +243,9 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_CPUS_PER_GPU": ("--cpus-per-task",),
     "SLURM_NTASKS_PER_NODE": ("--ntasks",),
 }
+_BREAKS: Final = re.compile(r"[\s\"'=]")
+#: Letters or a path around a number, which is a part of a name then.
+_NAMES_SOMETHING: Final = re.compile(r"[A-Za-z/]")
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
 _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 
@@ -250,7 +253,8 @@ _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 @steps.rule("SLM009", ERROR, "init", ml_engineering("orchestration/slurm/users.md:696"))
 def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
-    Prevents: Every node takes itself for node 0, and the rendezvous hangs.
+    Prevents: Every node takes itself for node 0, and the rendezvous hangs. A note where the number
+    is a part of a name: of a folder or a file, say.
     Fix: put the text of bash -c in single quotes"""
     calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
     ranked = any(
@@ -260,16 +264,20 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     if ranked or (step.nodes == 1 and step.tasks in (None, 1)):
         return
     seen = set[int]()
-    for name, offset, place in _early_numbers(step):
+    for name, offset, place, around in _early_numbers(step):
         if offset not in seen and (name != "SLURM_NODEID" or step.nodes != 1):
             seen.add(offset)
             message = f"${name} is expanded {place}, where it is 0: every task gets 0"
             hint = f"write srun bash -c '... ${name} ...', in single quotes"
-            yield Violation(step.launch.script.locate(offset), message, hint)
+            severity = NOTE if _NAMES_SOMETHING.search(around) else ERROR
+            yield Violation(step.launch.script.locate(offset), message, hint, severity=severity)
 
 
-def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
-    """The numbers that the batch script's shell expands: names, offsets, and the place."""
+def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:
+    """The numbers that the batch script's shell expands.
+
+    With their names and offsets, the place, and what is written around them without a blank.
+    """
     shell, last = step.launch.script, step.launch.calls[-1].command
     if last.shell is None or not last.single_quoted:
         command = shell.commands[last.inside] if last.inside is not None else last
@@ -279,6 +287,7 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
                     match[1],
                     word.offset + match.start(),
                     "by the batch script before srun starts the tasks",
+                    _around(word.raw, match),
                 )
     for assignment in shell.assignments:
         inner = _command_of(shell, assignment)
@@ -296,7 +305,14 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str]]:
                 match[1],
                 assignment.value_offset + match.start(),
                 f"in the batch script, for {assignment.name}",
+                _around(assignment.raw, match),
             )
+
+
+def _around(raw: str, match: re.Match[str]) -> str:
+    """What is written directly before and behind a variable, up to a blank, a quote or `=`."""
+    before = _BREAKS.split(raw[: match.start()])[-1]
+    return before + _BREAKS.split(raw[match.end() :].removeprefix("}"))[0]
 
 
 def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
@@ -323,6 +339,8 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
         if options is None or request.has(*options) or name in seen:
             continue
         seen.add(name)
+        if request.given_when_submitted.intersection(options):
+            continue
         state, severity = ("is", ERROR) if request.has(*_ASKED.get(name, ())) else ("may be", NOTE)
         message = (
             f"${name} {state} empty: Slurm sets it only for "

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....catalog import Model
-from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ....job.named_models import model_named
 from ....rules.violations import (
     accelerate,
@@ -136,6 +136,9 @@ _ARGS: Final = "commands/config/config_args.py"
 _PASSED_ON: Final = ("num_processes", "machine_rank")
 _USUAL: Final = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
 _MAX_PORT: Final = 65_535  # 16 bits
+#: Keys that only older releases have, with the last that was seen with each: the same file of
+#: 0.12.0 to 1.15.0.
+_GONE_KEYS: Final = {"ipex_config": "1.12.0", "tp_config": "1.6.0"}
 _OF_DEEPSPEED: Final = (
     *(
         "zero_stage",
@@ -152,10 +155,17 @@ _OF_DEEPSPEED: Final = (
 )
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of an accelerate config is one that accelerate has.
-    Prevents: ValueError: The config file had unknown keys
+    Prevents: ValueError: The config file had unknown keys. A warning where an older release has it.
     Fix: correct the key, or remove it"""
     for key, at, _ in run.config.entries(""):
-        if key not in TOP_KEYS:
+        if key in _GONE_KEYS:
+            message = (
+                f"accelerate 1.15 has no key {key}, and refuses it; the last release seen with it "
+                f"is {_GONE_KEYS[key]}"
+            )
+            hint = f"remove it, or pin accelerate=={_GONE_KEYS[key]}"
+            yield Violation(run.config.locate_key(at), message, hint, severity=WARNING)
+        elif key not in TOP_KEYS:
             own = key in _OF_DEEPSPEED
             hint = (
                 f"move {key} into deepspeed_config"
