@@ -25,6 +25,7 @@ from .hf_keys import (
 )
 from .hf_mamba import STATE_SPACE
 from .hf_moe import MOE, latent_attention, routed_experts
+from .hf_remote import REMOTE
 from .hf_shape import ConfigReader, Family, Problem, Shape
 from .hf_types import TYPES
 
@@ -95,6 +96,7 @@ _SAME: Final[Mapping[str, str]] = {
     "cohere_compass_text": "cohere2",
     "gpt-sw3": "gpt2",
     "kimi_k2": "deepseek_v3",
+    "mimo": "qwen2",
     "minimax_m1": "minimax",
     "minimax_m3": "minimax_m3_vl_text",
     "minimax_text_01": "minimax",
@@ -102,7 +104,7 @@ _SAME: Final[Mapping[str, str]] = {
 }
 
 #: The `model_type`s that are read with what their classes decide.
-KNOWN: Final = tuple(sorted({*FAMILIES, *TYPES, *_SAME}))
+KNOWN: Final = tuple(sorted({*FAMILIES, *TYPES, *REMOTE, *_SAME}))
 #: Sizes without which nothing can be read by its keys.
 _SIZED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -135,6 +137,7 @@ _TELLING: Final[Mapping[str, str]] = {
     "latent attention": "kv_lora_rank q_lora_rank",
     "normalised queries and keys": "use_qk_norm qk_layernorm qk_norm use_qk_layernorm",
     "attention to later tokens": "use_bidirectional_attention",
+    "an encoder and a decoder": "is_encoder_decoder",
 }
 #: Of layers that predict more than the next token, which transformers leaves out too.
 _EXTRA_TOKENS = (
@@ -293,6 +296,11 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     family = outer if isinstance(outer, str) else ""
     if family in REFUSED:
         return config, ()
+
+    # What writes text stands beside what speaks (Qwen 3 Omni).
+    thinker = config.get("thinker_config")
+    if isinstance(thinker, dict) and thinker:
+        return _language_model({"model_type": f"{family}_thinker", **thinker})
     place = next((key for key in _PLACES if isinstance(config.get(key), dict)), None)
     known = multimodal(family)
     usual = _TEXT_MODELS.get(family) or (known["text"] if known else None)
@@ -428,7 +436,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
                 f"remove {key} if the model has none",
             )
     if read.problems:
-        raise ConfigError(tuple(dict.fromkeys(read.problems)))
+        raise ConfigError(tuple(dict.fromkeys([*read.problems, *_other_class(read)])))
     if named:
         notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
     made = Model if "stack" in shape else model_of
@@ -531,6 +539,15 @@ def _usual(config: Mapping[str, object]) -> str:
     return type_of_model(config.get("architectures")) or family
 
 
+def _other_class(read: ConfigReader) -> Iterator[Problem]:
+    """Where a config is refused: that its class is of another type than its `model_type`, if so."""
+    classes = read.config.get("architectures")
+    named, family = type_of_model(classes), _usual(read.config)
+    if isinstance(classes, list) and named and family in KNOWN and named != family:
+        message = f"architectures names {classes[0]}, the class of {named}, but model_type is "
+        yield "architectures", f"{message}{family}", f"set model_type: {named}"
+
+
 def _as_class(read: ConfigReader, family: str) -> tuple[str, ...]:
     """The note on a config that is read as the class which it names; report keys that this class
     lacks.
@@ -558,7 +575,7 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
             f"of model_type {family}",
             f"remove {key} if the model has no such part",
         )
-    if read.known is not None:
+    if read.known is not None or family in REMOTE:
         return ()
     for key, other in conflicts(read):
         message = f"{key} is {show(read.config[key])}, but {other}, and both say the same thing"
@@ -586,7 +603,7 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     if usual in FAMILIES:
         return family, FAMILIES[usual](read)
     if isinstance(read, KeyReader) and _is_readable(read, usual):
-        return family, read_by_keys(read, TYPES.get(usual, Traits()))
+        return family, read_by_keys(read, TYPES.get(usual) or REMOTE.get(usual, Traits()))
     if family not in REFUSED and (family in _TEXT_MODELS or multimodal(family)):
         message = f"{family} is a multimodal model, and its config has no text_config"
         read.report("model_type", message, "use its config.json as published")

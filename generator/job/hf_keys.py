@@ -55,6 +55,8 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "swiglu_limit": "swiglu_limit",
     "attention_sinks": "attention_sinks use_attention_sinks add_attention_sink_bias",
     "qk_norm": "use_qk_norm qk_norm qk_layernorm use_qk_layernorm",
+    "scoring_func": "scoring_func score_function score_func moe_router_activation_func",
+    "norm_topk_prob": "norm_topk_prob route_norm moe_renormalize",
 }
 
 #: Keys that no size depends on, of any class: tokens, generation, initial values, files, precision,

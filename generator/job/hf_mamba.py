@@ -248,6 +248,7 @@ def _granite(read: ConfigReader, shape: Shape) -> Shape:
 def _falcon_h1(read: ConfigReader, shape: Shape) -> Shape:
     """Attention and Mamba-2 side by side in every layer."""
     width = read.integer("mamba_d_ssm", default=1024) if _has_width(read) else None
+    read.ignore("mamba_use_mlp", "time_step_rank")  # of published configs; its class has neither
     mixer = _bamba_mixer(
         read,
         shape,

@@ -1,5 +1,5 @@
-"""Lightning attention (MiniMax-Text-01, MiniMax-M1): linear attention whose state decays at a
-constant rate for each head.
+"""Lightning attention (MiniMax-Text-01, MiniMax-M1, Ring-linear): linear attention whose state
+decays at a constant rate for each head.
 
 **Source**: Lightning Attention-2 (2401.04658); transformers 5.23, MiniMaxLightningAttention.
 """
@@ -103,3 +103,20 @@ class Lightning(Mixer):
     def exchanged_heads(self) -> tuple[int, int]:
         """All heads."""
         return self.heads, self.heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalisedLightning(Lightning):
+    """Lightning attention of Ring-linear: queries and keys of each head are normalised, and the
+    kernels are those of flash-linear-attention, by chunks of 64 tokens.
+
+    **Source**: mlx-lm 0.32, bailing_moe_linear.py. What it keeps is taken as MiniMax's code has it.
+    """
+
+    kernels: ClassVar[tuple[str, ...]] = ("flash-linear-attention",)
+
+    block: int = 64
+
+    def norm_parameters(self, each: int) -> int:
+        """The output's norm, and one of queries and one of keys, shared by heads."""
+        return self._inner + 2 * self.head_dim
