@@ -11,6 +11,7 @@ from ..dataclass import dataclass
 from ..findings import Location
 from ..programs.launching.launch_line import STARTS_PROCESSES
 from ..programs.launching.settings import settings_of
+from ..programs.megatron.arguments import is_of_another_program
 from ..secrets import mask
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
@@ -51,7 +52,8 @@ def launches_not_checked(submission: Submission) -> Iterator[NotChecked]:
             is_judged = settings is not None and settings.is_judged
             is_read = is_judged or id(launch) in made or _names_a_document(launch, named)
             is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
-            if not is_read and (launch.front_end or not is_started):
+            is_left = launch.front_end or not is_started or is_of_another_program(launch)
+            if is_left and not is_read:
                 yield NotChecked(_place(launch), _reason(launch))
 
 
@@ -95,4 +97,6 @@ def _reason(launch: Launch) -> str:
         return f"the options{of_program} of {name} are not read"
     last = launch.program.parts[-1] if launch.program and launch.program.parts else None
     name = mask(last or "").rpartition("/")[2]  # what stands there may be no program at all
+    if is_of_another_program(launch):
+        return f"{name} has Megatron's options, and nothing that it imports here is Megatron's"
     return f"the options of {name or 'the program'} are its own"

@@ -50,7 +50,7 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
     """What was asked and the answer, with hints and warnings."""
     good = answer.verdict not in ("forbidden", "too large")
     asked = ", ".join(
-        f"{key} {'open' if value is None else in_spec(value)}"
+        f"{key} {'searched' if value is None else in_spec(value)}"
         for key, value in answer.asked.items()
     )
     yield name, Text(f"{answer.row or asked}: {answer.text}", style=BOLD if good else BAD)
@@ -66,7 +66,7 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
         yield (
             "",
             f"note: the job pins {', '.join(answer.kept)}; KEY=null in the "
-            "question leaves one open",
+            "question has one searched",
         )
     for finding in answer.warnings:
         yield "", f"warning: {finding.message} [{finding.rule}]"

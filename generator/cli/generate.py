@@ -22,7 +22,7 @@ from .printing import echo, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..job.records import Job
+    from ..search.plan import Plan
     from ..search.summary import Line
     from ..write import Change
     from .loading import Prepared
@@ -140,7 +140,7 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     best = made.answer.plans[0]
     launch = best.job.launch
     launcher = LAUNCHERS[launch.target]
-    needed = [*_needed(best.job)]
+    needed = [*_needed(best)]
     if best.missing:
         yield "Next", "; ".join((not_ready(best.missing), *needed))
         return
@@ -154,15 +154,17 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     yield "", launcher.command(made.folder)
 
 
-def _needed(job: Job) -> Iterator[str]:
+def _needed(plan: Plan) -> Iterator[str]:
     """What has to be installed, prepared or accepted outside of the files."""
     from ..job.needs import gated  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..programs.launching.blockers import blockers
 
+    job = plan.job
     if packages := job.model.kernels:
-        yield f"Install {' and '.join(packages)} in the environment of the run, or nothing fits."
-    yield from blockers(job)
+        names = " and ".join(packages)
+        yield f"Install {names} in the environment of the run: the memory of the plan is theirs."
+    yield from blockers(plan)
     if model := gated(job):
         token = LAUNCHERS[job.launch.target].token
         yield f"{model} is gated: accept its terms on the Hub, and {token}."

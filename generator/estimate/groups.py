@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from .layout import LayoutLike, is_among
+from .layout import Layout, LayoutLike, is_among
 
 #: Networks that DeepEP knows: its kernels drive NICs of InfiniBand and RoCE themselves (NVSHMEM's
 #: IBGDA), and stop at the first step on others (deepseek-ai/DeepEP issue 369;
@@ -80,3 +80,11 @@ def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
     is_named = job.framework.dispatches_by_node and job.training.dispatcher in FLEXIBLE
     inside = is_named and job.cluster.accelerator.generation.deepep
     return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))
+
+
+def flexible_dispatcher(job: Job, layout: Layout) -> str | None:
+    """The library of the flex dispatcher, deepep or hybridep, where a layout's tokens take it."""
+    several = layout.expert * layout.expert_tensor > 1
+    if not job.model.experts or not several or not sends_tokens_once_per_rank(job, layout):
+        return None
+    return job.training.dispatcher or "deepep"

@@ -11,7 +11,7 @@ from math import ceil, floor
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import told_with
+from ..estimate.layout import PARTS_OF, REFINED, told_with
 from ..estimate.memory import memory
 from ..estimate.uncertainty import ordering_band, required_band
 from ..findings import Finding, Severity
@@ -28,8 +28,9 @@ from ..rules.run import FIT_RULES, binding_rules, check_pins
 from ..units import GIB
 from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
-from .nearby import changed, neighbour, with_values
+from .nearby import FOLLOWING, changed, neighbour, with_values
 from .plan import Plan, finding_document
+from .refine import DETAILED
 from .suggestions import best_plan
 
 #: A sentence names so many causes at most, each at least this share of the largest.
@@ -174,6 +175,12 @@ def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
 
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
+
+#: Keys that stay as in ours where others are searched: what follows from them is left out, and
+#: details.
+_KEPT: Final = tuple(
+    f.name for f in fields(Pins) if f.name not in (*FOLLOWING, *REFINED, *DETAILED)
+)
 
 #: Rules that are named at most, where several together leave no layout.
 _MOST_RULES = 3
@@ -332,7 +339,7 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     """Compare a layout with the `asked` keys with `ours`, the job's best plan.
 
     Keys that aren't asked about stay as in ours. Where they can't, the layout is the one that
-    differs in the fewest of them (`nearby.neighbour`). A key whose value is None is solved.
+    differs in the fewest of them (`nearby.neighbour`). A key whose value is None is searched.
 
     Where no such layout is legal, it is the one that changes nothing else, or else the nearest one,
     with the rules that it breaks.
@@ -341,15 +348,17 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     theirs = _like_ours(job, pinned, asked, ours)
     findings = _errors(theirs.findings) if theirs else ()
     if theirs is None:
-        feasible = _nearest_to(pinned)
+        feasible = _searched(pinned, asked, ours)
         theirs = best_plan(pinned, feasible, bold=bold)
         if theirs is None and feasible.nearest is not None:
             theirs = make_plan(pinned, feasible.nearest)
         findings = _errors(theirs.findings) if theirs else _obstacles(pinned, feasible)
 
     also_changed: tuple[str, ...] = ()
-    if ours is not None and theirs is not None and None not in asked.values():
-        also_changed = changed(ours.layout, theirs.layout, asked)
+    if ours is not None and theirs is not None:
+        parts_of_asked = (part for name in asked for part in PARTS_OF.get(name, ()))
+        but = {**asked, **dict.fromkeys(parts_of_asked if None in asked.values() else ())}
+        also_changed = changed(ours.layout, theirs.layout, but)
     pins = {
         f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
     }
@@ -394,6 +403,17 @@ def _like_ours(job: Job, pinned: Job, asked: Asked, ours: Plan | None) -> Plan |
     # Where no layout is legal, the one that changes nothing else says what is wrong.
     alone = with_values(pinned, ours.layout, pinned_values(replace(Pins(), **asked)))
     return None if alone is None else make_plan(pinned, alone)
+
+
+def _searched(pinned: Job, asked: Asked, ours: Plan | None) -> Feasible:
+    """The layouts with the asked keys: those with all others as in ours, where some of them fit."""
+    if ours is not None and None in asked.values():
+        values: dict[str, Any] = ours.layout.to_dict()
+        kept = {name: values[name] for name in _KEPT if name not in asked}
+        alike = feasible_layouts(replace(pinned, pins=replace(pinned.pins, **kept)))
+        if alike.fitting:
+            return alike
+    return _nearest_to(pinned)
 
 
 def _nearest_to(job: Job) -> Feasible:

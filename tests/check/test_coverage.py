@@ -168,3 +168,16 @@ def test_no_secret_is_named_as_a_program(tmp_path: Path) -> None:
         shown = run("validate", str(tmp_path), "--format", form).output
         assert "are its own" in shown
         assert "x7Fq2mZt9Lw4" not in shown
+
+
+def test_megatrons_options_of_another_program_are_not_checked(tmp_path: Path) -> None:
+    """Options like Megatron's, of a program that lies there without Megatron, are named."""
+    line = "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4"
+    line += " --tensor-model-parallel-size 3 --seq-length 64 --micro-batch-size 1"
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    assert validate([tmp_path]).not_checked == ()  # Megatron's own, which isn't there
+
+    (tmp_path / "pretrain_gpt.py").write_text("from corp.train import main\n\nmain()\n")
+    (only,) = validate([tmp_path]).not_checked
+    reason = "pretrain_gpt.py has Megatron's options, and nothing that it imports here is"
+    assert only.reason == f"{reason} Megatron's"

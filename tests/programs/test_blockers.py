@@ -29,7 +29,7 @@ def told(target: str = "slurm", *, framework: str = "megatron-lm", **keys: Any) 
             "launch": {"target": target, target: keys},
         }
     )
-    return " ".join(blockers(job))
+    return " ".join(blockers(dsgen.estimate(job)))
 
 
 def test_packages_that_the_image_lacks_are_named() -> None:

@@ -55,10 +55,14 @@ def test_what_is_not_asked_about_stays_as_chosen() -> None:
 
 
 def test_open_keys_are_searched() -> None:
-    """With a key left open, the rest is what a search with the asked keys pinned chooses."""
+    """A key without a value is searched, and what isn't named stays as chosen."""
     answer = asked(BIG, tensor=4, recompute="full", micro_batch=None)
-    pinned = best(**BIG, layout__tensor=4, layout__recompute="full")
-    assert answer.theirs is not None and answer.theirs.layout == pinned.layout
+    assert answer.ours is not None and answer.theirs is not None
+    kept = {
+        f"layout__{name}": getattr(answer.ours.layout, name) for name in ("pipeline", "context")
+    }
+    pinned = best(**BIG, **kept, layout__tensor=4, layout__recompute="full")
+    assert answer.theirs.layout == pinned.layout
 
 
 def test_a_row_of_the_table_is_compared_as_it_is() -> None:

@@ -20,6 +20,7 @@ from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import FLAGS, MOST_GPUS, world_of
 from ...text.around import folders_above
+from ...text.lookup import is_slip
 from ...text.options import Options
 from ...text.wording import counted
 
@@ -254,11 +255,15 @@ def _missing(link: Reference, present: set[str]) -> Violation:
             else "write the files anew with dsgen generate"
         )
         return Violation(link.where, message, hint, severity=ERROR)
-    may_lie_elsewhere = link.kind == "hostfile" or (
-        link.kind == "DeepSpeed config" and not link.sure
-    )
-    severity = NOTE if may_lie_elsewhere else WARNING  # few put a hostfile into a repository
-    return Violation(link.where, message, "add it, or correct the path", severity=severity)
+
+    names = sorted(present)
+    beside = next((name for name in names if name == link.name or is_slip(link.name, name)), None)
+    hint = "add it, or correct the path" if beside is None else f"{beside} lies beside this file"
+
+    # Few put a hostfile into a repository.
+    may_lie_elsewhere = link.kind == "hostfile" or not link.sure
+    severity = NOTE if may_lie_elsewhere else WARNING
+    return Violation(link.where, message, hint, severity=severity)
 
 
 @submissions.rule(
@@ -280,8 +285,8 @@ def named_files_are_there(submission: Submission) -> Violations:
         if link.exists or not (link.kind in kinds or is_gone):
             continue
         present = _beside(submission, link)
-        is_known = link.sure or (present and link.kind == "hostfile")
-        if link.near or is_gone or (is_known and not _is_fetched(link)):
+        is_looked_for = present or link.sure or link.kind == "accelerate config"
+        if link.near or is_gone or (is_looked_for and not _is_fetched(link)):
             yield _missing(link, present)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ...estimate.groups import flexible_dispatcher
 from ...job.needs import written_for
-from ...job.records import Job
+from ...search.plan import Plan
 from . import fabric
 
 #: A part of the names of NVIDIA's images of PyTorch.
@@ -14,10 +15,13 @@ _NVIDIAS: Final = "nvidia/pytorch"
 #: Packages that these lack. Source: their release notes (docs.nvidia.com/deeplearning/frameworks/
 #: pytorch-release-notes), 26.06.
 _LACKING: Final = ("deepspeed", "transformers", "accelerate", "peft")
+#: What sends the experts' tokens, by dispatcher. Source: deepseek-ai/DeepEP, README.
+_LIBRARIES: Final = {"deepep": "DeepEP", "hybridep": "DeepEP of its branch hybrid-ep"}
 
 
-def blockers(job: Job) -> Iterator[str]:
+def blockers(plan: Plan) -> Iterator[str]:
     """Return a sentence for each, with what to do."""
+    job = plan.job
     options, written = job.launch.options, written_for(job)
     in_pods = job.launch.target == "kubernetes"
     given = options.get("container_image") or options.get("image")
@@ -28,6 +32,13 @@ def blockers(job: Job) -> Iterator[str]:
         them = "it" if len(lacking) == 1 else "them"
         names = " and ".join(lacking)
         yield f"Add {names} to the image: NVIDIA's image of PyTorch lacks {them}."
+
+    if (dispatcher := flexible_dispatcher(job, plan.layout)) is not None:
+        where = "image" if image else "environment of the run"
+        yield (
+            f"{_LIBRARIES[dispatcher]} has to be in the {where}: it sends the experts' tokens "
+            "(without it: training.dispatcher: alltoall)."
+        )
 
     on_host = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
     if job.launch.target == "slurm" and image and on_host:

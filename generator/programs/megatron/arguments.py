@@ -228,24 +228,52 @@ def from_launches(
             if front_end.engine == "megatron" and settings.starts_the_engine:
                 yield _of_front_end(settings)
             continue
-        last = first.parts[-1] if first is not None and first.parts else None
-        program = None if last is None else PurePosixPath(last).name  # None: it can't be known
-        # branches of the script may start other programs, so that the next word may be a value of
-        # an option
-        differs = (
-            first is not None and first.value is None and not first.prefix and not first.variables
-        )
-        words = (*([first] if differs and first is not None else []), *launch.arguments)
-        names, known = _names(words), program in PROJECTS[LM].programs
-        old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
-        if len(names & _SIGNS) < (1 if known or stated else _ENOUGH_SIGNS) or old:
+        program, words = _program_of(first), _words(launch)
+        if not _are_megatrons(words, program, stated):
             continue
+        known = program in PROJECTS[LM].programs
         named = program is None or known or program.startswith("pretrain")
-        said = stated is not None or not names.isdisjoint(_OWN_SIGNS)
+        said = stated is not None or not _names(words).isdisjoint(_OWN_SIGNS)
         theirs = named or said or program_of(launch)
         if theirs and options_beside(program_of(launch)).of_megatron:
             locate = launch.script.locate
             yield _arguments(path, words, locate, launch=launch, program=program, stated=stated)
+
+
+def is_of_another_program(launch: Launch) -> bool:
+    """Return whether a launch has Megatron's options and a program without a word of Megatron.
+
+    Its own parser may read them otherwise, so that they aren't judged.
+    """
+    if launch.front_end or options_beside(program_of(launch)).of_megatron:
+        return False
+    words = _words(launch)
+    has_own = not _names(words).isdisjoint(_OWN_SIGNS)
+    return has_own and _are_megatrons(words, _program_of(launch.program), None)
+
+
+def _program_of(first: Word | None) -> str | None:
+    """The file name of a launch's program; None where it can't be known."""
+    last = first.parts[-1] if first is not None and first.parts else None
+    return None if last is None else PurePosixPath(last).name
+
+
+def _words(launch: Launch) -> tuple[Word, ...]:
+    """The words that a launch gives its program.
+
+    Branches of the script may start other programs, so that the next word may be a value of an
+    option.
+    """
+    first = launch.program
+    differs = first is not None and first.value is None and not first.prefix and not first.variables
+    return (*([first] if differs and first is not None else []), *launch.arguments)
+
+
+def _are_megatrons(words: Iterable[Word], program: str | None, stated: Flavour | None) -> bool:
+    """Return whether the words have enough of Megatron's options, and none of its beginnings."""
+    names, known = _names(words), program in PROJECTS[LM].programs
+    is_old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
+    return not is_old and len(names & _SIGNS) >= (1 if known or stated else _ENOUGH_SIGNS)
 
 
 def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:

@@ -16,7 +16,7 @@ from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.mamba import Mamba2
 from ...catalog.model import Model
-from ...estimate.groups import sends_tokens_once_per_rank
+from ...estimate.groups import flexible_dispatcher
 from ...estimate.layout import Layout, Offload
 from ...estimate.muon import is_muon
 from ...estimate.stages import chunk_sizes, layers_of, split
@@ -99,7 +99,7 @@ def planned(plan: Plan) -> Planned:
         pattern=job.model.pattern,
         state_space=job.model.part(Mamba2),  # type: ignore[arg-type]
         last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
-        backend=_backend(job, layout),
+        backend=flexible_dispatcher(job, layout),
         aware=is_precision_aware(job),
         tokenizer=tokenizer_type(job),
         exit_minutes=exit_minutes(plan),
@@ -115,14 +115,6 @@ def planned(plan: Plan) -> Planned:
         and job.training.gradient_dtype == "same",
         saves=job.output.checkpoints is not None,
     )
-
-
-def _backend(job: Job, layout: Layout) -> str | None:
-    """The backend of the flex dispatcher, which needs several ranks, where tokens take it."""
-    several = layout.expert * layout.expert_tensor > 1
-    if not job.model.experts or not several or not sends_tokens_once_per_rank(job, layout):
-        return None
-    return job.training.dispatcher or "deepep"
 
 
 def _environment_of_hybridep(job: Job, layout: Layout) -> dict[str, str]:
@@ -165,7 +157,11 @@ def _dealt(p: Planned) -> str:
         )
     if p.chunks:
         sizes = " or ".join(map(str, sorted(set(p.chunks[:-1]))))
-        return f"; {layers} layers don't divide: chunks of {sizes}, the last with the head"
+        last = p.chunks[-1] or "none"
+        return (
+            f"; {layers} layers don't divide: chunks of {sizes}, {last} in the last, "
+            "which has the head"
+        )
     return ""
 
 
