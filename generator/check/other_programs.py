@@ -210,6 +210,7 @@ def _arguments(
         path=source.path,
         values=values,
         places=places,
+        by=front_end.name,
         complete=front_end.leaves_defaults,
         redefined=frozenset(front_end.kept),
     )

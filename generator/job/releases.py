@@ -15,7 +15,7 @@ NEWEST: Final[Mapping[str, Version]] = {
     "megatron-core": (0, 19, 2),
     "megatron-bridge": (0, 6, 0),
     "transformers": (5, 23, 0),
-    "trl": (1, 9, 0),
+    "trl": (1, 10, 0),
     "ms-swift": (4, 5, 2),
     "verl": (0, 9, 0),
 }

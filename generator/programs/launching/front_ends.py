@@ -78,6 +78,8 @@ class FrontEnd:
     reads: Sequence[str] = ()  #: the modules whose settings these are; empty: all
     #: what its launches set, by short names: their `names`, and the `default` without them
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: whether the names of a setting are those of its releases, the newest first
+    by_release: bool = False
     counts: Mapping[str, str] = field(default_factory=dict)  #: made of settings, by name
     #: options of the engine by the short names of the settings that become them
     becomes: Mapping[str, str] = field(default_factory=dict)
@@ -100,6 +102,10 @@ class FrontEnd:
         """Return whether an option is its own, or one that it hands to other programs."""
         return name in self.options or name.startswith(tuple(self.prefixes))
 
+    def refuses(self, name: str) -> bool:
+        """Return whether it surely stops at an option that isn't the engine's either."""
+        return bool(self.options) and not self.drops_unknown and not self.may_have(name)
+
     def says_of(self, unknown: str) -> str:
         """What becomes of an option that nobody knows, as a message."""
         drops = "drops it without a word" if self.drops_unknown else "refuses it"
@@ -107,8 +113,15 @@ class FrontEnd:
         return f"unknown {kind} {unknown}: {self.name} {drops}"
 
     def near(self, name: str) -> str | None:
-        """The option of its own that an unknown one is a slip of."""
-        return most_like(name, tuple(sorted(self.options)), _SLIP)
+        """The option of its own that an unknown one is a slip of; of a key one beside it."""
+        if "." not in name or name.startswith("-"):
+            return most_like(name, tuple(sorted(self.options)), _SLIP)
+        parent, _, last = name.rpartition(".")
+        within = f"{parent}."
+        others = (option for option in self.options if option.startswith(within))
+        beside = sorted(other.removeprefix(within) for other in others)
+        close = most_like(last, tuple(one for one in beside if "." not in one), _SLIP)
+        return None if close is None else f"{within}{close}"
 
 
 @cache
@@ -122,7 +135,8 @@ def front_ends() -> Mapping[str, FrontEnd]:
 def _options_of(front_end: str) -> frozenset[str]:
     """The options of a front end, in both spellings."""
     names = _options().get(front_end, ())
-    return frozenset((*names, *(f"--{name[2:].replace('_', '-')}" for name in names)))
+    options = (name for name in names if name.startswith("--"))
+    return frozenset((*names, *(f"--{name[2:].replace('_', '-')}" for name in options)))
 
 
 @cache

@@ -33,6 +33,9 @@ _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
 _MOST_VARIANTS: Final = 64  # values of settings together that branches give
 _NONE: Final = frozenset({"null", "none", "~", "???"})
+RAY_GPUS: Final = "ray start --num-gpus"  #: the name of what starts Ray says of the cluster
+#: Another node that joins Ray's cluster, whoever starts it.
+_JOINS: Final = re.compile(r"\bray[ \t]+start\b[^\n]*?--address")
 
 
 class _Written(NamedTuple):
@@ -238,6 +241,8 @@ class Settings:
             return self.instead[short]
 
         for name in names:
+            if name == RAY_GPUS:
+                return self._gpus_of_ray()
             if name.isupper():
                 assignment = self.launch.environment.get(name)
                 if assignment is not None:
@@ -249,6 +254,27 @@ class Settings:
                 return self._setting(name, given, word)
 
         return self._default(entry, names)
+
+    def _gpus_of_ray(self) -> Setting | None:
+        """The GPUs of the only node on which the script starts Ray; None where others may join."""
+        script = self.launch.script
+        texts = (script.text, *(text for _, text in script.followed))
+        if any(_JOINS.search(text.content.replace("\\\n", " ")) for text in texts):
+            return None
+        heads = [
+            command.words
+            for command in script.commands
+            if [word.value for word in command.words[:2]] == ["ray", "start"]
+            and any(word.value == "--head" for word in command.words)
+        ]
+        if len(heads) != 1:
+            return None
+        for word, after in zip(heads[0], (*heads[0][1:], None), strict=True):
+            name, equals, _ = word.prefix.partition("=")
+            if name in ("--num-gpus", "--num_gpus"):
+                written = _attached(word) if equals else _as_option(word, [after] if after else [])
+                return self._setting(RAY_GPUS, written.text, word)
+        return None
 
     def _setting(self, name: str, text: str | None, word: Word) -> Setting | None:
         """A setting that the line writes; None where its value isn't known, or none."""
@@ -271,6 +297,8 @@ class Settings:
                 yield name, written.word
             elif is_file and "." not in name:
                 yield f"--{name}", written.word
+            elif not is_file and "." in name and not written.word.prefix.startswith("+"):
+                yield name, written.word
 
     def word_of(self, short: str) -> Word | None:
         """The word that writes a setting."""

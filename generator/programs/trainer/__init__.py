@@ -156,6 +156,7 @@ TRAINER: Final = ProgramRecord(
                 "fsdp",
                 "autoep",
                 "fsdp_runs",
+                "generations",
             ),
             when=lambda submission: (
                 submission.has("training arguments", "accelerate config")

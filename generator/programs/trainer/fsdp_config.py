@@ -246,6 +246,8 @@ def _mesh_of(
 
 def is_used(arguments: TrainingArguments) -> bool:
     """Return whether arguments of the Trainer ask for FSDP."""
+    if "fsdp" in arguments.redefined:
+        return False  # a front end's own option, which may name a preset or a file
     off = (None, "", False, "false", "False")
     value = arguments.value("fsdp")
     return arguments.has("fsdp") and (value is None or value not in (*off, []))

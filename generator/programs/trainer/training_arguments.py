@@ -111,6 +111,7 @@ class TrainingArguments(Values):
     #: of each value; of a key `b` of a mapping `a` as `a/b`
     places: Mapping[str, Location] = field(default_factory=dict)
     launch: Launch | None = None  #: the launch line that has them
+    by: str = ""  #: the front end whose file has them; empty: none
     complete: bool = True  #: whether there can be no others, as in words that aren't known
     #: Those to which the program's own class may give another default, or which are given in a
     #: branch.
@@ -126,7 +127,17 @@ class TrainingArguments(Values):
     @property
     def is_on_front_end(self) -> bool:
         """Whether a front end reads them, which may add to what they say."""
-        return self.launch is not None and bool(self.launch.front_end)
+        return bool(self._front_end)
+
+    @property
+    def _front_end(self) -> str:
+        """The front end that reads them from its launch line or its file; empty: none."""
+        return self.launch.front_end if self.launch is not None else self.by
+
+    def refuses(self, name: str) -> bool:
+        """Return whether a front end reads them whose options are known, and this is none."""
+        front_end = front_ends().get(self._front_end)
+        return front_end is not None and front_end.refuses(f"--{name}")
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""

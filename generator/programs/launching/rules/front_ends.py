@@ -15,6 +15,7 @@ from ....numerals import is_whole
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
+from ....text.shell.records import Word
 from ...python_around import release_for
 from ...releases import numbers
 from ..front_end_config import FrontEndConfig
@@ -114,15 +115,42 @@ def options_are_the_programs(settings: Settings) -> Violations:
                 message = f"{release} has no option {name}"
                 hint = f"use {front_end.gone[name]['instead']}"
                 yield Violation(where, message, hint, severity=None if release.where else WARNING)
-        if front_end.engine or not front_end.options:
+        if "." in name and not name.startswith("-"):
+            is_asked = not settings.hides  # keys of a config that may be another's
+        else:
+            is_asked = not front_end.engine and bool(front_end.options)
+        if not is_asked:
             continue
         # What isn't like an option of its own may be a fork's; argparse takes beginnings.
         is_known = any(option.startswith(name) for option in front_end.options)
         near = None if is_known else front_end.near(name)
         if near is not None:
-            dashes = "" if front_end.in_file and not settings.launch.calls else "--"
-            unknown, near = (f"{dashes}{text[2:]}" for text in (name, near))
+            is_key = front_end.in_file and not settings.launch.calls
+            unknown, near = (text.removeprefix("--") if is_key else text for text in (name, near))
             yield Violation(where, front_end.says_of(unknown), f"did you mean {near}?")
+    yield from _of_other_releases(settings)
+
+
+def _of_other_releases(settings: Settings) -> Violations:
+    """A violation for each option of another release than most others are of."""
+    if not settings.front_end.by_release:
+        return
+    releases: dict[int, list[tuple[str, Word, str]]] = {}
+    entries = [entry["names"] for entry in settings.front_end.settings.values()]
+    renamed = [names for names in entries if len(names) > 1]
+    for name, word in settings.options():
+        for names in renamed:
+            if name in names:
+                releases.setdefault(names.index(name), []).append((name, word, ", ".join(names)))
+    if len(releases) < 2:
+        return
+
+    usual = max(releases, key=lambda release: len(releases[release]))
+    for release, options in releases.items():
+        for name, word, names in options if release != usual else ():
+            other = names.split(", ")[usual]
+            message = f"{name} and {releases[usual][0][0]} are options of different releases"
+            yield Violation(settings.launch.script.locate(word), message, f"use {other}")
 
 
 def _broken(settings: Settings, rule: str) -> Violations:

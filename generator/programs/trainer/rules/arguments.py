@@ -92,7 +92,8 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
         close = most_like(name.lower().replace("-", "_"), names, _SLIP)
         lacks = program is not None and lacks_word(program, name)
         if close and not arguments.has(close) and (lacks or program is None):
-            sure = is_slip(name, close) and lacks
+            # A front end whose options are known refuses what is none of them.
+            sure = is_slip(name, close) and (lacks or arguments.refuses(name))
             message, hint = f"TrainingArguments has no argument {name}", f"did you mean {close}?"
             yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
 

@@ -8,7 +8,6 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
-from ....numerals import read_whole
 from ....rules.violations import accelerate, transformers, violation
 from ....submission.subjects import subject, submissions
 from ....submission.submission import Submission
@@ -38,8 +37,6 @@ _PREPARED: Final = (
 )
 #: Where DeepSpeed 0.18 has the classes that it takes for leaves by itself.
 _LEAVES: Final = "deepspeedai/DeepSpeed deepspeed/runtime/zero/leaf_module_config.py @ 0.18.0"
-_TRL: Final = "huggingface/trl trl/trainer/grpo_config.py @ 1.9.0"
-_GENERATIONS: Final = "num_generations"
 _MICRO: Final = "per_device_train_batch_size"
 _MOST_STEPS: Final = 1e12  # no run has more
 
@@ -429,43 +426,6 @@ def experts_are_leaves(submission: Submission) -> Violations:
             )
             hint = "call set_z3_leaf_modules with the class of its layers of experts"
             yield violation(config, "/zero_optimization/stage", message, hint)
-
-
-class Generating(NamedTuple):
-    """TrainingArguments of a run that generates, and its processes."""
-
-    arguments: TrainingArguments
-    processes: int | None
-
-
-@subject("training arguments")
-def generating(submission: Submission) -> Iterator[Generating]:
-    """The arguments of TRL's online trainers, which share each prompt's completions out."""
-    for arguments in submission.of(TrainingArguments):
-        if arguments.has(_GENERATIONS) and not arguments.is_on_front_end:
-            yield Generating(arguments, world_of(submission).gpus)
-
-
-@generating.rule("HF046", ERROR, "init", f"{_TRL}:1077-1114")
-def generations_divide_the_batch(run: Generating) -> Violations:
-    """The completions of a generation are a whole number of prompts' groups.
-    Prevents: ValueError: generation_batch_size must be divisible by num_generations
-    Fix: use processes × per_device_train_batch_size × steps that num_generations divides
-    """
-    arguments, processes = run
-    group = read_whole(str(arguments.value(_GENERATIONS)))
-    steps = "steps_per_generation"
-    names = (_MICRO, steps if arguments.has(steps) else "gradient_accumulation_steps")
-    if not processes or not group or arguments.has("generation_batch_size"):
-        return
-    if not all(map(arguments.has, names)):
-        return
-    micro, passes = (read_whole(str(arguments.value(name))) for name in names)
-    if micro and passes and (batch := micro * processes * passes) % group:
-        product = f"{names[0]} {micro} × {processes} GPUs × {names[1]} {passes}"
-        message = f"{product} = {batch} is no multiple of {_GENERATIONS} {group}"
-        wanted = group // math.gcd(micro * processes, group)
-        yield violation(arguments, _GENERATIONS, message, f"use {names[1]} {wanted}")
 
 
 @submissions.rule("HF019", ERROR, "init", transformers(f"{_FILL}:341-358"), reads=_READS)

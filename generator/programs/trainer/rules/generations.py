@@ -1,0 +1,137 @@
+"""What TRL's online trainers check of completions: whole groups of each prompt in every batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ....findings import ERROR, WARNING, Violation, Violations
+from ....numerals import read_whole
+from ....rules.violations import violation
+from ....submission.subjects import subject
+from ....submission.submission import Submission
+from ....submission.world import world_of
+from ...python_around import release_for
+from ..training_arguments import TrainingArguments
+
+_TRL: Final = "huggingface/trl trl/trainer/grpo_config.py @ 1.9.0"
+_VLLM: Final = "huggingface/trl trl/generation/vllm_generation.py:318 @ f2cd5771"
+_GROUP: Final = "num_generations"
+_BATCH: Final = "generation_batch_size"
+_STEPS: Final = "steps_per_generation"
+_MICRO: Final = "per_device_train_batch_size"
+_NO_SEARCH: Final = (1, 10)  #: the first release that refuses auto_find_batch_size
+
+
+class Generating(NamedTuple):
+    """TrainingArguments of a run that generates, and its processes."""
+
+    arguments: TrainingArguments
+    processes: int | None
+
+    def number(self, name: str) -> int | None:
+        """A whole number that an argument is; None where it isn't written or known."""
+        return read_whole(str(self.arguments.value(name)))
+
+    def over_processes(self, name: str) -> tuple[int, str] | None:
+        """The sequences of all processes, an argument of each, and the product as text."""
+        each = self.number(name)
+        if not each or not self.processes:
+            return None
+        return each * self.processes, f"{name} {each} × {self.processes} GPUs"
+
+
+@subject("training arguments")
+def generating(submission: Submission) -> Iterator[Generating]:
+    """The arguments of TRL's online trainers, which share each prompt's completions out."""
+    for arguments in submission.of(TrainingArguments):
+        if arguments.has(_GROUP) and not arguments.is_on_front_end:
+            yield Generating(arguments, world_of(submission).gpus)
+
+
+@generating.rule("HF046", ERROR, "init", f"{_TRL}:1060-1116")
+def generations_divide_the_batch(run: Generating) -> Violations:
+    """The completions of a generation are a whole number of prompts' groups, in evaluations too.
+    Prevents: ValueError: generation_batch_size must be divisible by num_generations
+    Fix: use processes × per_device_train_batch_size × steps that num_generations divides
+    """
+    arguments, group = run.arguments, run.number(_GROUP)
+    if group is None:
+        return
+    if group == 1:
+        message = f"{_GROUP} 1: every completion is its own group, without an advantage"
+        yield violation(arguments, _GROUP, message, f"use {_GROUP} 2 or more")
+        return
+    yield from _searched_batch(run)
+    yield from _given_batch(run, group)
+    yield from _batch_of_steps(run, group)
+
+    evaluated = run.over_processes("per_device_eval_batch_size")
+    evaluates = arguments.value("eval_strategy", "no") not in ("no", None)
+    if evaluates and evaluated and not arguments.has("num_generations_eval"):
+        count, text = evaluated
+        if count % group:
+            message = f"{text} = {count} is no multiple of {_GROUP} {group}"
+            name = "per_device_eval_batch_size"
+            wanted = group // math.gcd(run.processes or 1, group)
+            yield violation(arguments, name, message, f"use {name} {wanted}")
+
+
+def _searched_batch(run: Generating) -> Violations:
+    """What newer releases refuse: a batch that is halved until it fits."""
+    arguments, name = run.arguments, "auto_find_batch_size"
+    release = release_for("trl", arguments.path, [arguments.launch] if arguments.launch else [])
+    if arguments.is_on(name) and release.certain(lambda version: version >= _NO_SEARCH):
+        message = f"{name} with {_GROUP}: a smaller batch would cut groups"
+        severity = None if release.where else WARNING
+        yield violation(arguments, name, message, "remove it", severity=severity)
+
+
+def _given_batch(run: Generating, group: int) -> Violations:
+    """What has to hold of a generation_batch_size that is written."""
+    arguments, batch = run.arguments, run.number(_BATCH)
+    if not batch:
+        return
+    if arguments.has(_STEPS):
+        yield violation(arguments, _STEPS, f"{_STEPS} with {_BATCH}", "remove one of the two")
+        return
+    trained = run.over_processes(_MICRO)
+    if trained and batch % trained[0]:
+        message = f"{_BATCH} {batch} is no multiple of {trained[1]} = {trained[0]}"
+        whole = math.lcm(trained[0], group)
+        hint = f"use {_BATCH} {-(-batch // whole) * whole}"
+        yield violation(arguments, _BATCH, message, hint)
+    elif batch % group:
+        message = f"{_BATCH} {batch} is no multiple of {_GROUP} {group}"
+        yield violation(arguments, _GROUP, message, f"use {_BATCH} {-(-batch // group) * group}")
+
+
+def _batch_of_steps(run: Generating, group: int) -> Violations:
+    """What has to hold of the batch that steps make, where none is written."""
+    arguments, processes = run.arguments, run.processes
+    names = (_MICRO, _STEPS if arguments.has(_STEPS) else "gradient_accumulation_steps")
+    if not processes or arguments.has(_BATCH) or not all(map(arguments.has, names)):
+        return
+    micro, passes = map(run.number, names)
+    if micro and passes and (batch := micro * processes * passes) % group:
+        product = f"{names[0]} {micro} × {processes} GPUs × {names[1]} {passes}"
+        message = f"{product} = {batch} is no multiple of {_GROUP} {group}"
+        wanted = group // math.gcd(micro * processes, group)
+        yield violation(arguments, _GROUP, message, f"use {names[1]} {wanted}")
+
+
+@generating.rule("HF050", ERROR, "init", _VLLM)
+def engines_divide_the_processes(run: Generating) -> Violations:
+    """The ranks of a colocated engine for generation divide the processes.
+    Prevents: ValueError: vllm_tensor_parallel_size must divide world size
+    Fix: use a vllm_tensor_parallel_size that divides the number of processes
+    """
+    arguments, ranks = run.arguments, run.number("vllm_tensor_parallel_size")
+    is_colocated = arguments.value("vllm_mode") == "colocate"  # releases differ in the default
+    uses = str(arguments.value("use_vllm")).lower() == "true"
+    if uses and is_colocated and ranks and run.processes and run.processes % ranks:
+        name = "vllm_tensor_parallel_size"
+        message = f"{name} {ranks} does not divide {run.processes} processes"
+        fits = max(fit for fit in range(1, ranks + 1) if run.processes % fit == 0)
+        yield Violation(arguments.locate(name), message, f"use {name} {fits}")
