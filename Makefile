@@ -25,13 +25,13 @@ test: $(BIN)/python
 	$(PIP) install '.[test]'
 	@$(MAKE) --no-print-directory components
 	@$(MAKE) --no-print-directory lint
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 3
+	PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 3
 
 # Every case of every rule, the reader of specs and the laws of the house, on the sources as they are.
 quick: $(BIN)/python
 	@$(BIN)/python -c "import xdist, hypothesis, dsgen, sys; sys.exit(dsgen.__file__ != '$(CURDIR)/generator/__init__.py')" 2>/dev/null \
 		|| $(PIP) install -e '.[unit]'
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 -m 'not integration and not slow' $(QUICK)
+	PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -q -n 2 -m 'not integration and not slow' $(QUICK)
 
 # Random search for faults, over all commands and readers: `make fuzz SEED="7 8 9" INPUTS=20000`. What it finds becomes a case.
 SEED ?= 1

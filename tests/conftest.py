@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.needs import MISSING, REQUIRE_ALL
+
+# What tests import and collect is kept, so that looking for garbage in it is in vain.
+gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,6 +79,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, check=True, capture_output=True)
     [built] = folder.glob("*.whl")
     return built
+
+
+_FOLDERS = count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder of the test's own.
+
+    Pytest's own fixture lists all folders of earlier tests to find the next number.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}_{next(_FOLDERS)}", numbered=False)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -320,7 +320,7 @@ def test_what_belongs_together_names_no_program() -> None:
         f"{shown(path)}: {node.value}"
         for path in PATHS
         if any(path.is_relative_to(folder) for folder in folders)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and node.value in names
     ] == []
 
@@ -340,7 +340,7 @@ def test_no_module_names_a_generation() -> None:
     assert [
         f"{shown(path)}:{node.lineno}"
         for path in PATHS
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and str(node.value).lower() in names
     ] == []
 
@@ -414,7 +414,7 @@ def test_rules_are_asked_where_faults_are_noted() -> None:
         f"{shown(path)}: {ast.unparse(node.func)}"
         for path in PATHS
         if shown(path) not in {"rule.py", *ASK_WITHIN_RULES}
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
         and re.search(r"\.check$|\.subjects$|\bcolumns\.(holds|binds)$", ast.unparse(node.func))
     }
@@ -455,14 +455,14 @@ def texts(operand: ast.AST) -> Iterator[str]:
             yield from texts(element)
 
 
-def asks_for(names: set[str], code: ast.AST) -> list[int]:
-    """The lines of a module that compare a value with one of these names, or ask which software
+def asks_for(names: set[str], code: Iterable[ast.AST]) -> list[int]:
+    """The lines of nodes that compare a value with one of these names, or ask which software
     runs.
     """
     return sorted(
         {
             node.lineno
-            for node in ast.walk(code)
+            for node in code
             if (isinstance(node, ast.Attribute) and node.attr == "software")
             or not names.isdisjoint(text for each in compared(node) for text in texts(each))
         }
@@ -480,7 +480,7 @@ def test_nothing_compares_with_the_name_of_a_framework() -> None:
     asked = {
         shown(path): lines
         for path in PATHS
-        if path.relative_to(PACKAGE).parts[0] in folders and (lines := asks_for(names, tree(path)))
+        if path.relative_to(PACKAGE).parts[0] in folders and (lines := asks_for(names, nodes(path)))
     }
     assert asked == {}
 
@@ -501,5 +501,5 @@ def test_nothing_compares_with_the_name_of_a_framework() -> None:
 def test_a_question_for_a_name_is_noticed(code: str) -> None:
     """Comparisons, memberships, patterns and calls that ask for a program's name are found."""
     assert asks_for(
-        {"megatron-lm", "deepspeed", "autotp", "megatron", "huggingface"}, ast.parse(code)
+        {"megatron-lm", "deepspeed", "autotp", "megatron", "huggingface"}, ast.walk(ast.parse(code))
     )

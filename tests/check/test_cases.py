@@ -31,6 +31,10 @@ def keywords_of(flags: Sequence[str]) -> dict[str, Any]:
     }
 
 
+#: What is found by options and files: many cases start from the same.
+_FINDINGS: dict[object, tuple[Finding, ...]] = {}
+
+
 def findings_of(
     case: Case, part: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Finding, ...]:
@@ -38,7 +42,21 @@ def findings_of(
     directory.
     """
     monkeypatch.chdir(case.write(part, folder))
-    return dsgen.validate(".", **keywords_of(case.flags))
+    submission = (case.flags, frozenset(getattr(case, part).items()))
+    if submission not in _FINDINGS:
+        _FINDINGS[submission] = dsgen.validate(".", **keywords_of(case.flags))
+    return _FINDINGS[submission]
+
+
+def in_one_process(names: Sequence[str]) -> list[Any]:
+    """The cases, those with the same good submission in a group that one process runs."""
+    first = dict[object, str]()
+    cases = map(read_case, names)
+    groups = (first.setdefault((c.flags, frozenset(c.good.items())), c.name) for c in cases)
+    return [
+        pytest.param(name, marks=pytest.mark.xdist_group(group))
+        for name, group in zip(names, groups, strict=True)
+    ]
 
 
 def one_of_each_question() -> list[str]:
@@ -51,7 +69,7 @@ def one_of_each_question() -> list[str]:
     return sorted(set(first.values()))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_one_process(NAMES))
 def test_a_case_is_as_it_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update_golden: bool
 ) -> None:
