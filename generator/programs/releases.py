@@ -158,6 +158,8 @@ class Release:
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
     #: False for prose, which may be of another, bounds that imports give, and forks
     exact: bool = True
+    #: whether dsgen's plan.json names it, which may not be what is installed
+    planned: bool = False
 
     def __str__(self) -> str:
         """`DeepSpeed 0.9.5 (requirements.txt:11)`."""
@@ -217,7 +219,8 @@ def _named_in(program: str, folder: Path) -> Release | None:
     plan = folder / "plan.json"  # what dsgen writes says for which release
     text = text_around(plan, folder)
     if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
-        return _release(program, numbers(written[1]), plan, _line(text, written))
+        named = _release(program, numbers(written[1]), plan, _line(text, written))
+        return replace(named, planned=True)
     for home in (folder, folder / program, folder / _SHOWN[program]):  # or in a folder of its name
         sign, versioned = (home / name for name in COPIES[program])
         if not is_readable(sign, folder):

@@ -12,7 +12,11 @@ import yaml
 import dsgen
 from benchmarks.agreement_huggingface import compare_all, transformers_says
 from dsgen.findings import Severity
-from dsgen.programs.trainer.training_arguments import gone_arguments, known_arguments
+from dsgen.programs.trainer.training_arguments import (
+    gone_arguments,
+    known_arguments,
+    new_arguments,
+)
 from tests.case import NAMES, read_case
 from tests.needs import needs_transformers
 
@@ -86,6 +90,7 @@ def test_what_is_gone_is_gone() -> None:
     names = {field.name for field in dataclasses.fields(TrainingArguments)}
     assert not gone_arguments().keys() & names
     assert not gone_arguments().keys() & known_arguments().keys()
+    assert new_arguments().keys() <= known_arguments().keys()
     for argument in gone_arguments().values():
         word = argument["instead"].split()[0]
         assert word in names or word.startswith(("remove", "the"))

@@ -218,12 +218,22 @@ class TrainingArguments(Values):
 
 
 @cache
+def _releases() -> Mapping[str, Mapping[str, Any]]:
+    """When TrainingArguments got and lost its arguments; written by scripts/."""
+    return json.loads(read_text(__package__, "argument_releases.json"))  # type: ignore[no-any-return]
+
+
 def gone_arguments() -> Mapping[str, Mapping[str, str]]:
     """Arguments of older transformers by name.
 
-    `last` is the last release seen that has it, `instead` what to write now.
+    `release` is the first minor release without it, `instead` what to write now.
     """
-    return json.loads(read_text(__package__, "gone_arguments.json"))["arguments"]  # type: ignore[no-any-return]
+    return _releases()["gone"]
+
+
+def new_arguments() -> Mapping[str, str]:
+    """The minor release of transformers that was the first with an argument, if after 4.28."""
+    return _releases()["since"]
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -22,10 +22,16 @@ from ....text.lookup import is_slip
 from ....text.wording import show, whole_number
 from ...launching.own_options import lacks_word
 from ...python_around import release_for, tells
-from ...releases import numbers
+from ...releases import Release, numbers
 from ..accelerate import is_digits, number_of_text
 from ..table import LENGTHS, not_negative
-from ..training_arguments import FLAGS, TrainingArguments, gone_arguments, known_arguments
+from ..training_arguments import (
+    FLAGS,
+    TrainingArguments,
+    gone_arguments,
+    known_arguments,
+    new_arguments,
+)
 
 #: TrainingArguments, from files and from launch lines.
 training_arguments: Final[Subject[TrainingArguments]] = Subject(
@@ -37,8 +43,9 @@ _ARGUMENTS: Final = "src/transformers/training_args.py"
 _POSITIVE: Final = derived(
     "torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation"
 )
-# releases whose arguments were looked at
-_SEEN: Final = ((4, 30), (4, 45), (4, 46), (4, 57), (5, 0), (5, 23))
+_RELEASES: Final = f"{transformers(_ARGUMENTS)}; the same file of every minor release from 4.28 on"
+#: Where nothing names a release, many still have the one before.
+_NEXT: Final = (5, 0)
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
@@ -49,31 +56,55 @@ _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or fals
 _BARE: Final = {"int": None, "float": None, "bool": NOTE}
 
 
-@training_arguments.rule(
-    "HF023", WARNING, "parse", transformers(_ARGUMENTS) + "; the same file of 4.30 to 5.0"
-)
+@training_arguments.rule("HF023", WARNING, "parse", _RELEASES)
 def names_are_current(arguments: TrainingArguments) -> Violations:
     """Every argument is one that transformers still has: eval_strategy, not evaluation_strategy.
-    Prevents: TypeError: unexpected keyword argument, with a transformers that no longer has it.
+    Prevents: TypeError: unexpected keyword argument, or ValueError: Some specified arguments are
+    not used by the HfArgumentParser, with a transformers that no longer has it.
     Fix: use the argument's new name"""
-    release = release_for(
-        "transformers", arguments.path, [arguments.launch] if arguments.launch else []
-    )
-    for name in sorted(arguments.names & gone_arguments().keys() - arguments.redefined):
-        if arguments.launch is None and declares_field(name, arguments.path):
-            continue  # the program's own class has it still
-        last, instead = numbers(gone_arguments()[name]["last"]), gone_arguments()[name]["instead"]
-        without = next(seen for seen in _SEEN if seen > last)
-        has = release.version[:2] < without
-        verb = "has the" if release.version[:2] <= last else "may have the" if has else "has no"
-        message = (
-            f"{release} {verb} argument {name}; the last release seen with it is "
-            f"{'.'.join(map(str, last))}"
-        )
-        # Where nothing names a release, many have a transformers 4 that has those gone with 5.
-        sure = release.exact and not has if release.where else without <= (4, 57)
+    release = _release(arguments)
+    for name in _taken(arguments, gone_arguments()):
+        gone, instead = gone_arguments()[name]["release"], gone_arguments()[name]["instead"]
+        is_gone = release.version[:2] >= numbers(gone)
+        verb = "has no" if is_gone else "has the"
+        message = f"{release} {verb} argument {name}, which is gone since {gone}"
+        severity: Severity | None = NOTE
+        if is_gone and (release.planned or (not release.where and numbers(gone) < _NEXT)):
+            severity = None
+        elif is_gone and release.where and release.exact:
+            severity = ERROR
         hint = instead if instead.startswith("remove") else f"use {instead}"
-        yield violation(arguments, name, message, hint, severity=None if sure else NOTE)
+        yield violation(arguments, name, message, hint, severity=severity)
+
+
+@training_arguments.rule("HF054", ERROR, "parse", _RELEASES)
+def names_are_of_the_release(arguments: TrainingArguments) -> Violations:
+    """Every argument is one that the release of transformers has which the repository names.
+    Prevents: ValueError: Some specified arguments are not used by the HfArgumentParser; TypeError:
+    unexpected keyword argument
+    Fix: use a release that has it, or remove the argument"""
+    release = _release(arguments)
+    for name in _taken(arguments, new_arguments()) if release.where else ():
+        since = new_arguments()[name]
+        if release.version[:2] < numbers(since):
+            message = f"{release} has no argument {name}, which is new in {since}"
+            severity = WARNING if release.planned else None if release.exact else NOTE
+            hint = f"use transformers {since} or later, or remove it"
+            yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _release(arguments: TrainingArguments) -> Release:
+    """The release of transformers by which arguments are judged."""
+    launches = [arguments.launch] if arguments.launch else []
+    return release_for("transformers", arguments.path, launches)
+
+
+def _taken(arguments: TrainingArguments, names: Collection[str]) -> list[str]:
+    """Those of `names` that are given and that transformers' class takes, not the program's."""
+    taken = sorted(arguments.names & set(names) - arguments.redefined)
+    if arguments.launch is not None:
+        return taken
+    return [name for name in taken if not declares_field(name, arguments.path)]
 
 
 @training_arguments.rule("HF024", WARNING, "parse", transformers(f"{_PARSER}:338-356,382-383"))
