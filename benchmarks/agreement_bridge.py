@@ -55,6 +55,9 @@ CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "training.moment_dtype": (None, None, None, "bf16"),
     "training.attention": ("flash", "flash", "unfused"),
     "training.cross_entropy": (None, "unfused"),
+    "training.dispatcher": (None, None, "alltoall", "hybridep"),
+    "training.cuda_graphs": (None, None, None, "partial", "full_iteration"),
+    "training.fp8_attention": (None, None, None, True),
     "training.optimizer": ("adamw", "adamw", "sgd"),
     "training.learning_rate": (1e-4, 3e-4, 2.5e-5),
     "training.weight_decay": (None, 0.0, 0.05),
@@ -84,6 +87,7 @@ ARCHITECTURES: Final = {
 #: The same of jobs that fine-tune.
 TUNED: Final[Mapping[str, tuple[Any, ...]]] = {
     **{key: values for key, values in CHOICES.items() if not key.startswith(("data.", "layout."))},
+    "training.cuda_graphs": (None,),
     "model": tuple(recipes()),
     "gpus": (8, 16, 32, 64, 128),
     "training.global_batch": (64, 128, 256),
@@ -93,6 +97,12 @@ TUNED: Final[Mapping[str, tuple[Any, ...]]] = {
     "layout.recompute": (None, None, "full", "selective"),
     "layout.pipeline": (None, None, 2),
     "layout.context": (None, None, None, 2),
+}
+#: What captures graphs, by what they hold.
+GRAPHS: Final = {
+    "none": "none",
+    "partial": "transformer_engine",
+    "full_iteration": "full_iteration",
 }
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "uint8"}
 
@@ -165,6 +175,8 @@ def expected(plan: Plan) -> dict[str, Any]:
     aware = adam and (training.moment_dtype or "fp32") != "fp32"
     saves = job.output.checkpoints is not None
     kernels = "unfused" if training.attention != "flash" else "auto" if attention.sinks else "flash"
+    kernels = "fused" if training.fp8_attention else kernels
+    whole_graph, graphs = training.cuda_graphs == "full_iteration", training.cuda_graphs != "none"
     activation = {True: "silu", False: "gelu"}[mlp.gated]
     activation = "quick_gelu" if mlp.clamp is not None else activation
     activation = "squared_relu" if mlp.activation == "relu2" and not mlp.gated else activation
@@ -216,6 +228,13 @@ def expected(plan: Plan) -> dict[str, Any]:
         "model.fp16": training.precision == "fp16",
         "model.fp8": "hybrid" if training.precision == "fp8" else None,
         "model.fp8_recipe": training.fp8_recipe if training.precision == "fp8" else None,
+        "model.fp8_dot_product_attention": bool(training.fp8_attention),
+        "model.cuda_graph_impl": GRAPHS[training.cuda_graphs],
+        "model.cuda_graph_modules": _captured(training.cuda_graphs, routed is not None),
+        "model.use_te_rng_tracker": graphs,
+        "rng.te_rng_tracker": graphs,
+        "ddp.check_for_nan_in_grad": not whole_graph,
+        "rerun_state_machine.check_for_nan_in_loss": not whole_graph,
         "ddp.grad_reduce_in_fp32": low and not narrow,
         "ddp.fp8_param_gather": bool(training.fp8_parameters),
         "model.attention_backend": kernels,
@@ -272,6 +291,9 @@ def expected(plan: Plan) -> dict[str, Any]:
             "model.moe_ffn_hidden_size": routed.expert_width,
             "model.moe_router_topk": routed.per_token,
             "model.expert_tensor_parallel_size": layout.expert_tensor,
+            "model.moe_paged_stash": whole_graph,
+            "model.moe_expert_rank_capacity_factor": 1.5 if whole_graph else None,
+            "model.use_transformer_engine_op_fuser": whole_graph,
         }
     if job.packs_sequences:
         pass
@@ -286,6 +308,13 @@ def expected(plan: Plan) -> dict[str, Any]:
     if training.precision != "fp8":
         del values["model.fp8_recipe"]
     return values
+
+
+def _captured(graphs: str, has_experts: bool) -> list[str]:
+    """The modules that have a graph each, by the names of Bridge's enum."""
+    if graphs != "partial":
+        return []
+    return ["attn", "moe_router", "moe_preprocess"] if has_experts else ["attn", "mlp"]
 
 
 def at(config: Mapping[str, Any], path: str) -> Any:
