@@ -65,6 +65,7 @@ TRAINING: Final[tuple[tuple[dict[str, Any], ...], ...]] = (
         {"precision": "fp8", "fp8_parameters": True},
         {"precision": "fp8", "fp8_recipe": "mxfp8", "fp8_parameters": True},
         {"precision": "nvfp4"},
+        {"precision": "nvfp4", "fp8_parameters": True},
     ),
     ({}, {}, {"gradient_dtype": "same"}),
     ({}, {}, {"moment_dtype": "bf16"}, {"moment_dtype": "fp8", "master_dtype": "fp16"}),

@@ -108,6 +108,7 @@ def _training(row: Mapping[str, str]) -> dict[str, Any]:
         found["moment_dtype"] = "bf16"
     if precision == "fp8":
         found["fp8_recipe"] = row["precision_recipe"]
+    if precision != "bf16":
         found["fp8_parameters"] = row["low_precision_params"] == "y"
     if row["mtp_layers"] not in ("", "0"):
         found["mtp_depths"] = whole(row["mtp_layers"])

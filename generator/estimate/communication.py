@@ -455,7 +455,7 @@ def _seconds(
     element = weight_bytes(job)
     size = (summed_bytes(job) if job.engine.reduces_sums else element) * updated
     narrow = job.training.fp8_parameters and not job.training.gathers_wide
-    kept = 1 if narrow else element
+    kept = (0.5 if job.training.precision == "nvfp4" else 1) if narrow else element
     gathered = kept * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
     # Full buckets, or under stage 3 what is fetched at once, matrices at most.
     layers = job.model.layers / layout.pipeline

@@ -287,7 +287,7 @@ class Training:
     moment_dtype: str | None = None
     #: fp32 | fp16 | same (none beside the weights): the optimizer's own copy of the weights
     master_dtype: str | None = None
-    fp8_parameters: bool = False  #: weights of linear layers are kept in fp8 alone
+    fp8_parameters: bool = False  #: weights of linear layers are kept in 8 or 4 bits alone
     fp8_recipe: str = "delayed"  #: delayed | tensorwise | blockwise | mxfp8
     #: depths of multi-token prediction, each of which predicts one token further
     mtp_depths: int = 0
@@ -335,7 +335,7 @@ class Training:
         **Source**: Megatron-LM core_v0.16.1, megatron/core/distributed/param_and_grad_buffer.py:775
         (the buffer of gradients, as bf16, holds what is gathered).
         """
-        return self.fp8_parameters and self.fp8_recipe == "mxfp8"
+        return self.fp8_parameters and self.scaling == "mxfp8"
 
     @property
     def rank_capacity(self) -> float:

@@ -185,7 +185,7 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
             training.gradient_dtype is None and training.precision != "fp32",
             "same",
         ),
-        "fp8_parameters": (training.precision == "fp8" and not training.fp8_parameters, True),
+        "fp8_parameters": (training.is_narrow and not training.fp8_parameters, True),
         "moment_dtype": (training.moment_dtype is None, "bf16"),
         "optimizer": (training.optimizer == "adamw", "adamw-8bit"),
     }

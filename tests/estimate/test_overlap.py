@@ -81,17 +81,22 @@ def test_an_offloaded_optimizer_waits_for_gradients() -> None:
     assert there > 1.5 * here
 
 
-@pytest.mark.parametrize(("recipe", "gathered"), [("delayed", 1), ("mxfp8", 2)])
-def test_fp8_parameters_are_gathered_in_one_byte(recipe: str, gathered: int) -> None:
-    """Parameters kept in fp8 take half the volume of their gather, but for MXFP8's: on a slow
-    network, half of what the gather adds.
+@pytest.mark.parametrize(
+    ("precision", "recipe", "gathered"),
+    [("fp8", "delayed", 1), ("fp8", "mxfp8", 2), ("nvfp4", "delayed", 0.5)],
+)
+def test_narrow_parameters_are_gathered_as_they_are(
+    precision: str, recipe: str, gathered: float
+) -> None:
+    """Parameters kept in fp8 take half the volume of their gather, but for MXFP8's, and those in
+    4 bits a quarter: on a slow network, that share of what the gather adds.
     """
     layout = Layout(data=16, tensor=8, zero_stage=1, gradient_accumulation=1)
     found: dict[bool, float] = {}
     for kept in (False, True):
         whole = job(
             cluster="nvidia/dgx-b200",
-            training__precision="fp8",
+            training__precision=precision,
             training__fp8_recipe=recipe,
             training__fp8_parameters=kept,
         )

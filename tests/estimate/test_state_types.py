@@ -84,15 +84,24 @@ def test_fp8_scales_take_memory() -> None:
 
 
 def test_nvfp4_takes_half_a_byte_and_a_scale_for_16_elements() -> None:
-    """Beside bf16 weights, NVFP4 keeps both copies of 4 bits that products take, each with a
-    byte of scale for 16 elements; inputs are kept in one.
+    """Beside bf16 weights, or without them, NVFP4 keeps both copies of 4 bits that products take,
+    each with a byte of scale for 16 elements; inputs are kept in one.
     """
     bf16, nvfp4 = (
         job(gpus=16, cluster="nvidia/dgx-b200", training__precision=name)
         for name in ("bf16", "nvfp4")
     )
-    wide, both = (float(memory(each, SHARDED).parameters_bytes) for each in (bf16, nvfp4))
+    alone = job(
+        gpus=16,
+        cluster="nvidia/dgx-b200",
+        training__precision="nvfp4",
+        training__fp8_parameters=True,
+    )
+    wide, both, narrow = (
+        float(memory(each, SHARDED).parameters_bytes) for each in (bf16, nvfp4, alone)
+    )
     assert both / wide == pytest.approx((2 + 2 * 9 / 16) / 2)
+    assert narrow / wide == pytest.approx(9 / 16)
     assert input_bytes(nvfp4) == 9 / 16
 
 

@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,23 @@ def test_nvfp4_is_rendered() -> None:
     layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
     text = " ".join(program_for(make_plan(whole, layout)).arguments)
     assert "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4" in text and "fp8" not in text
+
+
+def test_4_bit_weights_are_rendered() -> None:
+    """Weights in NVFP4 alone have their option, and a recipe of fp8 where the optimizer is the
+    precision-aware one, which leaves their fp32 copies to Megatron then.
+    """
+    choices: dict[str, Any] = {
+        "framework": "megatron-lm",
+        "cluster": "nvidia/gb300-nvl72",
+        "training__precision": "nvfp4",
+        "training__fp8_parameters": True,
+    }
+    plain, aware = job(**choices), job(**choices, training__moment_dtype="bf16")
+    layout = Layout(data=16, zero_stage=1, gradient_accumulation=3)
+    texts = [" ".join(program_for(make_plan(each, layout)).arguments) for each in (plain, aware)]
+    assert all("--fp4-param-gather" in text for text in texts)
+    assert ["--fp8-recipe tensorwise" in text for text in texts] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ def test_a_run_has_the_facts_that_its_arguments_state() -> None:
             (None, "bf16", "fp16", False),
         ),
         ("--fp8-format hybrid --fp8-param-gather", (None, None, None, True)),
+        ("--fp4-format e2m1 --fp4-param-gather", (None, None, None, True)),
     ],
 )
 def test_state_types_are_read(options: str, expected: tuple[Any, ...]) -> None:

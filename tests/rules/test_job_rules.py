@@ -569,6 +569,16 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("fp8_recipe: mxfp8", "hopper"),
         "fp8_recipe: blockwise",
     ),
+    "PREC037": (
+        job("megatron-lm", training={"precision": "nvfp4", "fp8_parameters": True}),
+        job(
+            "megatron-lm",
+            training={"precision": "nvfp4", "fp8_parameters": True, "master_dtype": "fp16"},
+        ),
+        "/training/master_dtype",
+        ("fp8_parameters: true", "master_dtype: fp16"),
+        "remove master_dtype",
+    ),
     "PREC035": (
         job("megatron-lm", training={"precision": "nvfp4"}),
         job("deepspeed", training={"precision": "nvfp4"}),

@@ -18,6 +18,7 @@ from ...catalog.layers.latent import Latent
 from ...catalog.layers.softmax import SoftmaxAttention, Span
 from ...dataclass import dataclass
 from ...estimate.muon import FIRST_SHARED, is_muon
+from ...estimate.states import is_precision_aware
 from ...job.needs import bindings
 from ...job.records import Job, Training
 from ..program import DEFAULT_STEPS
@@ -276,6 +277,19 @@ def fp8_format(p: Planned) -> str | None:
     if p.training.precision != "fp8":
         return None
     return "e4m3" if p.training.fp8_recipe == "mxfp8" else "hybrid"
+
+
+def masters_recipe(p: Planned) -> str | None:
+    """A recipe of fp8 beside 4-bit weights that are kept alone: with the delayed one, the default,
+    the precision-aware optimizer would hold their copies itself, which it can't.
+
+    **Source**: Megatron-LM megatron/core/optimizer/optimizer_config.py:404-410
+    (use_precision_aware_optimizer_no_fp8_or_ds_fp8) and distrib_optimizer.py:403-447 @
+    core_v0.19.0; NVIDIA-NeMo/Megatron-Bridge v0.6.0 has tensorwise there, too
+    (training/mixed_precision.py).
+    """
+    keeps_4_bits = p.training.precision == "nvfp4" and p.training.fp8_parameters
+    return "tensorwise" if keeps_4_bits and is_precision_aware(p.job) else None
 
 
 def multiprocessors(p: Planned) -> int | None:

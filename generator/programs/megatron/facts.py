@@ -250,7 +250,8 @@ def _plain(read: _Reading) -> None:
             continue
         pointer = f"/{section}/{names[0]}"
         if option.kind == "flag" and row.value is True:
-            read.flag(pointer, row.option)
+            known = [name for name in row.also if read.run.table.get(name) is not None]
+            read.flag(pointer, row.option, *known)
         elif Mark.SIZE in row.marks:
             read.number(
                 pointer, row.option, option.default if isinstance(option.default, int) else None
@@ -357,7 +358,8 @@ def _training(read: _Reading) -> None:
         if run.config is not None:
             training["gradient_dtype"] = "fp32" if run.config.accumulates_in == "fp32" else "same"
         return
-    recipe = run.choice("--fp8-recipe", "delayed")
+    # Beside products in 4 bits it tells the optimizer who keeps the fp32 weights, and no more.
+    recipe = "delayed" if precision == "nvfp4" else run.choice("--fp8-recipe", "delayed")
     read.learn("/training/fp8_recipe", recipe if recipe in _FP8_RECIPES else UNKNOWN)
     training["mtp_depths"] = run.integer("--mtp-num-layers") or 0
     if run.has("--grad-reduce-in-bf16"):

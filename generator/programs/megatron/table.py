@@ -681,14 +681,17 @@ _COMPUTE: Final = (
         "training.fp8_recipe",
         by={
             LM: lambda p: (
-                but(p.training.fp8_recipe, "delayed") if p.training.precision == "fp8" else None
+                but(p.training.fp8_recipe, "delayed")
+                if p.training.precision == "fp8"
+                else encode.masters_recipe(p)
             )
         },
     ),
     Row(
         "--fp8-param-gather",
         "training.fp8_parameters",
-        by={LM: lambda p: p.training.fp8_parameters},
+        by={LM: lambda p: p.training.fp8_parameters and p.training.precision == "fp8"},
+        also=("--fp4-param-gather",),
     ),
     # Without it, the weights of MXFP8 can't be laid into a buffer of the gathered ones.
     # Source: Megatron-LM megatron/core/distributed/param_and_grad_buffer.py:821-829 @ core_v0.16.1;
@@ -702,6 +705,10 @@ _COMPUTE: Final = (
         "training.precision",
         by={LM: lambda p: "e2m1" if p.training.precision == "nvfp4" else None},
         value="nvfp4",
+    ),
+    Row(
+        "--fp4-param-gather",
+        by={LM: lambda p: p.training.fp8_parameters and p.training.precision == "nvfp4"},
     ),
     Row("--fp4-recipe", by={LM: lambda p: "nvfp4" if p.training.precision == "nvfp4" else None}),
     Row(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import product
 from typing import Final
 
 from ...catalog import closest
@@ -53,6 +52,8 @@ def calibration_names_constants(job: Job) -> Violations:
         yield violation(job, "/calibration", message, hint)
 
 
+#: The first Megatron-Core with a buffer for weights in NVFP4.
+FIRST_WITH_4BIT_WEIGHTS: Final = (0, 17)
 _PRECISE = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
 
 
@@ -402,25 +403,54 @@ def attention_in_fp8_has_fp8(job: Job) -> Violations:
 
 @jobs.rule("PREC031", ERROR, "silent", megatron_lm("training/arguments.py (--fp8-param-gather)"))
 def fp8_parameters_need_fp8(job: Job) -> Violations:
-    """Weights in fp8, and a recipe of their scales, need Megatron-LM and products in fp8.
-    Prevents: The option has no effect without fp8 products, or the framework has none: weights stay
-    in 16 bits.
+    """Weights in 8 or 4 bits, and a recipe of fp8's scales, need Megatron-LM and products in as
+    few.
+    Prevents: The option has no effect without such products, or the framework has none: weights
+    stay in 16 bits.
     Fix: set training.precision to fp8 with framework: megatron-lm, or remove fp8_parameters and
     fp8_recipe
     """
-    given = {"fp8_parameters": job.training.fp8_parameters, "fp8_recipe": job.training.fp8_recipe}
-    missing = []
-    if not job.engine.chooses_types:
-        missing.append((job.says("framework", job.framework), job.says("framework", "megatron-lm")))
-    if job.training.precision != "fp8":
-        missing.append(
-            (job.says("precision", job.training.precision), job.says("precision", "fp8"))
-        )
-    for key, (found, wanted) in product(
-        (key for key in given if given[key] not in (False, "delayed")), missing
-    ):
-        message = f"{job.says(key, given[key])} with {found} has no effect"
-        yield violation(job, f"/training/{key}", message, f"use {wanted}, or remove {key}")
+    training = job.training
+    takes = {"fp8_parameters": ("fp8", "nvfp4"), "fp8_recipe": ("fp8",)}
+    given = {"fp8_parameters": training.fp8_parameters, "fp8_recipe": training.fp8_recipe}
+    for key in (key for key in given if given[key] not in (False, "delayed")):
+        missing = []
+        if not job.engine.chooses_types:
+            missing.append((job.says("framework", job.framework), "megatron-lm", "framework"))
+        if training.precision not in takes[key]:
+            missing.append((job.says("precision", training.precision), "fp8", "precision"))
+        for found, wanted, name in missing:
+            message = f"{job.says(key, given[key])} with {found} has no effect"
+            hint = f"use {job.says(name, wanted)}, or remove {key}"
+            yield violation(job, f"/training/{key}", message, hint)
+
+
+@jobs.rule(
+    "PREC037",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/optimizer/distrib_optimizer.py:403-447 @ core_v0.19.0: a "
+    "4-bit weight has no shard that the precision-aware optimizer could hold; "
+    "core/distributed/param_and_grad_buffer.py @ core_v0.17.1, the first with a buffer for them",
+)
+def four_bit_weights_have_masters(job: Job) -> Violations:
+    """Weights in 4 bits alone need Megatron-Core 0.17, and fp32 copies that the optimizer updates.
+    Prevents: Earlier releases lay them into a buffer of 16 bits; with other copies the optimizer
+    gets None for a weight.
+    Fix: set megatron_version to 0.17.1 or later and remove master_dtype, or remove fp8_parameters
+    """
+    training = job.training
+    if training.precision != "nvfp4" or not training.fp8_parameters:
+        return
+    kept = f"{job.says('fp8_parameters', True)} with {job.says('precision', 'nvfp4')}"
+    if job.megatron_version < FIRST_WITH_4BIT_WEIGHTS:
+        message = f"{kept} needs Megatron-LM 0.17.1, not {dots(job.megatron_version)}"
+        hint = "use megatron_version 0.17.1 or later, or remove fp8_parameters"
+        yield violation(job, "/training/fp8_parameters", message, hint)
+    if training.master_dtype is not None:
+        message = f"{kept} and {job.says('master_dtype', training.master_dtype)} is refused"
+        hint = "remove master_dtype or fp8_parameters"
+        yield violation(job, "/training/master_dtype", message, hint)
 
 
 @jobs.rule("PREC035", ERROR, "silent", megatron_lm("transformer/transformer_config.py (fp4)"))

@@ -141,7 +141,7 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
 
 _kept_narrow = distributed_layouts(
     "offload",
-    applies=lambda job: job.training.fp8_parameters and job.training.fp8_recipe != "delayed",
+    applies=lambda job: job.training.fp8_parameters and job.training.scaling != "delayed",
 )
 
 
@@ -154,7 +154,9 @@ def offload_takes_delayed_scales(job: Job, layout: LayoutLike) -> Judgement:
     used in conjunction with --fp8-recipe delayed.
     Fix: set layout.offload to none, or remove fp8_parameters"""
     yield layout.offload == Offload.NONE
-    recipe = job.says("fp8_recipe", job.training.fp8_recipe)
+    narrowest = job.training.precision == "nvfp4"  # whose optimizer has no shard of a weight
+    key = "precision" if narrowest else "fp8_recipe"
+    recipe = job.says(key, getattr(job.training, key))
     message = (
         f"{given(job, layout, 'offload')} with {job.says('fp8_parameters', True)} and {recipe} is "
         "refused"

@@ -158,10 +158,12 @@ def precision_aware_optimizer_is_distributed(job: Job, layout: LayoutLike) -> Ju
     "PREC032", ERROR, "init", megatron_lm("training/arguments.py (fp8_param_gather)")
 )
 def fp8_parameters_are_gathered(job: Job, layout: LayoutLike) -> Judgement:
-    """Weights in fp8 need the distributed optimizer, which gathers them.
+    """Weights in fp8 need the distributed optimizer, which gathers them; those in 4 bits aren't
+    FSDP's.
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.zero_stage to 1, or remove fp8_parameters"""
-    yield layout.zero_stage >= 1
+    narrowest = job.training.precision == "nvfp4"
+    yield (layout.zero_stage == 1) if narrowest else (layout.zero_stage >= 1)
     both = f"{given(job, layout, 'zero_stage')} with {job.says('fp8_parameters', True)}"
     yield f"{both}, which needs stage 1", f"use {job.says('zero_stage', 1)}"
 
