@@ -19,7 +19,7 @@ from .adapters import gathered_elements, is_fused, unsaved_elements
 from .layout import LayoutLike, Modules, Recompute
 from .stages import StageContents
 from .states import FP32, product_bytes, weight_bytes
-from .workspaces import copies_attention
+from .workspaces import copies_attention, fuses_softmax, is_local
 
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
@@ -218,7 +218,24 @@ def score_bytes(job: Job) -> float:
     dropout = 3 if job.model.attention_dropout > 0 else 0
     narrow = job.model.family in _NARROW_SOFTMAX or job.model.attention_sinks
     upcasts = not job.framework.fused and not narrow
+    if is_local(job) and not fuses_softmax(job):
+        # an fp32 softmax, of which dropout makes the 16-bit result that the product keeps
+        return FP32 + (dropout or 2)
     return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
+
+
+def score_buffer_bytes(job: Job, layout: LayoutLike) -> Any:
+    """Bytes of the buffer in which Megatron-LM's own attention makes its scores, and which stays.
+
+    **Source**: Megatron-LM megatron/core/transformer/dot_product_attention.py (matmul_input_buffer)
+    and core/utils.py, GlobalMemoryBuffer @ core_v0.19.0.
+    """
+    if job.training.attention == "flash" or not is_local(job):
+        return 0.0
+    pairs = max(
+        layer.mixer.scores(job.training.sequence_length) for layer in job.model.averaged.kinds
+    )
+    return weight_bytes(job) * local_tokens(job, layout) * pairs / layout.tensor
 
 
 def _mlp_copies(job: Job, part: FeedForward) -> int:

@@ -221,8 +221,9 @@ def _peaks(job: Job, layout: LayoutLike, found: Mapping[str, Any]) -> dict[str, 
     passes = np.maximum(
         forward - due, np.maximum(last, backward * (due > 0)) if np.any(due) else last
     )
+    lasting = found["whole"] + activations.score_buffer_bytes(job, layout)
     peak = np.maximum(
-        found["whole"] + np.maximum(found["buffers"] + passes, found["end"]), found["loaded"]
+        lasting + np.maximum(found["buffers"] + passes, found["end"]), found["loaded"]
     )
     return {"activations_bytes": stored + backward, "output_bytes": output, "allocated_bytes": peak}
 

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ..facts.facts import knows
+from ..job.arguments import argument_values, gives
 from ..job.records import Job
 from ..numerals import whole
 from ..patterns import lazy_pattern
@@ -30,7 +31,7 @@ def workspace_bytes(job: Job) -> float:
     """
     generation = job.cluster.accelerator.generation
     of_torch = _THREADS * _product_bytes(job)
-    if not (job.engine.multiplies_by_te and generation.transformer_engine):
+    if not (job.engine.multiplies_by_te and generation.transformer_engine) or is_local(job):
         return of_torch
     grouped = _EXPERT_STREAMS * (job.model.experts > 0)
     return of_torch + (1 + grouped) * generation.engine_workspace_mib * _MIB
@@ -54,10 +55,27 @@ def copies_attention(job: Job) -> bool:
     flash-attn alone.
     """
     generation = job.cluster.accelerator.generation
-    if not job.engine.multiplies_by_te or job.training.attention != "flash":
+    if not job.engine.multiplies_by_te or job.training.attention != "flash" or is_local(job):
         return False
     deterministic = _environment(job).get(_DETERMINISM_VARIABLE) == "0"
     return not generation.cudnn_attention or (deterministic and not generation.one_queue)
+
+
+def is_local(job: Job) -> bool:
+    """Tell whether the script's arguments ask for layers of Megatron-LM's own."""
+    if not job.engine.multiplies_by_te:
+        return False
+    return argument_values(_arguments(job), "--transformer-impl") == ("local",)
+
+
+def fuses_softmax(job: Job) -> bool:
+    """Tell whether Megatron-LM's own attention has a kernel of scale, mask and softmax."""
+    return not gives(_arguments(job), "--no-masked-softmax-fusion")
+
+
+def _arguments(job: Job) -> tuple[str, ...]:
+    """The script's own arguments; files may say nothing of them."""
+    return job.launch.arguments if knows(job, "launch") else ()
 
 
 def _environment(job: Job) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.activations import copied_per_token
+from dsgen.estimate.activations import copied_per_token, score_buffer_bytes, score_bytes
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import memory
 from dsgen.estimate.stages import stage_contents
@@ -101,3 +101,28 @@ def test_one_sequence_is_transposed_without_a_copy() -> None:
         held = [float(memory(each, layout).activations_bytes) for each in (copies, plain)]
         tokens = size * copies.training.sequence_length
         assert held[0] - held[1] == pytest.approx(tokens * more * (size > 1))
+
+
+def test_megatrons_own_layers_keep_a_buffer_of_scores_and_no_engines_workspace() -> None:
+    """With `--transformer-impl local` the scores are made in one buffer that stays, and Transformer
+    Engine has no workspace; without the fused softmax each score keeps 4 bytes more, or 2 with
+    dropout.
+    """
+    whole = job(framework="megatron-lm", training__attention="unfused")
+    local, eager = (
+        replace(whole, launch=replace(whole.launch, arguments=("--transformer-impl", *words)))
+        for words in (("local",), ("local", "--no-masked-softmax-fusion"))
+    )
+    layout = Layout(data=8, tensor=2, micro_batch=2)
+    pairs = whole.model.softmax.scores(whole.training.sequence_length)
+    tokens = 2 * whole.training.sequence_length
+    assert score_buffer_bytes(whole, layout) == 0
+    assert score_buffer_bytes(local, layout) == 2 * tokens * pairs / 2
+    assert workspace_bytes(whole) - workspace_bytes(local) == 4 * MIB
+
+    model = replace(whole.model, attention_dropout=0.1)
+    kept = [
+        score_bytes(each)
+        for each in (local, eager, replace(local, model=model), replace(eager, model=model))
+    ]
+    assert kept == [2, 6, 5, 7]
