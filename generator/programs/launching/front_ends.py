@@ -7,6 +7,7 @@ A row says how a launch of the program is recognised: by its command (`megatron 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
@@ -112,10 +113,16 @@ class FrontEnd:
         kind = "option" if unknown.startswith("-") else "key"
         return f"unknown {kind} {unknown}: {self.name} {drops}"
 
+    def has_like(self, beginning: str) -> bool:
+        """Return whether an option of its own begins so, which argparse takes it for."""
+        names = _sorted_options_of(self.name)
+        after = bisect_left(names, beginning)
+        return after < len(names) and names[after].startswith(beginning)
+
     def near(self, name: str) -> str | None:
         """The option of its own that an unknown one is a slip of; of a key one beside it."""
         if "." not in name or name.startswith("-"):
-            return most_like(name, tuple(sorted(self.options)), _SLIP)
+            return most_like(name, _sorted_options_of(self.name), _SLIP)
         parent, _, last = name.rpartition(".")
         within = f"{parent}."
         others = (option for option in self.options if option.startswith(within))
@@ -129,6 +136,11 @@ def front_ends() -> Mapping[str, FrontEnd]:
     """Every row by its name."""
     entries: dict[str, dict[str, Any]] = json.loads(read_text(__package__, "front_ends.json"))
     return {name: FrontEnd(name=name, **entry) for name, entry in entries.items()}
+
+
+@cache
+def _sorted_options_of(front_end: str) -> tuple[str, ...]:
+    return tuple(sorted(_options_of(front_end)))
 
 
 @cache

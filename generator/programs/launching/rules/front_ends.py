@@ -121,9 +121,8 @@ def options_are_the_programs(settings: Settings) -> Violations:
             is_asked = not front_end.engine and bool(front_end.options)
         if not is_asked:
             continue
-        # What isn't like an option of its own may be a fork's; argparse takes beginnings.
-        is_known = any(option.startswith(name) for option in front_end.options)
-        near = None if is_known else front_end.near(name)
+        # What isn't like an option of its own may be a fork's.
+        near = None if front_end.has_like(name) else front_end.near(name)
         if near is not None:
             is_key = front_end.in_file and not settings.launch.calls
             unknown, near = (text.removeprefix("--") if is_key else text for text in (name, near))
