@@ -94,7 +94,10 @@ def _model(entry: ModelEntry) -> tuple[str, ...]:
     experts = (
         f"{model.experts}, {model.feed_forward.per_token} a token" if model.experts > 0 else ""
     )
-    sizes = (parameter_count(model), model.layers, model.hidden, model.heads, model.vocab)
+    # DeepSeek-V4's attention is over compressed keys alone, and no kind of softmax attention.
+    heads = next((mixer.heads for mixer in model.mixers if hasattr(mixer, "heads")), 0)
+    heads = model.heads if model.attentions else heads
+    sizes = (parameter_count(model), model.layers, model.hidden, heads, model.vocab)
     return (code(entry.name), *(f"{size:,}" for size in sizes), experts, prose(entry.source))
 
 

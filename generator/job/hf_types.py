@@ -93,14 +93,18 @@ def _dots3(read: KeyReader, shape: Shape) -> list[str]:
 
 
 def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
-    """Local layers of Dots 3 have widths of their own, by keys that begin with swa_."""
+    """Local layers of Dots 3 have widths of their own: by keys that begin with swa_, or where
+    layers are listed, by theirs, which lack what is as in other layers.
+    """
     if kind != LOCAL:
         return {}
-    listed = read.mapping("per_layer_config").get(str(index), {})
+    by_layer = read.mapping("per_layer_config")
+    listed = by_layer.get(str(index), {})
     own = ConfigReader(listed if isinstance(listed, dict) else {})
 
     def width(name: str, usual: int) -> int:
-        return own.integer(name, default=read.integer(f"swa_{name}", default=usual))
+        key = name if by_layer else f"swa_{name}"
+        return own.integer(name, default=read.integer(key, default=usual))
 
     nope, whole = width("qk_nope_head_dim", 192), width("head_dim", 256)
     heads, rope = width("num_attention_heads", 64), width("qk_rope_head_dim", whole - nope)

@@ -612,6 +612,17 @@ def test_ring_has_lightning_attention_but_in_the_last_layer_of_each_group() -> N
     assert model.kernels == ("flash-linear-attention",)
 
 
+def test_a_listed_layer_of_dots_lacks_what_is_as_in_other_layers() -> None:
+    """Where `per_layer_config` lists layers, a width that it leaves out is the model's, and the
+    keys that begin with swa_ say nothing.
+    """
+    listed = {"4": {"kv_lora_rank": 256}}
+    base = {"model_type": "dots3_note_text", "num_hidden_layers": 5, "sliding_window_size": 512}
+    model = convert(**base, v_head_dim=64, swa_v_head_dim=32, per_layer_config=listed)
+    local = next(m for m in model.attentions if m.span.window)
+    assert local.widths.values == 64 * local.heads
+
+
 def test_mimo_is_a_qwen2_model() -> None:
     """MiMo-7B's classes are Qwen2's: `attention_bias` gives its output no bias."""
     keys = {**_PLAIN, "num_key_value_heads": 4}
