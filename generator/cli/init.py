@@ -194,9 +194,33 @@ def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
     is_missing = said["model"] is None or said["cluster"] is None
     if not is_missing and not {"gpus", "nodes"}.isdisjoint(said):
         return draft
-    told = answered({key: value for key, value in said.items() if value is not None}, Proposals())
+    known = {key: value for key, value in said.items() if value is not None}
+    told = answered(known, Proposals(), _hints(draft))
     new = {key: value for key, value in told.items() if said.get(key) is None}
     return draft_run(runs[0], runs[1:], {**answers, **new})
+
+
+#: Keys of a spec whose text may name the accelerators of the nodes that it asks for.
+_NAME_CARDS: Final = ("partition", "constraint")
+
+
+def _hints(draft: Draft) -> dict[str, str]:
+    """What the files say of questions that they leave open: `8 GPUs a node (sft.sbatch:7)`."""
+    from ..catalog import find_accelerator  # here, to save start-up time
+    from ..catalog.names import nodes_with
+    from ..submission.world import world_of
+
+    claim = next(iter(world_of(draft.found.submission).claims_on("GPUs per node")), None)
+    if claim is None:
+        return {}
+
+    named = (find_accelerator(str(draft.get(f"launch.slurm.{key}"))) for key in _NAME_CARDS)
+    card = next((each for each in named if each is not None), find_accelerator("h100"))
+    assert card is not None
+    nodes = sorted(nodes_with(card, claim.value), key=lambda node: "dgx" not in node.name)
+    such_as = " or ".join([f"{claim.value}x{card.name}", *(node.name for node in nodes[:1])])
+    place = ":".join(str(part) for part in (Path(claim.where.path).name, claim.where.line) if part)
+    return {"cluster": f"{claim.value} GPUs a node ({place}): such as {such_as}"}
 
 
 def _price(plan: Plan | None) -> str:
@@ -289,8 +313,10 @@ def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False)
 
 def _tell(outcome: Outcome) -> None:
     """Print what came of planning the spec."""
-    from ..estimate.uncertainty import seconds_with_band
-    from .answers import obstacle  # here, to save start-up time
+    from ..estimate.uncertainty import seconds_with_band  # here, to save start-up time
+    from ..job.records import Pins
+    from ..search.compare import TIME_BAND
+    from .answers import obstacle
     from .tables import print_parts
 
     told = set()  # of the same arguments in two files, once
@@ -309,6 +335,10 @@ def _tell(outcome: Outcome) -> None:
     elif outcome.plan is not None:
         plan = outcome.plan
         step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
-        print_parts(f"best plan: {plan.in_words()}, {step} per step")
+        is_pinned = plan.job.pins != Pins()
+        title = "your layout" if is_pinned else "best plan"
+        print_parts(f"{title}: {plan.in_words()}, {step} per step")
         if price := _price(plan):
             print_parts(price)
+        elif is_pinned:
+            print_parts(f"without pins: no layout is over {TIME_BAND:.0%} faster")

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import click
@@ -138,11 +139,13 @@ def is_asked() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
+def answered(
+    known: Mapping[str, Any], found: Proposals, hints: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """The answers to all questions: as known, else from the terminal.
 
-    Without one, they are what is found here, and all that is still missing is an error. What a job
-    is for is answered by its framework too.
+    Without one, they are what is found here, and all that is still missing is an error, which has
+    the `hints` by key. What a job is for is answered by its framework too.
     """
     answers: dict[str, Any] = {}
     for question in QUESTIONS:
@@ -160,7 +163,7 @@ def answered(known: Mapping[str, Any], found: Proposals) -> dict[str, Any]:
 
     open_questions = _open_questions(answers, known)
     if open_questions and not is_asked():
-        answers |= _without_terminal(open_questions, found)
+        answers |= _without_terminal(open_questions, found, hints)
     else:
         for question in open_questions:
             # An answer may have settled a question that was open before it.
@@ -189,7 +192,9 @@ def _open_questions(answers: Mapping[str, Any], known: Mapping[str, Any]) -> lis
     ]
 
 
-def _without_terminal(questions: Sequence[Question], found: Proposals) -> dict[str, Any]:
+def _without_terminal(
+    questions: Sequence[Question], found: Proposals, hints: Mapping[str, str]
+) -> dict[str, Any]:
     """The proposals as answers, which are told; exits where a question that needs one has none."""
     proposed = [question for question in questions if question.key in found.values]
     for source in dict.fromkeys(found.sources[question.key] for question in proposed):
@@ -202,8 +207,12 @@ def _without_terminal(questions: Sequence[Question], found: Proposals) -> dict[s
 
     missing = [each for each in questions if each not in proposed and each.is_needed]
     if missing:
-        lines = "\n".join(f"  {question.flag:<12} {question.text}" for question in missing)
-        raise click.UsageError(f"there is no terminal to ask; give\n{lines}")
+        lines = list[str]()
+        for question in missing:
+            lines.append(f"  {question.flag:<12} {question.text}")
+            if question.key in hints:
+                lines.append(f"  {'':<12} {hints[question.key]}")
+        raise click.UsageError("\n".join(("there is no terminal to ask; give", *lines)))
     return {question.key: found.values[question.key] for question in proposed}
 
 

@@ -23,6 +23,7 @@ from ..text.source import escape
 from ..text.wording import dots
 from . import scripts
 from .bridge import carry_overrides
+from .defaults import name_open_fields, pin_defaults
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
 
@@ -44,17 +45,21 @@ def carry_over(draft: Draft) -> Outcome:
     Never raises for what is in them.
     """
     outcome = Outcome()
-    prune(draft)
+    job = prune(draft)
+    if job is not None:
+        pin_defaults(draft, job)
     base = dict(draft.left)
     for _ in range(3):
         before = copy.deepcopy(draft.spec)
         draft.left = dict(base)
         outcome = planned_draft(draft)
-        if outcome.plan is None:
+        plan = outcome.plan
+        if plan is None:
             _carry_unplanned(draft)
             leave_secrets(draft)
             return outcome
-        outcome = outcome._replace(added=tuple(_carry(draft, outcome.plan)))
+        outcome = outcome._replace(added=tuple(_carry(draft, plan)))
+        name_open_fields(draft, plan)
         if draft.spec == before:
             break
     return without_refused(draft, outcome)

@@ -76,13 +76,15 @@ def leave_secrets(draft: Draft) -> None:
             _take_out(draft, _keys(pointer), SECRET)
 
 
-def prune(draft: Draft) -> None:
-    """Take out of the draft what a spec refuses, and name it; options go over as they are."""
+def prune(draft: Draft) -> Job | None:
+    """Take out of the draft what a spec refuses, and name it; options go over as they are.
+
+    Returns the job that is left; None where it is refused still.
+    """
     leave_secrets(draft)
     for _ in range(5):
         try:
-            _checked(draft.spec)
-            return
+            return _checked(draft.spec)[0]
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
             for finding in sorted(
@@ -92,7 +94,8 @@ def prune(draft: Draft) -> None:
                 if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
                     _take_out(draft, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
-                return
+                break
+    return None
 
 
 def _keys(pointer: str) -> list[str]:

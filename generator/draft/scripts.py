@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -253,7 +255,8 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
         draft.set("layout.offload", "optimizer+parameters")
     if fsdp.switch("activation_checkpointing", False):
         draft.set("layout.recompute", "full")
-    _read_mesh(draft, fsdp, strategy)
+    _read_mesh(draft, fsdp)
+    _read_accumulation(draft)
     if draft.get("training.precision") == "fp32" and _is_loaded_in_bf16(draft):
         draft.set("training.precision", "bf16")
         draft.set("training.master_dtype", "same")
@@ -261,6 +264,10 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
     if fsdp.version == 1:
         why = "the plan's files run FSDP2, which has the same stages"
         draft.leave(f"FSDP1, {strategy}", fsdp.locate("version"), why)
+    if fsdp.units is not None:
+        why = "not needed: the plan's FSDP takes the layers that the model's code names itself"
+        name = "transformer_layer_cls_to_wrap"
+        draft.leave(fsdp.written(name, ",".join(fsdp.units)), fsdp.locate(name), why)
     if fsdp.policy != "TRANSFORMER_BASED_WRAP":
         why = "the plan makes a unit of each layer: TRANSFORMER_BASED_WRAP"
         draft.leave(f"auto_wrap_policy {fsdp.policy}", fsdp.locate("auto_wrap_policy"), why)
@@ -297,7 +304,7 @@ def _strategy(fsdp: Fsdp) -> str:
     return named or fsdp.text("reshard_after_forward") or STRATEGIES[0]
 
 
-def _read_mesh(draft: Draft, fsdp: Fsdp, strategy: str) -> None:
+def _read_mesh(draft: Draft, fsdp: Fsdp) -> None:
     """Copies of the shards, and context parallelism, by a mesh's sizes."""
     keys = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
     for name, size in fsdp.mesh.items():
@@ -307,8 +314,36 @@ def _read_mesh(draft: Draft, fsdp: Fsdp, strategy: str) -> None:
         elif name in ("tp_size", "sp_size") and number is not None and number > 1:
             why = "the plan's files have no tensor parallelism with FSDP2"
             draft.refused = LeftOut(f"{name} {number}", size.where, why)
-    if strategy.startswith("HYBRID") and fsdp.machines > 1:
-        draft.set("layout.zero_copies", fsdp.machines)
+
+
+#: accelerator_config that asks for a reduction of each micro-batch, and nothing else.
+_SYNC_EACH_BATCH: Final = re.compile(
+    r'\s*\{\s*"gradient_accumulation_kwargs"\s*:'
+    r'\s*\{\s*"sync_each_batch"\s*:\s*true\s*\}\s*\}\s*'
+)
+
+
+def _read_accumulation(draft: Draft) -> None:
+    """When gradients are reduced, as `accelerator_config` says it; its other keys are named."""
+    trainer, name = draft.found.trainer, "accelerator_config"
+    value = None if trainer is None else trainer.value(name)
+    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    if trainer is None or not re.search(r'"sync_each_batch"\s*:\s*true', text):
+        return
+
+    draft.set("layout.sync_each_batch", True)
+    if not _SYNC_EACH_BATCH.fullmatch(text):
+        why = "of its keys the spec has sync_each_batch alone"
+        draft.leave(f"{name} {text}", trainer.locate(name), why)
+    option = f"--{name}".replace("_", "-")
+    draft.options = tuple(each for each in draft.options if each.key != option)
+
+
+def is_hybrid(draft: Draft) -> bool:
+    """Return whether FSDP shards the states within each node, and each node has a copy."""
+    found = draft.found
+    fsdp = sharding_of(found.submission, found.launch, found.trainer)
+    return fsdp is not None and _strategy(fsdp).startswith("HYBRID")
 
 
 def _read_section(draft: Draft, config: AccelerateConfig) -> None:

@@ -27,7 +27,7 @@ from ..rules.layout.recompute import module_choices
 from ..rules.run import binding_rules
 from ..rules.violations import divisors
 from .choice import deciding_s, first_of_each, ranking, shown_keys
-from .enumerate import joined
+from .enumerate import Enumeration, joined
 from .feasible import (
     Estimates,
     Feasible,
@@ -527,15 +527,7 @@ def _made(
         return rows, np.zeros(0, np.int64)
     changed: list[Layouts] = []
     of: list[NDArray[np.int64]] = []
-    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR]
-    rules = [rule for rule in rules if not set(detail.turns).isdisjoint(rule.columns.reads)]
-    for setting in detail.settings(job, rows.layouts):
-        turned = with_columns(rows.layouts, setting)
-        differs = np.any(
-            [getattr(rows.layouts, name) != getattr(turned, name) for name in setting], axis=0
-        )
-        for rule in rules:
-            differs = differs & np.asarray(rule.allows(job, turned), np.bool_)
+    for turned, differs in _legal_settings(job, rows.layouts, detail):
         of.append(np.flatnonzero(differs))
         changed.append(turned.take(of[-1]))
     every, at = joined(changed), np.concatenate([np.zeros(0, np.int64), *of])
@@ -559,6 +551,42 @@ def _made(
     if not parts:
         return rows.take(slice(0)), np.zeros(0, np.int64)
     return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
+
+
+def _legal_settings(
+    job: Job, rows: Layouts, detail: Detail
+) -> Iterator[tuple[Layouts, NDArray[np.bool_]]]:
+    """Each setting of a detail on all rows, and which of these it changes and no rule removes."""
+    rules = [rule for rule in binding_rules(job) if rule.severity is Severity.ERROR]
+    rules = [rule for rule in rules if not set(detail.turns).isdisjoint(rule.columns.reads)]
+    for setting in detail.settings(job, rows):
+        turned = with_columns(rows, setting)
+        differs = np.any([getattr(rows, name) != getattr(turned, name) for name in setting], axis=0)
+        for rule in rules:
+            differs = differs & np.asarray(rule.allows(job, turned), np.bool_)
+        yield turned, differs
+
+
+def open_fields(job: Job) -> frozenset[str]:
+    """The fields of a layout that a search decides: its pins leave them more than one legal value.
+
+    What the card holds isn't asked.
+    """
+    rows = joined(Enumeration(job))
+    if not len(rows):
+        return frozenset()
+
+    details = [*open_details(job)]
+    if job.pins.virtual_pipeline is None and _cuts_chunks(job):
+        details += [_FULL_CHUNKS, _OTHER_CHUNKS]
+    tables = [(rows, np.ones(len(rows), np.bool_))]
+    tables += [each for detail in details for each in _legal_settings(job, rows, detail)]
+    return frozenset(
+        name
+        for name in FIELDS
+        for table, legal in tables
+        if np.any(getattr(table, name)[legal] != getattr(rows, name)[0])
+    )
 
 
 def with_columns(rows: Layouts, values: Mapping[str, Any]) -> Layouts:

@@ -123,7 +123,7 @@ def test_a_node_is_counted_in_gpus() -> None:
     assert "guess" not in made.stderr + Path("dsgen.yaml").read_text()
     assert "network_gbits_per_s_per_node: 400" in Path("dsgen.yaml").read_text()
     Path("ds.json").write_text(
-        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}})
+        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}})
     )
     assert run("init", "--from", "ds.json", *words, *rate, "--force").exit_code == 0
     assert "network_gbits_per_s_per_node: 400" in Path("dsgen.yaml").read_text()
@@ -133,6 +133,15 @@ def test_a_node_is_counted_in_gpus() -> None:
         "give --cluster 4xa100-40gb for nodes of 4, or a node type: azure/standard_nd96asr_v4"
         in made.stderr
     )
+
+
+def test_missing_machines_are_asked_for_with_what_the_files_say() -> None:
+    """Without --cluster, the error of `init --from` names the GPUs of a node and where they are."""
+    script = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --partition=h100\n#SBATCH --gpus-per-node=8\n"
+    Path("sft.sbatch").write_text(f"{script}srun torchrun --nproc-per-node 8 train.py\n")
+    made = run("init", "--from", "sft.sbatch", "--model", "llama-3-8b")
+    assert made.exit_code == 2
+    assert "8 GPUs a node (sft.sbatch:4): such as 8xh100-80gb-sxm or nvidia/dgx-h100" in made.stderr
 
 
 def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +196,7 @@ def test_files_fill_what_is_not_asked() -> None:
 def test_a_launch_that_lacks_answers_names_them() -> None:
     """A DeepSpeed config alone needs a model and machines, and the error says both flags."""
     Path("ds.json").write_text(
-        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}})
+        json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}})
     )
     made = run("init", "--from", "ds.json")
     assert made.exit_code == 2

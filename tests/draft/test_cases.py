@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import dsgen
 from dsgen.draft import Draft, LeftOut, carry_over, draft_run, find_runs
 from dsgen.findings import Location
+from dsgen.search.refine import open_fields
 from tests.cli.running import run
 
 FOLDER = Path(__file__).parent / "cases"
@@ -54,6 +56,31 @@ def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> 
     if update_golden:
         expected.write_text(text)
     assert text == expected.read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "fsdp" in name or name == "megatron"])
+def test_search_of_a_launch_has_its_layout_alone(name: str) -> None:
+    """The spec of a launch of the Trainer or of Megatron leaves no key of the layout open, since
+    defaults of the program decide those that no file says.
+    """
+    answers = {} if name == "megatron" else {"model": "llama-2-7b", "cluster": "dgx-a100"}
+    assert not open_fields(dsgen.load_job(adopted(name, **answers).spec))
+
+
+@pytest.mark.parametrize("more", ["", ', "split_batches": true'])
+def test_reduction_of_each_micro_batch_is_read(tmp_path: Path, more: str) -> None:
+    """`accelerator_config` decides when gradients are reduced; what else it says is named."""
+    shutil.copytree(FOLDER / "fsdp_trainer", tmp_path, dirs_exist_ok=True)
+    script = tmp_path / "train.sh"
+    config = f'{{"gradient_accumulation_kwargs": {{"sync_each_batch": true}}{more}}}'
+    script.write_text(f"{script.read_text().rstrip()} --accelerator_config '{config}'\n")
+    made = draft_run(
+        find_runs([tmp_path])[1][0], (), {"model": "llama-2-7b", "cluster": "dgx-a100"}
+    )
+    carry_over(made)
+    assert made.get("layout.sync_each_batch") is True
+    assert "--accelerator_config" not in made.get("launch.arguments")
+    assert bool(more) is any("split_batches" in left.what for left in made.left)
 
 
 def test_batch_without_gpus_names_them() -> None:

@@ -96,7 +96,6 @@ class Fsdp:
     #: 1 or 2; None where it can't be known
     version: int | None
     mesh: Mapping[str, Setting] = field(default_factory=dict)  #: accelerate's sizes, as `tp_size`
-    machines: int = 1  #: of accelerate's launch
     arguments: TrainingArguments | None = None  #: the Trainer's, where these use it
     model: Model | None = None  #: where it is known
 
@@ -200,11 +199,10 @@ def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = No
     flags = flags_of(line) if line is not None else {}
     settings.update(flags)
 
-    where, machines = Location(path=""), 1
+    where = Location(path="")
     if config is not None:
-        where, machines = config.locate("fsdp_config"), config.machines
+        where = config.locate("fsdp_config")
     if line is not None:
-        machines = line.options.integer("--num_machines") or machines
         asked = line.argument("--use_fsdp")
         where = asked.where if asked is not None else where
 
@@ -218,7 +216,6 @@ def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = No
         flags=frozenset(flags),
         version={"1": 1, "2": 2}.get(str(stated.value)) if stated is not None else 1,
         mesh=_mesh_of(config, line, by_line=by_line),
-        machines=machines,
     )
 
 

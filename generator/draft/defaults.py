@@ -1,0 +1,72 @@
+"""The layout keys that no file of a launch says: it ran with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..estimate.layout import Layout
+from ..job.records import Job
+from ..programs.deepspeed.config import ZERO
+from ..search import Plan
+from ..search.refine import DETAILED, open_fields
+from .draft import Draft
+from .scripts import is_hybrid
+
+#: Fields that follow from the batch and the GPUs.
+_OF_BATCH: Final = frozenset({"data", "micro_batch", "gradient_accumulation"})
+#: Fields that a DeepSpeed config decides, or what says the same in its place.
+_OF_ZERO: Final = frozenset({"zero_stage", "offload", "zero_copies", "zero_hpz"})
+#: Fields that a training script's own code decides, where it isn't the Trainer's or Megatron's.
+_OF_SCRIPT: Final = frozenset({"context", "pipeline", "recompute"})
+
+
+def pin_defaults(draft: Draft, job: Job) -> None:
+    """Pin what a search of `job` would choose and the launch's program decided by its defaults."""
+    decided = open_fields(job) - _undecided(draft)
+    for name, value in _defaults(draft, job).items():
+        if name in decided:
+            draft.set(f"layout.{name}", value)
+
+
+def name_open_fields(draft: Draft, plan: Plan) -> None:
+    """Say which keys of the layout the files leave open, and what the plan has for them."""
+    usual, values = Layout(data=1).to_dict(), plan.layout.to_dict()
+    small = DETAILED - {"recompute", "offload"}
+    undecided = open_fields(plan.job) & _undecided(draft)
+    names = [
+        name
+        for name in values
+        if name in undecided and not (name in small and values[name] == usual[name])
+    ]
+    if names:
+        has = ", ".join(f"{name}: {values[name]}".lower() for name in names)
+        by = "recipe" if draft.overrides is not None else "script"
+        why = f"what the {by} decides isn't in the files; the plan has {has}"
+        draft.leave("layout", draft.found.where, why)
+
+
+def _undecided(draft: Draft) -> frozenset[str]:
+    """The fields that the files' programs decide in a way that isn't read."""
+    if draft.overrides is not None:  # by the recipe
+        return frozenset(Layout.__dataclass_fields__) - _OF_BATCH
+    if draft.found.megatron is not None:
+        return _OF_BATCH
+    has_zero = draft.found.config is not None or draft.get("layout.zero_stage") is not None
+    is_own = draft.found.trainer is None
+    return (_OF_SCRIPT if is_own else frozenset()) | (frozenset() if has_zero else _OF_ZERO)
+
+
+def _defaults(draft: Draft, job: Job) -> Mapping[str, Any]:
+    """What a launch has that asks for nothing, by field."""
+    values = {**Layout(data=1).to_dict(), "zero_copies": _copies(draft, job)}
+    return {name: value for name, value in values.items() if name not in _OF_BATCH}
+
+
+def _copies(draft: Draft, job: Job) -> int | None:
+    """Copies of the shards: one on each node of a hybrid strategy, one in each group of MiCS."""
+    config = draft.found.config
+    size = config.whole(f"{ZERO}/mics_shard_size") if config is not None else None
+    if size is not None and size > 0:
+        return job.gpus // size if job.gpus % size == 0 else None
+    return job.nodes if is_hybrid(draft) else 1
