@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..estimate.layout import told_with
 from ..estimate.uncertainty import percent
 from ..job.records import Job
 from ..rules.violations import divisors
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import Decision
 from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
-from ..text.wording import counted
+from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
 from .options import given
@@ -249,7 +250,10 @@ def sharding(best: Plan) -> tuple[Line, ...]:
 
 
 def _faster(best: Plan, change: Suggestion) -> str:
-    """`set training.kernels: fused (Liger's kernels): 70% faster, 61.2 GiB`."""
+    """`set training.kernels: fused (Liger's kernels): 70% faster, 61.2 GiB`.
+
+    What the plan changes beside the key comes with it: `13% faster (then layout.offload: optimizer)`.
+    """
     other = change.plan
     gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1
     known_as = _KNOWN_AS.get(change.path)
@@ -265,8 +269,24 @@ def _faster(best: Plan, change: Suggestion) -> str:
         why = (f" ({more:,} {noun} instead of {few:,})" for noun, more, few in sizes if more > few)
         return text + next(why, "")
 
+    also = ", ".join(_changes_beside(best, change))
+    text += f" (then {also})" if also else ""
     changes_results = " (results may change)" if change.changes_results else ""
     return f"{text}, {gib(other.memory.required_bytes)} GiB{changes_results}"
+
+
+def _changes_beside(best: Plan, change: Suggestion) -> Iterator[str]:
+    """The keys of the layout that the plan of a change has otherwise, beside the one that is set.
+
+    They follow from it: no key has to be set for them.
+    """
+    from ..search.nearby import FOLLOWING, changed  # here, to save start-up time
+
+    name, values = change.path.removeprefix("layout."), change.plan.layout.to_dict()
+    others = changed(best.layout, change.plan.layout, {name: None})
+    differing = {other: values[other] for other in others if other not in FOLLOWING}
+    for key, value in told_with([name], differing).items():
+        yield f"layout.{key}: {in_spec(value)}"
 
 
 def instead(best: Plan, *, bold: bool = False) -> tuple[Line, ...]:

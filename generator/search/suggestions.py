@@ -169,12 +169,7 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     for name in (name for name in _SPENDING if getattr(job.pins, name) is not None):
         free: dict[str, Any] = {**cut, name: None}
         if freed := searches.best(replace(job, pins=replace(job.pins, **free))):
-            value = freed.layout.to_dict()[name]
-            found.append(
-                Suggestion(
-                    path=f"layout.{name}", value=value, text=job.says(name, value), plan=freed
-                )
-            )
+            found.append(_key(f"layout.{name}", freed.layout.to_dict()[name], freed))
     if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
         staged = job.engine.has_parallel_layers
         pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import dsgen
+from dsgen.cli.answers import nearby
+from dsgen.search import Suggestion
 from tests.cli.running import run
 from tests.docs.blocks import blocks
 from tests.examples import FOLDER, NAMES
@@ -450,3 +453,30 @@ def test_explain_is_tables() -> None:
     assert all(re.match(r"[a-z_]+ +\S| {20}", row) for row in rows)
     below = lines[start + len(rows) + 2 :]
     assert any(re.match(r"[a-z_]+ \S+: (changes|does not fit|expected) ", line) for line in below)
+
+
+def test_offer_of_a_key_names_what_changes_with_it_as_set_takes_it() -> None:
+    """The line `Faster` has each key that its plan has otherwise, in a form that `--set` takes."""
+    spec = {
+        "model": "qwen3-14b",
+        "cluster": "dgx-h100",
+        "gpus": 16,
+        "framework": "huggingface",
+        "training": {"global_batch": 128, "sharding": "fsdp2"},
+    }
+    pins = {"zero_stage": 3, "micro_batch": 1, "sync_each_batch": False}
+    best, other = (
+        dsgen.estimate(dsgen.load_job({**spec, "layout": pins | more}))
+        for more in (
+            {"recompute": "full", "offload": "none"},
+            {"recompute": "none", "offload": "optimizer+parameters"},
+        )
+    )
+    offer = Suggestion(
+        path="layout.recompute", value="none", text="layout.recompute: none", plan=other
+    )
+    ((_, text),) = nearby(best, [offer])
+    assert "(then layout.offload: optimizer+parameters)" in text
+    values = re.findall(r"([\w.]+): ([\w+]+)[):,]", text)
+    assert [key for key, _ in values] == ["layout.recompute", "layout.offload"]
+    assert dsgen.load_job(spec, overrides=dict(values)).pins.recompute == "none"
