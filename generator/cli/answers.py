@@ -252,7 +252,7 @@ def sharding(best: Plan) -> tuple[Line, ...]:
 def _faster(best: Plan, change: Suggestion) -> str:
     """`set training.kernels: fused (Liger's kernels): 70% faster, 61.2 GiB`.
 
-    What the plan changes beside the key comes with it: `13% faster (then layout.offload: optimizer)`.
+    What its plan has otherwise beside the key comes with it, as `(then layout.offload: none)`.
     """
     other = change.plan
     gain = other.throughput.tokens_per_s_per_gpu / best.throughput.tokens_per_s_per_gpu - 1

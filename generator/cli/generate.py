@@ -156,7 +156,7 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
 
 def _needed(plan: Plan) -> Iterator[str]:
     """What has to be installed, prepared or accepted outside of the files."""
-    from ..job.needs import gated  # here, to save start-up time
+    from ..job.needs import config_from_hub, gated  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..programs.launching.blockers import blockers
 
@@ -168,6 +168,11 @@ def _needed(plan: Plan) -> Iterator[str]:
     if model := gated(job):
         token = LAUNCHERS[job.launch.target].token
         yield f"{model} is gated: accept its terms on the Hub, and {token}."
+    if repository := config_from_hub(job):
+        yield (
+            f"Every rank reads config.json of {repository} from the Hub; without a connection: hf "
+            "download it into HF_HOME, and set launch.environment.HF_HUB_OFFLINE."
+        )
 
 
 def _adapters(made: Prepared) -> Iterator[str]:

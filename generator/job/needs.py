@@ -82,12 +82,20 @@ def not_ready(lacks: Sequence[Missing]) -> str:
 def gated(job: Job) -> str | None:
     """The model or tokenizer that the run can't read from the Hub, as nothing hands it a token."""
     words = (word.partition("=")[2] or word for word in job.launch.arguments)
-    for name in (*words, job.data.tokenizer.path or ""):
+    for name in (*words, job.data.tokenizer.path or "", job.framework.reads_config(job) or ""):
         owner, slash, _ = name.partition("/")
         entry = find_model(name) if slash and name.count("/") == 1 else None
         if entry is not None and owner in entry.gated:
             return None if any(map(_LOGS_IN.search, _variables(job))) else name
     return None
+
+
+def config_from_hub(job: Job) -> str | None:
+    """The repository of the Hub whose config.json every process reads; None where variables of the
+    job say how: a token, or that there is no connection.
+    """
+    repository = job.framework.reads_config(job)
+    return None if any(map(_LOGS_IN.search, _variables(job))) else repository
 
 
 def _variables(job: Job) -> Iterator[str]:

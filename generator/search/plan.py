@@ -383,8 +383,8 @@ class SearchResult:
             pandas = import_module("pandas")
         except ImportError as missing:
             message = (
-                "to_dataframe() needs pandas, the extra dsgen-launch[pandas];"
-                " to_rows() gives the same as a list"
+                "to_dataframe() needs pandas: pip install 'pandas>=2'; to_rows() gives the same "
+                "as a list"
             )
             raise ImportError(message) from missing
         return pandas.DataFrame(self.to_rows())
@@ -455,7 +455,11 @@ class Infeasible:
     def __repr__(self) -> str:
         helps = [change.text for change in self.suggestions]
         last = f"; fits with {' or '.join(helps)}" if helps else ""
-        return f"Infeasible(none of {self.considered:,} layouts: {self.binding_rule}{last})"
+        why = f"none of {self.considered:,} layouts passes every rule and fits"
+        if not self.considered:
+            batch = self.job.training.global_batch
+            why = f"no layout divides {self.job.gpus:,} GPUs and a batch of {batch:,} as pinned"
+        return f"Infeasible({why}; {self.binding_rule} decides{last})"
 
     @property
     def plans(self) -> tuple[Plan, ...]:

@@ -219,6 +219,12 @@ def _chosen(job: Job) -> ArgumentGroup:
     )
 
 
+def _config_repository(job: Job) -> str | None:
+    """The repository of the Hub from which a model's recipe reads its config."""
+    recipe = recipe_of(job.model) if job.packs_sequences else None
+    return recipe.hub if recipe is not None else None
+
+
 def _notes_on_recipe(job: Job) -> Iterator[str]:
     """What a recipe of a model reads, and what samples have to be."""
     recipe = recipe_of(job.model) if job.packs_sequences else None
@@ -271,6 +277,7 @@ FRAMEWORK: Final = replace(
     decides={key_of(option): key for option, key in DECIDED.items()},
     needs=tuple(_needs()),
     packages=_versions,
+    reads_config=_config_repository,
     # Source: NVIDIA-NeMo/Megatron-Bridge 3rdparty/Megatron-LM @ v0.6.0
     brings={(0, 6, 0): (0, 19, 0)},
     retain_option="checkpoint.most_recent_k",
