@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.integration,
     needs_transformers,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.xdist_group("every_type"),
+    pytest.mark.xdist_group("transformers"),
 ]
 
 #: Encoders are counted with the heads of their pretraining.

@@ -18,7 +18,12 @@ from dsgen.job.hf_shape import ConfigReader
 from tests.needs import needs_transformers
 from tests.transformers_classes import Built, built_of_class, config_class
 
-pytestmark = [pytest.mark.integration, needs_transformers, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.integration,
+    needs_transformers,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.xdist_group("transformers"),  # with every type: both import their modules
+]
 
 #: What a class's own defaults lack for its model to be built.
 NEEDED: Mapping[str, Mapping[str, int]] = {
