@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import click
 
 from ..catalog import find_accelerator, find_model, find_node_type
 from ..catalog.layers.experts import Experts
+from ..catalog.layers.nothing import NoFeedForward
 from ..catalog.layers.softmax import SoftmaxAttention
 from ..catalog.layers.stack import Layer
 from ..catalog.model import Model
@@ -129,6 +130,8 @@ _SIZES: Final = (
     *("full_attention_layers", "chunked_attention", "layers_without_rotary"),
     *("activation_clamp", "extras", "notes", "source"),
 )
+#: Kinds of layers that are shown as text.
+_MOST_KINDS: Final = 12
 _PART_NAMES: Final = {
     "gated_mlp": "gated",
     "activation_clamp": "clamp",
@@ -148,14 +151,17 @@ _WITHOUT: Final = {
 def sizes(model: Model) -> dict[str, Any]:
     """A model's sizes by name, wherever its layers have them; 0 or nothing of what it lacks."""
     stack, routed = model.stack, model.part(Experts)
-    dense = stack.where(lambda layer: not layer.feed_forward.experts) if routed else ()
+    dense = stack.where(_is_dense) if routed else ()
     local = [mixer.span for mixer in model.attentions if mixer.span.window is not None]
     bare = stack.where(lambda layer: not layer.mixer.rotary)
+    parts = [layer.feed_forward for layer in stack.kinds]
     by_layer = {
         "norm": model.norm.kind,
         "norm_epsilon": model.norm.epsilon,
         "shared_ffn": routed.width if routed else 0,
         "router_loss": routed.router_loss if routed else None,
+        # a config may have a width that no layer has
+        "ffn": model.ffn if any(model.ffn == part.width for part in parts) else 0,
         "dense_layers": len(dense),
         "dense_layer_indices": () if dense == tuple(range(len(dense))) else dense,
         "full_attention_layers": stack.where(_is_whole) if local else (),
@@ -171,7 +177,44 @@ def sizes(model: Model) -> dict[str, Any]:
         holder = next((each for each in holders if hasattr(each, part_name)), None)
         return _WITHOUT.get(name, 0) if holder is None else getattr(holder, part_name)
 
-    return {name: size(name) for name in _SIZES}
+    return {**{name: size(name) for name in _SIZES}, "layers_by_kind": _layers_by_kind(model)}
+
+
+def _layers_by_kind(model: Model) -> list[dict[str, Any]]:
+    """Each kind of layer: how many there are and which, and the sizes of its parts."""
+    stack = model.stack
+    return [
+        {
+            "layers": count,
+            "numbers": [i for i, place in enumerate(stack.order) if place == kind],
+            "parts": [
+                {"kind": part.called, **_sizes_of(part)}
+                for part in layer.parts
+                if not isinstance(part, NoFeedForward)
+            ],
+        }
+        for kind, (layer, count) in enumerate(zip(stack.kinds, stack.counts, strict=True))
+    ]
+
+
+def _sizes_of(part: object) -> dict[str, Any]:
+    """The sizes of a part of a layer, by the names of its kind; what it lacks is left out."""
+    found: dict[str, Any] = {}
+    for each in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, each.name)
+        if is_dataclass(value):
+            found |= _sizes_of(value)
+        elif (
+            value not in (0, "", "none")
+            and each.name != "hidden"
+            and isinstance(value, bool | int | float | str)
+        ):
+            found[each.name] = value
+    return found
+
+
+def _is_dense(layer: Layer) -> bool:
+    return bool(layer.feed_forward.width) and not layer.feed_forward.experts
 
 
 def _is_whole(layer: Layer) -> bool:
@@ -181,8 +224,38 @@ def _is_whole(layer: Layer) -> bool:
 def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
     """One entry, a line for each fact; facts of a `sparse` one that are nothing share a line."""
     lacks = [key for key, value in entry.items() if sparse and not value]
-    facts = [(key, _text(value)) for key, value in entry.items() if key not in lacks]
+    facts = [
+        (key, _text(value)) for key, value in entry.items() if key not in (*lacks, "layers_by_kind")
+    ]
+    facts += _kinds_in_words(entry.get("layers_by_kind", ()))
     return Lines([*facts, ("none or 0", ", ".join(lacks))] if lacks else facts)
+
+
+def _kinds_in_words(kinds: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """A line for each kind of layer: `18 × Mamba-2 layers (heads 72, ...) at 0, 2, 4-6`."""
+    lines = []
+    for kind in kinds[:_MOST_KINDS]:
+        texts = []
+        for part in kind["parts"]:
+            sizes = ", ".join(
+                name if value is True else f"{name} {_text(value)}"
+                for name, value in part.items()
+                if name != "kind"
+            )
+            texts.append(f"{part['kind']} ({sizes})" if sizes else part["kind"])
+        where = f" at {_ranges(kind['numbers'])}" if len(kinds) > 1 else ""
+        lines.append(("", f"{kind['layers']} × {' + '.join(texts)}{where}"))
+    if len(kinds) > _MOST_KINDS:
+        lines.append(("", f"and {len(kinds) - _MOST_KINDS} more kinds: --format json"))
+    return [("layers by kind", lines[0][1]), *lines[1:]] if lines else []
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Numbers that rise, those that follow one another together: `0, 2, 4-6`."""
+    starts = [i for i, number in enumerate(numbers) if not i or number != numbers[i - 1] + 1]
+    ends = [*(start - 1 for start in starts[1:]), len(numbers) - 1]
+    pairs = ((numbers[start], numbers[end]) for start, end in zip(starts, ends, strict=True))
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs)
 
 
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:

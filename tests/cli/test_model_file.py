@@ -36,6 +36,24 @@ def test_a_config_is_counted_as_transformers_counts_it(tmp_path: Path) -> None:
     assert found["transformers"] == f"counts {found['parameters']:,} parameters too"
 
 
+def test_kinds_of_layers_are_printed_with_their_sizes() -> None:
+    """Each kind of layer of a hybrid has its sizes and places; none without an MLP is a dense one,
+    and a width that no layer has isn't printed.
+    """
+    found = json.loads(
+        run("catalog", "models", "nemotron-3-nano-30b-a3b", "--format", "json").stdout
+    )
+    kinds = found["layers_by_kind"]
+    assert sorted(i for kind in kinds for i in kind["numbers"]) == list(range(found["layers"]))
+    assert [kind["layers"] for kind in kinds] == [len(kind["numbers"]) for kind in kinds]
+    assert (found["dense_layers"], found["ffn"]) == (0, 0)
+    parts = {part["kind"]: part for kind in kinds for part in kind["parts"]}
+    assert {"heads", "head_dim", "groups", "state"} <= parts["Mamba-2 layers"].keys()
+
+    said = " ".join(run("catalog", "models", "nemotron-3-nano-30b-a3b").stdout.split())
+    assert "× Mamba-2 layers (heads 64, head_dim 64, groups 8, state 128" in said
+
+
 def test_a_config_that_is_refused_says_why(tmp_path: Path) -> None:
     """A part that isn't modelled is named, with the file."""
     file = tmp_path / "odd.json"
