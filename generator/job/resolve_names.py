@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -322,6 +323,8 @@ _PLACE: Final = lazy_pattern(r"[.~/\\]|[A-Za-z]:[/\\]")  #: what a path begins w
 def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     """The model, or why there is none."""
     if not isinstance(value, str):
+        if "preset" in value:
+            return None, (_no_preset(source, value),)
         name = value.get("name")
         return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
     path = _config_path(source, value)
@@ -369,6 +372,22 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     return _build(source, config, name=stem or "custom", origin=value, file=value)
+
+
+def _no_preset(source: Source, value: Mapping[str, object]) -> Finding:
+    """The error on a model as a preset with other keys, which a cluster alone may be: its hint has
+    the model's keys in full, with those of the spec that it has.
+    """
+    where = source.locate_key("/model/preset")
+    message = "a model has no `preset`: it is a name, or all of its keys"
+    entry = find_model(str(value["preset"]))
+    if entry is None:
+        hint = "write model: NAME (`dsgen catalog models` lists them), or Hugging Face's keys"
+        return codes.UNUSABLE_MODEL.at(where, message, hint)
+    changed = {key: part for key, part in value.items() if key in entry.config}
+    keys = json.dumps({**entry.config, **changed}, default=str)
+    hint = f"write model: {entry.name}, or its keys with what differs: model: {keys}"
+    return codes.UNUSABLE_MODEL.at(where, message, hint)
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
