@@ -2,7 +2,8 @@
 jobs (300) and prints each violation of what docs/search.md says of it, with the spec that shows it.
 
 Of every job: the first plan has the least expected time of all layouts that were estimated, the
-rows rise in it, and `fastest` and `roomy` are what their names say. And with more memory, less
+rows rise in it, and `fastest` and `roomy` are what their names say, however many rows are asked
+for. And with more memory, less
 headroom, a faster network or the same card at higher rates, neither the expected time of the first
 plan nor the time of the fastest rises. Every row is what `estimate` and `--compare` say of its
 layout, and every reason what `estimate` says of the layout with that key changed.
@@ -89,6 +90,7 @@ def violations(job: Job) -> Iterator[str]:
     if not isinstance(answer, SearchResult):
         return
     yield from _of_answer(answer, estimated)
+    yield from _of_one_row(job, answer)
     yield from contradictions(job, answer)
     for name, better in better_jobs(job):
         other = dsgen.search(better)
@@ -117,6 +119,18 @@ def _of_answer(answer: SearchResult, estimated: Estimates) -> Iterator[str]:
         yield "roomy: missing, or there though nothing is"
     elif roomy and _seconds(roomy) > estimated.total_s[small].min() * (1 + _ROUNDING):
         yield "roomy: another layout is faster"
+
+
+def _of_one_row(job: Job, answer: SearchResult) -> Iterator[str]:
+    """Say where the plans with a name depend on how many rows are asked for."""
+    short = dsgen.search(job, top=1)
+    if not isinstance(short, SearchResult) or [*short.named] != [*answer.named]:
+        yield "one row: other plans have names"
+        return
+    for name, plan in answer.named.items():
+        number = _expected if name == "chosen" else _seconds
+        if abs(number(short.named[name]) / number(plan) - 1) > _ROUNDING:
+            yield f"one row: {name} is {short.named[name].layout}, not {plan.layout}"
 
 
 def contradictions(job: Job, answer: SearchResult) -> Iterator[str]:

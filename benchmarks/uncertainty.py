@@ -16,6 +16,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import exp
 from pathlib import Path
 
@@ -34,12 +35,14 @@ from benchmarks.pairs import (
     time_pairs,
     timed,
 )
-from benchmarks.regret import groups
+from benchmarks.regret import Group, groups
 from dsgen.estimate import uncertainty as shipped
-from dsgen.estimate.evidence import TRAITS, kind, octaves_beyond, traits
+from dsgen.estimate.evidence import TRAITS, differences, kind, octaves_beyond, traits
 from dsgen.estimate.expected_time import card_share
+from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import memory
 from dsgen.estimate.uncertainty import COVERAGE, MEMORY_KINDS, TIME_REGIMES, Probit, time_regime
+from dsgen.job.records import Job
 
 FILE = Path(shipped.__file__).with_name("uncertainty.yaml")
 EVIDENCE = FILE.with_name("evidence.json")
@@ -219,6 +222,34 @@ def per_octave(rows: Iterable[Run], seconds: Seconds) -> float:
     return float(np.sqrt(max(fitted[1], 0.0) + error))
 
 
+def per_difference(found: Sequence[Group]) -> float:
+    """Standard deviation that each difference adds to the error of two layouts' ratio: of the
+    logarithm of measured over estimated.
+
+    The squares of these errors, over all pairs of layouts of one job, are fitted by a constant and
+    by the number of differences. Jobs count equally.
+    """
+    pairs = [
+        (_differences(g.job, one.layout, other.layout), one.log_ratio - other.log_ratio, g)
+        for g in found
+        for one, other in combinations(g.choices, 2)
+    ]
+    of_job = Counter(id(g) for *_, g in pairs)
+    weight = np.sqrt([1 / of_job[id(g)] for *_, g in pairs])
+    terms = np.array([(1, differences) for differences, *_ in pairs]) * weight[:, None]
+    squares = np.array([error**2 for _, error, _ in pairs])
+    fitted, *_ = np.linalg.lstsq(terms, squares * weight, rcond=None)
+    return float(np.sqrt(max(fitted[1], 0.0)))
+
+
+def _differences(job: Job, one: Layout, other: Layout) -> int:
+    """Kinds of parallelism, sharding and overlap in which two layouts of a job differ."""
+    overlaps = (one.tensor_overlap != other.tensor_overlap) + (
+        one.expert_overlap != other.expert_overlap
+    )
+    return differences(int(kind(job, one)), int(kind(job, other))) + overlaps
+
+
 def out_of_memory(rows: Sequence[Run]) -> Probit:
     """The most probable probit through runs that ran and that died, by the logarithm of their need
     over the card.
@@ -256,7 +287,7 @@ def out_of_memory(rows: Sequence[Run]) -> Probit:
 def document(rows: Sequence[Run], seconds: Seconds) -> str:
     """The text of `uncertainty.yaml`."""
     timed, sized = time_residuals(rows, seconds), memory_residuals(rows)
-    probit = out_of_memory(rows)
+    probit, jobs = out_of_memory(rows), groups(rows, seconds)
     return "\n".join(
         (
             "# Written by `python -m benchmarks.uncertainty --write` from the published runs "
@@ -269,7 +300,7 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
             *_section("memory", make_bands(sized, MEMORY_KINDS), sized),
             "# band: estimates of two layouts of one job that are closer than this "
             "can't be told apart.",
-            f"ordering: {ordering(groups(rows, seconds)).to_yaml()}",
+            f"ordering: {ordering(jobs).to_yaml()}",
             "# Chance that a run dies of its memory: the normal distribution of the logarithm of "
             "its need over the card,",
             "# through the runs that ran and that died.",
@@ -277,7 +308,11 @@ def document(rows: Sequence[Run], seconds: Seconds) -> str:
             "# per_octave: standard deviation of a time's logarithm that each factor of two "
             "beyond measured runs adds,",
             "# one standard error above what runs of clusters left out show.",
-            f"extrapolation: {{per_octave: {per_octave(rows, seconds):.3f}}}",
+            "# per_difference: the same of the ratio of two layouts of one job, that each kind of "
+            "parallelism, sharding or overlap",
+            "# in which they differ adds.",
+            f"extrapolation: {{per_octave: {per_octave(rows, seconds):.3f}, "
+            f"per_difference: {per_difference(jobs):.3f}}}",
             "",
         )
     )

@@ -24,7 +24,7 @@ from ..resources import read_text
 from .activations import local_tokens
 from .flops import layer_flops
 from .groups import group
-from .layout import Layout, LayoutLike, Offload, is_among, rising
+from .layout import Layout, LayoutLike, Offload
 from .products import datasheet_flops_per_s
 from .states import has_flat_gradients
 
@@ -88,7 +88,10 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
     "LoRA": lambda job, row: job.training.lora is not None,
     "offload": lambda job, row: row.offload != Offload.NONE,
     "mixers with a state": lambda job, row: job.model.has_state,
+    "parameters on the host": lambda job, row: row.offload == Offload.OPTIMIZER_AND_PARAMETERS,
 }
+_FIRST_PART: Final = 4  #: bits of a kind's code before those of its parts: stage and program
+_CODES: Final = 1 << (_FIRST_PART + len(_PARTS))
 
 
 def kind(job: Job, layout: LayoutLike) -> Any:
@@ -98,10 +101,13 @@ def kind(job: Job, layout: LayoutLike) -> Any:
     """
     parts = (
         np.asarray(part(job, layout), np.int64) << place
-        for place, part in enumerate(_PARTS.values(), start=4)
+        for place, part in enumerate(_PARTS.values(), start=_FIRST_PART)
     )
     # Such an engine shards the optimizer under stage 0 as well, so it runs like stage 1.
     stage = np.where(has_flat_gradients(job, layout), 1, layout.zero_stage)
+    if job.engine.sharding == "partitions":
+        # DeepSpeed's stages 1 and 2 are one optimizer (runtime/zero/stage_1_and_2.py).
+        stage = np.where(stage == 2, 1, stage)
     return sum(parts) + 4 * program_of(job) + stage
 
 
@@ -224,21 +230,39 @@ def octaves_beyond(traits_of_rows: Floats, runs: Floats) -> Floats:
     return octaves
 
 
-def of_measured_kind(job: Job, layout: LayoutLike) -> Any:
-    """Whether some run is of a layout's kind and the layout has no unmeasured detail.
+def unmeasured(job: Job, layout: LayoutLike) -> Any:
+    """How many things of a layout no measured run had, each of which may be worse than its
+    estimate.
 
-    Sizes don't count, nor does anything that depends on the rates of the hardware. One layout or
-    columns.
+    They are the respects in which its kind differs from the nearest measured one, and the details
+    of `UNSEEN`. Sizes don't count, nor does anything that depends on the rates of the hardware. One
+    layout or columns.
     """
-    usual = np.asarray(True)
-    for name, (value, _) in UNSEEN.items():
-        usual = usual & (getattr(layout, name) == value)
-    return usual & is_among(kind(job, layout), _measured_kinds())
+    unusual = (
+        np.asarray(getattr(layout, name) != value, np.int64) for name, (value, _) in UNSEEN.items()
+    )
+    return _unmeasured_in_kinds()[kind(job, layout)] + sum(unusual)
+
+
+def differences(one: Any, other: Any) -> Any:
+    """In how many respects two kinds differ: program, ZeRO stage and each part are one."""
+    apart = np.bitwise_xor(one, other)
+    parts = sum((apart >> place) & 1 for place in range(_FIRST_PART, _FIRST_PART + len(_PARTS)))
+    return parts + ((apart & 3) > 0) + ((apart >> 2 & 3) > 0)
 
 
 @cache
-def _measured_kinds() -> NDArray[np.int64]:
-    return rising(_measured()[1])
+def _unmeasured_in_kinds() -> NDArray[np.int64]:
+    """By a kind's code, in how many respects it differs from the nearest measured kind.
+
+    A program that was measured is compared with its own runs alone.
+    """
+    codes, measured = np.arange(_CODES), np.unique(_measured()[1])
+    ours, theirs = (codes >> 2) & 3, (measured >> 2) & 3
+    of_another = np.isin(ours, theirs)[:, None] & (ours[:, None] != theirs)
+    far = np.where(of_another, _CODES, differences(codes[:, None], measured))
+    nearest: NDArray[np.int64] = far.min(axis=1)
+    return nearest
 
 
 def evidence(job: Job, layout: Layout) -> Evidence:

@@ -16,17 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..job.records import Job
-from .evidence import of_measured_kind
+from .evidence import unmeasured
 from .layout import LayoutLike
-from .uncertainty import out_of_memory
+from .uncertainty import out_of_memory, unmeasured_factor
 
-# The next three are policy. Over the measured layouts of `benchmarks.regret`, with clusters left
-# out, the chosen plan's regret is the same for factors from 1 to 1.10, from 1 to 1.01 and
-# from 0 to 0.05.
+# The next two are policy. Over the measured layouts of `benchmarks.regret`, with clusters left out,
+# the chosen plan's regret is the same for factors from 1 to 1.01 and from 0 to 0.05.
 
-#: Factor on the time of a kind of run that was never measured: the best of many estimates is one
-#: that is too good, the more so the less is known.
-UNMEASURED: Final = 1.08
 #: Factor on the time for each kind of parallelism: each is something more that can go wrong.
 PART: Final = 1.005
 #: What the whole card costs, as a share of the time: memory that is left serves a longer batch, a
@@ -83,11 +79,13 @@ def expected_s(
     """
     chance = out_of_memory_chance(job, required_bytes, device_bytes)
     share = card_share(job, required_bytes, device_bytes)
-    kind = np.where(of_measured_kind(job, layout), 1.0, UNMEASURED)
-    policy = kind * PART ** parts(layout) * (1 + WHOLE_CARD * share)
+
+    # The best of many estimates is one that is too good, the more so the less is known.
+    doubt = unmeasured_factor() ** unmeasured(job, layout)
+    policy = PART ** parts(layout) * (1 + WHOLE_CARD * share)
 
     # A chance of 1 would be no number of seconds.
-    return total_s * policy / np.maximum(1 - chance, 1e-9)
+    return total_s * doubt * policy / np.maximum(1 - chance, 1e-9)
 
 
 @cache

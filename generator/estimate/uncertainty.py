@@ -119,6 +119,16 @@ def out_of_memory() -> Probit:
     return Probit(**_document()["out_of_memory"])
 
 
+@cache
+def unmeasured_factor() -> float:
+    """Factor on a step time that one thing which no measured run had is worth.
+
+    It is one standard deviation of what one more kind of parallelism, sharding or overlap in which
+    two measured layouts of a job differ adds to the error of their ratio.
+    """
+    return exp(float(_document()["extrapolation"]["per_difference"]))
+
+
 def ordering_band() -> float:
     """The relative difference of two step times below which their order is not certain."""
     return float(_document()["ordering"]["band"])

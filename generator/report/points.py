@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.evidence import of_measured_kind
+from ..estimate.evidence import unmeasured
 from ..estimate.layout import FIELDS, in_words
 from ..estimate.ledgers import Memory
 from ..estimate.memory import every_stage, memory
@@ -106,7 +106,7 @@ def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
         "near": points.near,
         "layout": [in_words(layout, sharding=job.engine.sharding) for layout in rows],
         "front": np.flatnonzero(points.front).tolist(),
-        "extrapolated": np.flatnonzero(~of_measured_kind(job, rows)).tolist(),
+        "extrapolated": np.flatnonzero(unmeasured(job, rows)).tolist(),
         "names": {str(number): points.names[number] for number in sorted(points.names)},
         "step_s": _six(time.total_s, len(rows)),
         "required_bytes": _six(ledger.required_bytes, len(rows)),

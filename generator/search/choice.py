@@ -13,8 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.expected_time import PART, UNMEASURED, WHOLE_CARD, card_share, parts
+from ..estimate.evidence import unmeasured
+from ..estimate.expected_time import PART, WHOLE_CARD, card_share, parts
 from ..estimate.layout import is_among, places, row_keys, taken
+from ..estimate.uncertainty import unmeasured_factor
 from ..job.records import Job
 from ..text.wording import counted
 from .feasible import ROOM, Estimates, Floats, roomy_bytes
@@ -137,7 +139,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
     """
     our_choice, their_choice = ours.choice, theirs.choice
     survival = [max(1 - c.out_of_memory_chance, _LEAST_CHANCE) for c in (our_choice, their_choice)]
-    unmeasured = [choice.evidence == "none" for choice in (our_choice, their_choice)]
+    unknown = [int(unmeasured(plan.job, plan.layout)) for plan in (ours, theirs)]
     kinds = [int(parts(plan.layout)) for plan in (ours, theirs)]
     shares = [_card_share(plan) for plan in (ours, theirs)]
 
@@ -145,7 +147,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
         f"{their_choice.out_of_memory_chance:.1%} chance of running out of memory": (
             log(survival[0] / survival[1])
         ),
-        "no run of its kind was measured": (unmeasured[1] - unmeasured[0]) * log(UNMEASURED),
+        _never_measured(*unknown): (unknown[1] - unknown[0]) * log(unmeasured_factor()),
         f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
             (kinds[1] - kinds[0]) * log(PART)
         ),
@@ -155,6 +157,12 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
     }
     causes = [cause for cause, log_factor in log_factors.items() if log_factor > 0]
     yield from sorted(causes, key=lambda cause: -log_factors[cause])
+
+
+def _never_measured(ours: int, theirs: int) -> str:
+    """How many things no run had, in words."""
+    things = f"{counted(theirs, 'part')} that no run had"
+    return f"{things} instead of {ours}" if ours else things
 
 
 def _card_share(plan: Plan) -> float:

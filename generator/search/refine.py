@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layouts, Offload, Recompute, is_among, rising, row_keys
 from ..estimate.memory import memory
-from ..estimate.stages import end_layers, inner_layers
+from ..estimate.stages import end_layers, inner_layers, layers_of, split
 from ..findings import Severity
 from ..job.records import Job
 from ..rules.layout.pipeline import chunk_values
@@ -444,7 +444,8 @@ def _floor_with_chunks(job: Job, found: Estimates, details: Sequence[Detail]) ->
     floor = _floor(found, details)
     if not _cuts_chunks(job):
         return floor
-    return np.asarray(floor * (1 - found.savable["bubble_s"] / found.total_s), np.float64)
+    least = floor * (1 - found.savable["bubble_s"] / found.total_s)
+    return np.asarray(least * _evened(job, found.layouts), np.float64)
 
 
 def _floor_at(
@@ -456,9 +457,35 @@ def _floor_at(
     settled = {name: value for d in details for name, value in d.best.items()}
     columns = with_columns(rows.layouts, {**settled, **values})
     rest = [d for d in details if not d.best]
-    causes = _saved([*rest, _FULL_CHUNKS] if "virtual_pipeline" in values else rest)
-    total_s, savable = step_seconds(job, columns, causes)
-    return total_s - sum(savable.values())
+    chunked = "virtual_pipeline" in values
+    total_s, savable = step_seconds(
+        job, columns, _saved([*rest, _FULL_CHUNKS] if chunked else rest)
+    )
+    floor = total_s - sum(savable.values())
+    return floor * _evened(job, columns) if chunked else floor
+
+
+def _evened(job: Job, rows: Layouts) -> Floats:
+    """The share of each layout's pace that is left with that number of model chunks which deals
+    layers and head the most evenly: small chunks don't, beside a large head.
+    """
+    _, first, number = np.unique(rows.pipeline, return_index=True, return_inverse=True)
+    most_even = []
+    for place in first:
+        one = rows.take(np.array([place]))
+        counts = chunk_counts(job, one)[0]
+        cut = with_columns(one.take(np.zeros(len(counts), np.int64)), {"virtual_pipeline": counts})
+        most_even.append(_pace(job, cut).min())
+    share: Floats = np.array(most_even)[number] / _pace(job, rows)
+    return np.minimum(share, 1.0)
+
+
+def _pace(job: Job, rows: Layouts) -> Floats:
+    """Layers of the slowest stage, the head among them."""
+    cut = split(job, rows)
+    fullest = np.maximum(layers_of(cut, rows, 0), layers_of(cut, rows, 1 * (rows.pipeline > 2)))
+    last = layers_of(cut, rows, rows.pipeline - 1) + end_layers(job)
+    return np.asarray(np.maximum(fullest, last), np.float64)
 
 
 def _largest(details: Iterable[Detail]) -> dict[str, Any]:
