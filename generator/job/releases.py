@@ -16,6 +16,8 @@ NEWEST: Final[Mapping[str, Version]] = {
     "megatron-bridge": (0, 6, 0),
     "transformers": (5, 23, 0),
     "trl": (1, 10, 0),
+    "accelerate": (1, 15, 0),
+    "torch": (2, 13, 0),
     "ms-swift": (4, 5, 2),
     "verl": (0, 9, 0),
 }

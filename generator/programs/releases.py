@@ -38,7 +38,11 @@ _SHOWN: Final = {
     "trl": "TRL",
     "ms-swift": "ms-swift",
     "verl": "verl",
+    "accelerate": "accelerate",
+    "torch": "PyTorch",
 }
+#: Names under which package managers have a program, as a pattern; else its own.
+_PACKAGES: Final = {"torch": "(?:py)?torch"}
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
 _FOLDERS: Final = (
@@ -102,6 +106,8 @@ COPIES: Final = {
     "trl": ("trl/trainer/sft_config.py", "VERSION"),
     "ms-swift": ("swift/version.py", "swift/version.py"),
     "verl": ("verl/trainer/main_ppo.py", "verl/version/version"),
+    "accelerate": ("src/accelerate/accelerator.py", "src/accelerate/__init__.py"),
+    "torch": ("torch/_utils_internal.py", "version.txt"),
 }
 #: Programs whose copies are others' files, of which nothing is said to who carries them.
 _CARRIED: Final = ("deepspeed", "transformers")
@@ -122,10 +128,11 @@ _OF_RELEASES: Final = frozenset(
     | {"scripts", "src", "templates", "tests", "utils"}
 )
 #: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117,
-#: huggingface/transformers-gpu:4.35.2.
+#: huggingface/transformers-gpu:4.35.2, pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel.
 _IMAGES: Final = {
     "deepspeed": r"\bdeepspeed/deepspeed:v([0-9])([0-9])([0-9])(?![0-9])",
     "transformers": r"\bhuggingface/transformers-[\w-]+:([0-9]+)\.([0-9]+)\.([0-9]+)\b",
+    "torch": r"\bpytorch/pytorch:([0-9])\.([0-9]{1,2})\.([0-9]{1,2})\b",
     # a tag or a branch of its repository, as an image or a script checks it out
     "megatron-core": r"\bcore_[vr]([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\b",
     "megatron-bridge": r"\bnvidia/nemo:([0-9]{2})\.([0-9]{2})\b",
@@ -144,6 +151,8 @@ _OWNERS: Final = {
     "trl": "huggingface",
     "ms-swift": "modelscope",
     "verl": "verl-project|volcengine",
+    "accelerate": "huggingface",
+    "torch": "pytorch",
 }
 
 
@@ -151,8 +160,7 @@ _OWNERS: Final = {
 class Release:
     """The release of a program that a file is judged by, and the place that names it."""
 
-    program: str  #: `deepspeed`, `transformers`, `megatron-core`, `megatron-bridge`, `trl`,
-    #: `ms-swift` or `verl`
+    program: str  #: a name of `NEWEST`: `deepspeed`, `transformers`, `torch`
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
@@ -308,7 +316,7 @@ def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's
     package.
     """
-    name = rf"(?<![\w/-]){program}"
+    name = rf"(?<![\w/-]){_PACKAGES.get(program, program)}"
     for pattern in (
         rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{_NUMBER}",
         rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"']"
@@ -322,7 +330,8 @@ def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
 def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """`deepspeed<=0.9.5`, `deepspeed>=0.9,<0.15`."""
     bounded = (
-        rf"(?<![\w/-]){program}(?:\[[\w,-]*\])?[\"']?\s*(?:(?:[><~]=?|!=)\s*[0-9.*]+\s*,\s*){{0,4}}"
+        rf"(?<![\w/-]){_PACKAGES.get(program, program)}(?:\[[\w,-]*\])?[\"']?\s*"
+        r"(?:(?:[><~]=?|!=)\s*[0-9.*]+\s*,\s*){0,4}"
     )
     for match, line in _written(rf"{bounded}<=\s*{_NUMBER}", text):
         yield numbers(match[1]), line

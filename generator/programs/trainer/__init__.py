@@ -155,6 +155,7 @@ TRAINER: Final = ProgramRecord(
                 "accelerate_deepspeed",
                 "fsdp",
                 "autoep",
+                "fsdp_releases",
                 "fsdp_runs",
                 "generations",
             ),

@@ -48,6 +48,7 @@ _UNITS: Final = "transformer_layer_cls_to_wrap"
 _LAYER: Final = re.compile(r"(?:Decoder|Encoder)?(?:Layer|Block)$")
 #: `DecodeLayer` and `DecoderLayers` are alike `DecoderLayer`, `MoEDecoderLayer` is not.
 _ALIKE: Final = 0.9
+_PREFETCHES: Final = ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
 _STATE_DICTS: Final = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
 #: Keys of `fsdp_config` that the Trainer reads for FSDP2.
 _READ: Final = frozenset(
@@ -253,6 +254,21 @@ def policy_is_known(run: Fsdp) -> Violations:
         message = f"auto_wrap_policy is {show(value)}, which accelerate does not have"
         hint = f"use {str(value).upper()}" if run.policy in POLICIES else f"use {listed(POLICIES)}"
         yield _found(run, "auto_wrap_policy", message, hint)
+
+
+@_by_plugin.where(lambda run: run.by_accelerate).rule("FSDP050", ERROR, "init", _PLUGIN)
+def names_are_accelerates(run: Fsdp) -> Violations:
+    """A prefetch, and version 1's strategy, are ones that accelerate has.
+    Prevents: KeyError: 'FULL_SHARDED', when the program starts
+    Fix: use FULL_SHARD, and BACKWARD_PRE
+    """
+    strategies = STRATEGIES if run.version == 1 else ()
+    choices = {"sharding_strategy": strategies, "backward_prefetch": _PREFETCHES}
+    for name, known in choices.items():
+        value = run.text(name)
+        if known and value and value not in known and not is_whole(value):
+            message = f"{name} is {show(run.values[name])}, which accelerate does not have"
+            yield _found(run, name, message, f"use {listed(known)}")
 
 
 @second.rule("FSDP028", ERROR, "init", accelerate("utils/fsdp_utils.py (fsdp2_apply_ac)"))
