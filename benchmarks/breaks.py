@@ -1,5 +1,5 @@
 """How many deliberate breaks `dsgen validate` finds: `python -m benchmarks.breaks ROOT [--number
-100] [--seed 0]`.
+100] [--seed 0] [--across 0]`.
 
 ROOT has checkouts of public repositories. Each break is a slip that people make, drawn at random in
 a file that works and made without a look at the rules: in names, brackets, types, numbers, paths,
@@ -10,6 +10,10 @@ is right, as it may be made before the launch), `mild` a warning or note, `elsew
 another place that doesn't name this one. Whether the run would really fail is then judged by
 reading: VERDICTS has a row for each break that was judged harmless, which doesn't count. `--show`
 prints each break that was not found.
+
+`--across 0.5` draws half of the breaks across files and calls, which are counted apart: those that
+only another file shows (ACROSS), and those in a launch that was moved, before the break, into a
+file that its script sources or calls (`_moved`).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -61,6 +65,36 @@ _OF_TWO_PLACES: Final = (
     "file deleted",  # a variable has its name, and is used elsewhere
     *people_slips.OF_TWO_PLACES,
 )
+#: Breaks that only another file shows, by kind of file.
+ACROSS: Final = (
+    ("config", "number beside the Trainer's"),
+    ("config", "auto without the Trainer"),
+    ("script", "file deleted"),
+    ("script", "program's option with a slip"),
+    ("script", "path with a slip"),
+    ("script", "folder with a slip"),
+    ("script", "other ending"),
+    ("script", "argument beside the config's"),
+    ("script", "both precisions"),
+    ("accelerate", "path with a slip"),
+)
+#: Breaks of a launch that is moved into a file of its own.
+MOVED: Final = (
+    "launcher option with a slip",
+    "blank after backslash",
+    "other number of GPUs",
+    "other stage of the launch",
+    "option of another launcher",
+    "option of the launch gone",
+    "line commented out",
+    "long dash",
+    "one dash",
+    "value gone",
+    "size that doesn't divide",
+    "tasks a node",
+    "fewer devices",
+)
+_INNER: Final = "moved_launch.sh"
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = (
     "train_batch_size",
@@ -98,6 +132,9 @@ class Break:
     before: str
     after: str
     deleted: str = ""  #: the file that goes
+    across: bool = False  #: whether another file, or a call, has a part in it
+    #: texts of files that are written before the break: of a launch that is moved, by path
+    moved: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -214,8 +251,11 @@ def _words(script: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
-    """Breaks of every kind in turn, in files of repositories in turn."""
+def drawn(root: Path, number: int, seed: int, across: float = 0) -> Iterator[Break]:
+    """Breaks of every kind in turn, in files of repositories in turn.
+
+    A share `across` of them are across files and calls.
+    """
     rng = random.Random(seed)
     found: dict[str, list[tuple[Path, Path]]] = defaultdict(list)
     for repo in sorted(path for path in root.iterdir() if "+" in path.name):
@@ -225,9 +265,13 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
     tables = KINDS
     kinds = [(kind, name) for kind, table in tables.items() for name in table if found[kind]]
     kinds += [("script", "file deleted")] * bool(found["script"])
+    apart = [pair for pair in ACROSS if found[pair[0]]]
+    apart += [(_INNER, name) for name in MOVED] * bool(found["script"])
     made, used, tries = 0, set[tuple[Path, str]](), 0
     while made < number and (tries := tries + 1) < 200 * number:
-        kind, name = kinds[made % len(kinds)] if tries % 50 else rng.choice(kinds)
+        of = apart if across and int((made + 1) * across) > int(made * across) else kinds
+        kind, name = of[made % len(of)] if tries % 50 and not across else rng.choice(of)
+        moves, kind = kind == _INNER, "script" if kind == _INNER else kind
         of_repo = rng.choice(sorted({repo for repo, _ in found[kind]}))
         repo, path = rng.choice([pair for pair in found[kind] if pair[0] == of_repo])
         if (path, name) in used or (kind != "script" and not is_used(repo, path)):
@@ -235,9 +279,11 @@ def drawn(root: Path, number: int, seed: int) -> Iterator[Break]:
         used.add((path, name))
         how, when = tables[kind].get(name, (None, None))
         one = _made(repo, path, name, how, when, rng)
+        if one is not None and moves:
+            one = _moved(repo, path, one, rng)
         if one is not None:
             made += 1
-            yield one
+            yield replace(one, across=of is apart)
 
 
 @cache
@@ -294,7 +340,7 @@ def _made(
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     if path.suffix in _SCRIPTS and _words("\n".join(lines)) is None:
         return None  # bash refuses it as it is
-    place = {
+    place: dict[str, Any] = {
         "repo": repo.name.replace("+", "/", 1),
         "path": path.relative_to(repo).as_posix(),
         "kind": kind,
@@ -329,6 +375,53 @@ def _made(
     return None
 
 
+def _moved(repo: Path, path: Path, one: Break, rng: random.Random) -> Break | None:
+    """The break in a script of which the launch is moved into a file beside it, which the script
+    sources, or calls with all its variables exported.
+
+    None where the launch isn't a command of the script's own level that can be moved whole.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    inside = sorted(people_slips.launched(lines))
+    if not inside:
+        return None
+    first = next((n for n in inside if n == one.line - 1), inside[0])
+    while first > 0 and lines[first - 1].rstrip().endswith("\\"):
+        first -= 1
+    last = first
+    while last + 1 < len(lines) and lines[last].rstrip().endswith("\\"):
+        last += 1
+    launch = lines[first : last + 1]
+    inner = path.with_name(_INNER)
+    if (
+        not re.match(r"[A-Za-z\"$]", launch[0])
+        or inner.exists()
+        or _words("\n".join(launch)) is None
+    ):
+        return None
+
+    # An array isn't exported, nor are a shell's arguments; what a called script sets is lost.
+    whole = "\n".join(launch)
+    stays = re.search(r"\[@\]|\$[@*#1-9]|\$\{[@*#1-9]|\A(?:export\s+)?\w+=", whole)
+    calls = rng.random() < 0.5 and not stays
+    start = f"bash {_INNER}" if calls else f"source ./{_INNER}"
+    after_shebang = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+    outer = [*lines[:first], start, *lines[last + 1 :]]
+    if calls:
+        outer.insert(after_shebang, "set -a")
+    texts = {
+        path.relative_to(repo).as_posix(): "\n".join(outer),
+        inner.relative_to(repo).as_posix(): "\n".join(["#!/bin/bash", *launch, ""]),
+    }
+    changed = one.line - 1
+    if first <= changed <= last:
+        place = inner.relative_to(repo).as_posix(), changed - first + 2
+    else:
+        added = calls and changed >= after_shebang
+        place = one.path, changed + 1 + added - (last - first if changed > last else 0)
+    return replace(one, path=place[0], line=place[1], moved=texts)
+
+
 def say(repo: Path) -> Counter[tuple[Any, ...]]:
     """What is said of a repository: severity, file, line, rule and message, each place by
     itself.
@@ -347,6 +440,8 @@ def tried(
 ) -> tuple[str, list[tuple[Any, ...]]]:
     """The answer to a break, and all that is said anew."""
     repo = root / one.repo.replace("/", "+", 1)
+    if one.moved:
+        return _tried_moved(repo, one)
     path = repo / (one.deleted or one.path)
     text = path.read_bytes()
     try:
@@ -360,6 +455,31 @@ def tried(
         new = sorted((say(repo) - before).elements(), key=str)
     finally:
         path.write_bytes(text)
+    return _verdict(one, new), new
+
+
+def _tried_moved(repo: Path, one: Break) -> tuple[str, list[tuple[Any, ...]]]:
+    """The same of a break in a launch that is moved into another file before."""
+    old = {path: (repo / path).read_bytes() for path in one.moved if (repo / path).exists()}
+    try:
+        for path, text in one.moved.items():
+            (repo / path).write_text(text, encoding="utf-8")
+        before = say(repo)
+        lines = one.moved[one.path].split("\n")
+        broken = [*lines[: one.line - 1], one.after, *lines[one.line :]]
+        (repo / one.path).write_text("\n".join(broken), encoding="utf-8")
+        new = sorted((say(repo) - before).elements(), key=str)
+    finally:
+        for path in one.moved:
+            if path in old:
+                (repo / path).write_bytes(old[path])
+            else:
+                (repo / path).unlink(missing_ok=True)
+    return _verdict(one, new), new
+
+
+def _verdict(one: Break, new: list[tuple[Any, ...]]) -> str:
+    """What the findings that are new say of a break."""
     anywhere = one.kind in _OF_TWO_PLACES
     here = [
         f
@@ -368,15 +488,15 @@ def tried(
     ]
     mild = ("warning",) if one.deleted or one.kind in people_slips.WARNED else ()
     if any(f[0] in ("error", *mild) or one.kind in people_slips.NOTED for f in here):
-        return "found", new
+        return "found"
     if any(f[0] == "error" for f in new):
         named = f"{one.path}:{one.line}"  # by a finding in another file, which contradicts it
         if anywhere and any(
             f[0] == "error" and re.search(rf"(?<![\w/]){re.escape(named)}(?!\d)", f[4]) for f in new
         ):
-            return "found", new
-        return "elsewhere", new
-    return ("mild" if here else "missed"), new
+            return "found"
+        return "elsewhere"
+    return "mild" if here else "missed"
 
 
 def harmless() -> set[tuple[str, str, str, str]]:
@@ -395,16 +515,19 @@ def main() -> int:
     parser.add_argument("root", type=Path)
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--across", type=float, default=0, metavar="SHARE")
     parser.add_argument("--show", action="store_true")
     asked = parser.parse_args()
     known, before = harmless(), dict[str, Counter[tuple[Any, ...]]]()
     answers: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in drawn(asked.root, asked.number, asked.seed):
+    apart = Counter[str]()
+    for one in drawn(asked.root, asked.number, asked.seed, asked.across):
         if one.repo not in before:
             before[one.repo] = say(asked.root / one.repo.replace("/", "+", 1))
         verdict, new = tried(asked.root, one, before[one.repo])
         verdict = "harmless" if verdict != "found" and one.key in known else verdict
         answers[one.kind][verdict] += 1
+        apart[verdict] += one.across
         if asked.show and verdict not in ("found", "harmless"):
             print(f"{verdict}: {one.kind}: {one.repo} {one.path}:{one.line} {one.deleted}")
             print(f"  - {one.before}", f"  + {one.after}", sep="\n")
@@ -416,6 +539,9 @@ def main() -> int:
     total = sum(answers.values(), Counter[str]())
     harmful = total.total() - total["harmless"]
     print(f"\n{total['found']} of {harmful} breaks found, {total['harmless']} harmless")
+    if asked.across:
+        harmful_apart = apart.total() - apart["harmless"]
+        print(f"of them across files and calls: {apart['found']} of {harmful_apart}")
     return int(total["found"] < 0.95 * harmful)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import basename, dirname, isabs, join, normpath
 from typing import Final
 
-from ..around import folders_above, is_readable, text_around
+from ..around import folders_above, is_readable, text_around, until_next_check
 from ..text import Text, UnreadableText, text_of
 from .records import SHELLS, Word
 
@@ -42,14 +42,11 @@ class Followed:
         path = self._find(name, known=word.value is not None)
         if path is None or path in self._chain:
             return None
-        folder = Path(dirname(self._path))
-        content = text_around(Path(path), folder, _MOST_BYTES)
-        try:
-            text = text_of(content, path, Path(dirname(path)))
-        except UnreadableText:
+        text = _read(path, dirname(self._path))
+        if text is None:
             return None
         base = len(self.content) + 1
-        self.content += f"\n{content}"
+        self.content += f"\n{text.content}"
         self.texts.append((base, text))
         self._chain.append(path)
         return base, text
@@ -75,6 +72,16 @@ class Followed:
                 path = normpath(join(folder, tail))
                 if is_readable(Path(path), Path(dirname(self._path))):
                     return path
+        return None
+
+
+@until_next_check(256)
+def _read(path: str, folder: str) -> Text | None:
+    """The text of a file that scripts of a folder call or source; None where it is none."""
+    content = text_around(Path(path), Path(folder), _MOST_BYTES)
+    try:
+        return text_of(content, path, Path(dirname(path)))
+    except UnreadableText:
         return None
 
 
