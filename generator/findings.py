@@ -211,6 +211,8 @@ def printable(text: str, keep: str = "") -> str:
 
     What counts is what acts on a terminal or can't be seen.
     """
+    if text.isascii() and text.isprintable():
+        return text  # nearly all text, and at once
     return HIDDEN.sub(
         lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from ..dataclass import dataclass
@@ -389,18 +390,20 @@ def model_of(
         return layer(usual(local, rotary), dense if is_dense else experts, after)
 
     def built() -> Iterator[Layer]:
-        alike = mixers is None and feed_forwards is None
+        alike = mixers is None and feed_forwards is None and isinstance(norm_after, bool)
+        if alike and not (whole or bare or plain):
+            yield from repeat(usual_layer(True, rotates, False, bool(norm_after)), layers)
+            return
         for i in range(layers):
-            if alike and isinstance(norm_after, bool):
-                yield usual_layer(i not in whole, rotates and i not in bare, i in plain, norm_after)
+            is_local, is_rotary = i not in whole, rotates and i not in bare
+            after = norm_after if isinstance(norm_after, bool) else norm_after[i]
+            if alike:
+                yield usual_layer(is_local, is_rotary, i in plain, after)
                 continue
             mixer = mixers[i] if mixers is not None else None
             part = feed_forwards[i] if feed_forwards is not None else None
-            yield layer(
-                mixer or usual(i not in whole, rotates and i not in bare),
-                part or (dense if i in plain else experts),
-                norm_after if isinstance(norm_after, bool) else norm_after[i],
-            )
+            usual_part = dense if i in plain else experts
+            yield layer(mixer or usual(is_local, is_rotary), part or usual_part, after)
 
     return Model(stack=Stack.of(built()), norm=each, **sizes)
 

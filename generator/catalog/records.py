@@ -199,21 +199,63 @@ def build_catalog(
 
 def read_yaml(package: str, file_name: str) -> dict[str, Any]:
     """A YAML mapping that is part of the program: `file_name` beside the modules of `package`."""
-    text = read_text(package, file_name)
-    document: dict[str, Any] = _plain(yaml.compose(text, Loader=_LOADER))
+    document: dict[str, Any] = _Reader(read_text(package, file_name)).document()
     return document
 
 
-def _plain(node: Any) -> Any:
-    """Return the plain data of a node. PyYAML's own constructor takes half as long as its
-    parser.
-    """
-    if isinstance(node, yaml.MappingNode):
-        return {_plain(key): _plain(value) for key, value in node.value}
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(value) for value in node.value]
-    make = _MAKE.get(node.tag.rpartition(":")[2])
-    return make(node.value) if make else node.value
+class _Reader:
+    """Makes plain data of the events of a YAML text, in half the time that its nodes take."""
+
+    def __init__(self, text: str) -> None:
+        self._loader = _LOADER(text)
+        self._anchored: dict[str, Any] = {}
+        #: Values of scalars without quotes, by their text: few differ.
+        self._plain: dict[str, Any] = {}
+
+    def document(self) -> Any:
+        """The data of the only document."""
+        for _ in (yaml.StreamStartEvent, yaml.DocumentStartEvent):
+            self._loader.get_event()
+        return self._value(self._loader.get_event())
+
+    def _value(self, event: Any) -> Any:
+        kind = type(event)
+        if kind is yaml.AliasEvent:
+            return self._anchored[event.anchor]
+        if kind is yaml.ScalarEvent:
+            value = self._scalar(event)
+        elif kind is yaml.MappingStartEvent:
+            value = self._mapping()
+        else:
+            value = self._sequence()
+        if event.anchor is not None:
+            self._anchored[event.anchor] = value
+        return value
+
+    def _mapping(self) -> dict[Any, Any]:
+        next_event, value = self._loader.get_event, self._value
+        made = {}
+        while type(event := next_event()) is not yaml.MappingEndEvent:
+            key = value(event)
+            made[key] = value(next_event())
+        return made
+
+    def _sequence(self) -> list[Any]:
+        next_event, value = self._loader.get_event, self._value
+        made = []
+        while type(event := next_event()) is not yaml.SequenceEndEvent:
+            made.append(value(event))
+        return made
+
+    def _scalar(self, event: Any) -> Any:
+        text, may_be_a_number = event.value, event.implicit[0]
+        if not may_be_a_number:
+            return text
+        if text not in self._plain:
+            tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
+            make = _MAKE.get(tag.rpartition(":")[2])
+            self._plain[text] = make(text) if make else text
+        return self._plain[text]
 
 
 def _source(name: str, entry: Mapping[str, Any]) -> str:

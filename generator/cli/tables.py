@@ -266,8 +266,8 @@ def wrapped(text: str, room: int) -> list[str]:
 
 def print_parts(*parts: Part, err: bool = False) -> None:
     """Text and tables, as wide as the terminal; plain and of one width when piped."""
-    for line in lines_of(parts, _width()):
-        echo_styled(line, err=err)
+    if lines := lines_of(parts, _width()):
+        echo_styled("\n".join(lines), err=err)
 
 
 def height(*parts: Part) -> int:

@@ -249,7 +249,22 @@ def taken(column: NDArray[Any], rows: NDArray[np.intp] | slice) -> NDArray[Any]:
 
     # To shorten a column costs far less than to stretch it.
     count = len(rows)
-    return column[:count] if count <= len(column) else np.broadcast_to(column[:1], count)
+    return column[:count] if count <= len(column) else as_column(column[:1], count)
+
+
+def as_column(value: Any, count: int) -> NDArray[Any]:
+    """A number, or a column already, as a column of `count` rows; that of a number takes no memory.
+
+    As `np.broadcast_to`, in a fifth of its time: a search asks for thousands.
+    """
+    column = np.asarray(value)
+    if column.ndim == 1 and len(column) == count:
+        return column
+    if column.size != 1 or not count:
+        return np.broadcast_to(column, count)
+    rows: NDArray[Any] = np.ndarray((count,), column.dtype, column, strides=(0,))
+    rows.flags.writeable = False  # all rows are one element
+    return rows
 
 
 #: Rows that differ have different sums of products with these: powers of an odd number without a
@@ -322,7 +337,7 @@ def distinct(
     """
     if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
         return layout, None, [*columns]
-    whole = [np.broadcast_to(column, len(layout)) for column in columns]
+    whole = [as_column(column, len(layout)) for column in columns]
     first, number = _alike(row_keys([*(getattr(layout, name) for name in names), *whole]))
     return layout.take(first), number, [column.take(first) for column in whole]
 
@@ -393,7 +408,7 @@ def once_each(
     if not isinstance(layout, Layouts) or not len(layout):
         return computed(job, layout, *columns)
     latest = _known_of(job)
-    columns = tuple(np.broadcast_to(column, len(layout)) for column in columns)
+    columns = tuple(as_column(column, len(layout)) for column in columns)
     keys = row_keys([*(getattr(layout, name) for name in names), *columns])
     # `take` wants places of a pointer's size, which has 32 bits in a browser.
     every = np.arange(len(keys)).astype(np.intp, copy=False)

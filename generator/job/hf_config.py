@@ -139,6 +139,7 @@ _TELLING: Final[Mapping[str, str]] = {
     "attention to later tokens": "use_bidirectional_attention",
     "an encoder and a decoder": "is_encoder_decoder",
 }
+_TELLING_STARTS: Final = tuple(" ".join(_TELLING.values()).split())
 #: Of layers that predict more than the next token, which transformers leaves out too.
 _EXTRA_TOKENS = (
     "num_nextn_predict_layers",
@@ -161,16 +162,12 @@ def _costly_keys(read: ConfigReader) -> Iterator[tuple[str, str]]:
     for key, value in read.config.items():
         if key in read.read or not isinstance(key, str) or _says_nothing(value):
             continue
-        meaning = next(
-            (
-                meaning
-                for meaning, starts in _TELLING.items()
-                if key.startswith(tuple(starts.split()))
-            ),
-            None,
-        )
-        if meaning is not None:
-            yield key, meaning
+        if key.startswith(_TELLING_STARTS):
+            yield key, next(said for said, starts in _TELLING.items() if _starts(key, starts))
+
+
+def _starts(key: str, starts: str) -> bool:
+    return key.startswith(tuple(starts.split()))
 
 
 def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -> Problem:
@@ -202,10 +199,11 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
     """Name the sizes that stand under a name of another class only, and what a router of another
     class would do.
     """
+    present = [key for key in _NOT_OF_ALL if key in read.config and key not in read.read]
+    if not present:
+        return ()
+    given = {key: read.config.get(key) for key in present}
     said = [None, *(read.config.get(key) for key in read.read)]
-    given = {
-        key: read.config.get(key) for key in (*_SIZES.split(), *_ROUTER) if key not in read.read
-    }
     fields = {**_router_of(shape), **shape}
     routed = {
         key: (None, fields.get(field, usual), usual == 0 or None)
@@ -374,7 +372,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
     "moe_intermediate_size": "moe_ffn_hidden_size",
 }
 _NOTED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads")
-_SIZES: Final = f"{' '.join(f'{usual} {_FOREIGN[usual]}' for usual in _NOTED)} {_EXPERTS}"
+_SIZES: Final = f"{' '.join(f'{usual} {_FOREIGN[usual]}' for usual in _NOTED)} {_EXPERTS}".split()
 # likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
 _SLIP: Final = 0.9
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -394,6 +392,8 @@ _ROUTER: Final[Mapping[str, tuple[str, object]]] = {
     "topk_group": ("router_top_groups", 0),
     "routed_scaling_factor": ("router_scale", 1.0),
 }
+#: Keys that many classes lack, and that change a model's size or its router where one has them.
+_NOT_OF_ALL: Final = (*_SIZES, *_ROUTER)
 _POSITIONS_WITHOUT_TABLE = 131072  # what Llama 3.1 and its contemporaries are trained for
 _POSITIONS = ("learned", "rotary", "alibi", "none")
 
@@ -448,7 +448,7 @@ def _with_depths(model: Model, config: Mapping[str, object]) -> Model:
     """The model with the depths of multi-token prediction that its config has, and a note on what
     training them takes.
     """
-    asked = ((key, whole_number(config.get(key))) for key in _EXTRA_TOKENS)
+    asked = ((key, whole_number(config[key])) for key in _EXTRA_TOKENS if key in config)
     key, depths = next(((key, n) for key, n in asked if n and n > 0), ("", 0))
     like = _layers_of_depth(model, config)
     if not depths:

@@ -192,12 +192,19 @@ class KeyReader(ConfigReader):
         self.names = names or {}
         #: keys that the class's code reads, though the class doesn't name them
         self.others = frozenset(_OTHERS)
+        #: What `called` said since `names` and `others` changed: a reader asks once for each layer.
+        self._said: dict[tuple[str, ...], list[str]] = {}
+        self._said_with: tuple[Mapping[str, str], frozenset[str]] = self.names, self.others
 
     def called(self, *keys: str) -> list[str]:
         """The names that the class reads for `keys`, best first: other names that it has, then its
         own.
         """
-        return list(dict.fromkeys(name for key in keys for name in self._called(key)))
+        if self._said_with != (self.names, self.others):
+            self._said, self._said_with = {}, (self.names, self.others)
+        if keys not in self._said:
+            self._said[keys] = list(dict.fromkeys(n for key in keys for n in self._called(key)))
+        return self._said[keys]
 
     def _called(self, key: str) -> list[str]:
         if key in self.names:

@@ -166,6 +166,8 @@ class ConfigReader:
 
     def called(self, *keys: str) -> list[str]:
         """The names that the class reads for `keys`, best first."""
+        if len(keys) == 1:  # mostly, and much is read
+            return self.names.get(keys[0], keys[0]).split()
         return [name for key in keys for name in self.names.get(key, key).split()]
 
     def _typed(

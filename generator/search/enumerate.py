@@ -24,6 +24,7 @@ from ..estimate.layout import (
     Layouts,
     Offload,
     Recompute,
+    as_column,
     is_constant,
     places,
     starts,
@@ -233,7 +234,7 @@ class Enumeration:
         """One field of every row; the constant ones take no memory."""
         if name in table.columns:
             return table.columns[name]
-        return np.broadcast_to(self._constant[name], len(table))
+        return as_column(self._constant[name], len(table))
 
     def _grown(self, table: _Table, variables: Sequence[Variable]) -> Iterator[_Table]:
         """Every row with every value of the variables that break no rule."""
@@ -255,7 +256,7 @@ class Enumeration:
     def _crossed(self, table: _Table, name: str, domain: _Domain, number: Column) -> _Table:
         """Every row with every value of one variable."""
         if name != "micro_batch" and domain.has_one_value:
-            constant = np.broadcast_to(domain.flat[:1], len(table))
+            constant = as_column(domain.flat[:1], len(table))
             return _Table({**table.columns, name: constant}, table.weight)
 
         counts, begin = domain.sizes[number], np.cumsum(domain.sizes) - domain.sizes
@@ -287,7 +288,7 @@ class Enumeration:
 def _repeated(column: Column, counts: Column) -> Column:
     """Repeat each row of a column so many times; a constant one still takes no memory."""
     if is_constant(column):
-        return np.broadcast_to(column[:1], int(counts.sum()))
+        return as_column(column[:1], int(counts.sum()))
     return np.repeat(column, counts)
 
 
@@ -300,7 +301,7 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
     for name in FIELDS if kept else ():
         parts = [getattr(rows, name) for rows in kept]
         if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
-            columns[name] = np.broadcast_to(parts[0][:1], sum(map(len, parts)))
+            columns[name] = as_column(parts[0][:1], sum(map(len, parts)))
         else:
             columns[name] = np.concatenate(parts)
     return Layouts(**columns)

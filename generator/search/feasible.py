@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..dataclass import dataclass
 from ..estimate.communication import exchange_saves
 from ..estimate.expected_time import expected_s, out_of_memory_chance
-from ..estimate.layout import Layout, Layouts, places, starts, taken
+from ..estimate.layout import Layout, Layouts, as_column, places, starts, taken
 from ..estimate.ledgers import Memory, StepTime
 from ..estimate.memory import lasting, memory
 from ..estimate.step_time import step_time, throughput
@@ -202,9 +202,9 @@ def estimates(
         layouts=rows,
         total_s=total,
         savable=savable,
-        required_bytes=np.broadcast_to(required_bytes, len(rows)),
-        device_bytes=np.broadcast_to(device_bytes, len(rows)),
-        expected_s=np.broadcast_to(expected, len(rows)),
+        required_bytes=as_column(required_bytes, len(rows)),
+        device_bytes=as_column(device_bytes, len(rows)),
+        expected_s=as_column(expected, len(rows)),
     )
 
 
@@ -213,7 +213,7 @@ def step_seconds(
 ) -> tuple[Floats, dict[str, Floats]]:
     """Estimate the step time of layouts, and the seconds of some causes that could be saved."""
     ledger = step_time(job, rows)
-    total = np.broadcast_to(ledger.total_s, len(rows))
+    total = as_column(ledger.total_s, len(rows))
     # Stages that wait do so for communication too.
     busy = total / np.maximum(total - ledger.bubble_s, 1e-12)
     savable = {
@@ -234,7 +234,7 @@ def with_memory(
         found,
         required_bytes=required_bytes,
         device_bytes=device_bytes,
-        expected_s=np.broadcast_to(expected, len(found.total_s)),
+        expected_s=as_column(expected, len(found.total_s)),
     )
 
 
@@ -292,7 +292,7 @@ def _fit(
     """Find the rows that fit; count the others by rule, each as often as its weight says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
-        holds = np.broadcast_to(np.asarray(rule.allows(job, rows, ledger), np.bool_), fits.shape)
+        holds = as_column(np.asarray(rule.allows(job, rows, ledger), np.bool_), len(fits))
         broken = fits & ~holds
         if broken.any():
             count = broken.sum() if weight is None else weight[broken].sum()

@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layouts, Offload, Recompute, is_among, rising, row_keys
+from ..estimate.layout import (
+    FIELDS,
+    Layouts,
+    Offload,
+    Recompute,
+    as_column,
+    is_among,
+    rising,
+    row_keys,
+)
 from ..estimate.memory import memory
 from ..estimate.stages import end_layers, inner_layers, layers_of, split
 from ..findings import Severity
@@ -620,5 +629,5 @@ def with_columns(rows: Layouts, values: Mapping[str, Any]) -> Layouts:
     """The rows with other values in some columns."""
     columns = {name: getattr(rows, name) for name in FIELDS}
     return Layouts(
-        **{**columns, **{name: np.broadcast_to(value, len(rows)) for name, value in values.items()}}
+        **{**columns, **{name: as_column(value, len(rows)) for name, value in values.items()}}
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Final
 
 from ...dataclass import dataclass
@@ -111,14 +112,17 @@ class Stack:
     @classmethod
     def of(cls, layers: Iterable[Layer]) -> Stack:
         """The stack of these layers."""
-        layers = tuple(layers)
+        alike = [list(run) for _, run in groupby(layers, key=id)]
         places: dict[Layer, int] = {}
 
         # The hash of a layer is that of all its parts, so each object is looked up once.
-        objects = {id(layer): layer for layer in layers}
+        objects = {id(run[0]): run[0] for run in alike}
         place_of = {key: places.setdefault(layer, len(places)) for key, layer in objects.items()}
-        order = (place_of[id(layer)] for layer in layers)
-        runs = tuple((place, len(list(same))) for place, same in groupby(order))
+        counted = ((place_of[id(run[0])], len(run)) for run in alike)
+        runs = tuple(
+            (place, sum(count for _, count in run))
+            for place, run in groupby(counted, key=itemgetter(0))
+        )
         return cls(kinds=tuple(places), runs=runs)
 
     def __hash__(self) -> int:
