@@ -309,6 +309,9 @@ def _cut_off(script: LaunchScript) -> Violations:
         told_at = command.index
 
 
+_FIRST_VARIABLE: Final = re.compile(r"[\"']?\$\{?(\w+)")
+
+
 def _begin_with_array(shell: ShellScript) -> frozenset[int]:
     """Offsets of commands such as `"${TORCHRUN[@]}"`, where the array begins with a program."""
     programs = {
@@ -316,11 +319,13 @@ def _begin_with_array(shell: ShellScript) -> frozenset[int]:
         for assignment in shell.assignments
         if assignment.words and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
     }
-    return frozenset(
-        command.offset
+    # Where the elements of the array are known, they are the words of the command.
+    names = (
+        (command.offset, _FIRST_VARIABLE.match(shell.text.content, command.offset))
         for command in shell.commands
-        if command.words and programs.intersection(command.words[0].variables)
+        if command.words
     )
+    return frozenset(offset for offset, name in names if name is not None and name[1] in programs)
 
 
 def _line_above(shell: ShellScript, command: Command) -> tuple[str | None, str]:

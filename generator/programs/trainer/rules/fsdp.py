@@ -340,6 +340,9 @@ def words_are_strategies(run: Fsdp) -> Violations:
     Fix: write --fsdp without a value, and the rest in fsdp_config
     """
     assert run.arguments is not None
+    launch = run.arguments.launch
+    if launch is not None and launch.front_end:  # such as ms-swift, which has words of its own
+        return
     for word in words_of(run.arguments):
         where = run.arguments.locate("fsdp")
         if word.upper() in STRATEGIES:
