@@ -249,9 +249,11 @@ def test_a_kind_is_as_far_from_the_runs_as_it_has_parts_of_its_own() -> None:
     both = replace(sharded, offload=Offload.OPTIMIZER_AND_PARAMETERS)
     asked = [(plain, sharded), (adapted, sharded), (adapted, on_host), (adapted, both)]
     assert [int(unmeasured(own, layout)) for own, layout in asked] == [0, 1, 2, 3]
+
+    # Stages 1 and 2 are one optimizer of DeepSpeed's, so that tensor parallelism alone is new.
     cut = Layout(data=4, tensor=2, zero_stage=1)
     megatron = job(framework="megatron-lm", model="llama-2-7b", gpus=8)
-    assert [int(unmeasured(own, cut)) for own in (plain, megatron)] == [2, 0]
+    assert [int(unmeasured(own, cut)) for own in (plain, megatron)] == [1, 0]
 
 
 def test_the_plan_is_the_same_however_many_rows_are_asked_for() -> None:
