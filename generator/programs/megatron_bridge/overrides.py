@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
+from math import prod
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
@@ -257,3 +258,9 @@ def product_of(overrides: BridgeOverrides, keys: Iterable[str]) -> int | None:
             return None
         product *= value
     return product
+
+
+def known_part_of(overrides: BridgeOverrides, keys: Iterable[str]) -> int:
+    """The product of the degrees that are known: whatever the others are, it divides the GPUs."""
+    values = (overrides.integer(key) for key in keys)
+    return prod(value for value in values if value is not None and value > 0)

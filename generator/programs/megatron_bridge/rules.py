@@ -9,7 +9,15 @@ from ...catalog.names import closest
 from ...findings import ERROR, WARNING, Violation, Violations
 from ...rules.violations import divisors, listed, nearest
 from ...submission.subjects import Subject
-from .overrides import BridgeOverrides, BridgeRun, Override, known_keys, product_of, runs_in
+from .overrides import (
+    BridgeOverrides,
+    BridgeRun,
+    Override,
+    known_keys,
+    known_part_of,
+    product_of,
+    runs_in,
+)
 
 _BRIDGE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
 _READS: Final = ("launch script", "Megatron-Bridge overrides")
@@ -29,6 +37,11 @@ _SIZES: Final = frozenset(
     {_TP, _PP, _CP, _VP, _EP, _ETP, "model.num_layers", "model.hidden_size"}
     | {"model.num_attention_heads", "train.micro_batch_size", "train.global_batch_size"}
     | {"train.train_iters", "dataset.seq_length"}
+)
+#: Degrees whose product divides the GPUs, each of them by itself too.
+_GRIDS: Final = (
+    ((_TP, _PP, _CP), "the known part of tensor × pipeline × context ="),
+    ((_EP, _ETP, _PP), "the known part of expert × expert tensor × pipeline ="),
 )
 #: Fields of the model with which stages have unlike numbers of layers.
 _UNEVEN: Final = (
@@ -283,7 +296,14 @@ def degrees_divide(run: BridgeRun) -> Violations:
     given, gpus = run.overrides, run.gpus
     model = product_of(given, (_TP, _PP, _CP))
     first = next(filter(None, map(given.get, (_TP, _PP, _CP))), None)
-    yield from _undivided(first, model, gpus, "tensor × pipeline × context =")
+    if model is not None:
+        yield from _undivided(first, model, gpus, "tensor × pipeline × context =")
+    for names, what in _GRIDS:
+        # A recipe of a model or a variable has the other degrees.
+        known = [name for name in names if given.integer(name)]
+        part = known_part_of(given, known)
+        if known and model is None:
+            yield from _undivided(given.get(known[0]), part, gpus, what)
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 
     micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
