@@ -494,8 +494,8 @@ def of_megatron(repo: Path, path: Path, lines: list[str], change: Change) -> boo
 
 
 _LAUNCHERS: Final = (
-    r"nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]port|master[-_]addr|num_gpus|num_nodes|num_processes"
-    r"|num_machines|config_file|machine_rank"
+    r"nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]port|master[-_]addr|num_gpus|num_nodes"
+    r"|num_processes|num_machines|config_file|machine_rank"
 )
 _TRAINER: Final = "|".join(_OF_THE_TRAINER.values())
 
@@ -525,7 +525,8 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     "other batch": (at(r'("train_(?:micro_)?batch_size\w*"\s*:\s*)(\d+)', _other_number), None),
     "key of another program": (
         at(
-            r'"(?:train_micro_batch_size_per_gpu|gradient_accumulation_steps|gradient_clipping|lr|weight_decay)"(?=\s*:)',
+            r'"(?:train_micro_batch_size_per_gpu|gradient_accumulation_steps|gradient_clipping|lr'
+            r'|weight_decay)"(?=\s*:)',
             lambda m, r: f'"{_ELSEWHERE[m[0][1:-1]]}"',
         ),
         None,
@@ -551,7 +552,8 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
     "auto without the Trainer": (
         at(
-            r'("(?:train_\w*batch_size\w*|gradient_accumulation_steps|lr|gradient_clipping)"\s*:\s*)[\d.e-]+',
+            r'("(?:train_\w*batch_size\w*|gradient_accumulation_steps|lr|gradient_clipping)"\s*:\s*)'
+            r"[\d.e-]+",
             lambda m, r: f'{m[1]}"auto"',
         ),
         by_deepspeed_itself,
@@ -567,7 +569,8 @@ CONFIG: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
 SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     "launcher option with a slip": (
         at(
-            r"--(nproc[-_]per[-_]node|nnodes|master[-_]port|num_gpus|num_processes|config_file|num_machines|machine_rank|include|hostfile)\b",
+            r"--(nproc[-_]per[-_]node|nnodes|master[-_]port|num_gpus|num_processes|config_file"
+            r"|num_machines|machine_rank|include|hostfile)\b",
             lambda m, r: f"--{slip(m[1], r)}",
             launched,
         ),
@@ -623,7 +626,8 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
     "option of the launch gone": (
         _deleted(
-            r"^\s*--(?:nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]addr|num_machines|machine_rank|main_process_ip)\b",
+            r"^\s*--(?:nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]addr|num_machines"
+            r"|machine_rank|main_process_ip)\b",
             _after_the_first,
         ),
         starts_fewer_or_apart,

@@ -25,9 +25,10 @@ _SCHEMA: Final = re.compile(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+
 
 
 def json_keys(content: str) -> frozenset[str] | None:
-    """The keys of strict JSON, or None where Python's `json` doesn't read it.
+    """The keys of a strict JSON object at its top level.
 
-    A list has one key, which no kind of file has.
+    None where Python's `json` can't read the text. A list counts as an object with the single key
+    `[]`, which no kind of file has.
     """
     if content.lstrip()[:1] == "[":
         return frozenset({"[]"})
@@ -37,28 +38,32 @@ def json_keys(content: str) -> frozenset[str] | None:
         return None
     if not isinstance(data, dict):
         return frozenset()
-    return frozenset(data) - (
-        {"$schema"} if "$schema" in data and not _is_azureml(data["$schema"]) else set()
-    )
+
+    # Editors put `$schema` into any file; of the kinds that are read, AzureML's alone have it.
+    if "$schema" in data and not _is_azureml(data["$schema"]):
+        return frozenset(data) - {"$schema"}
+    return frozenset(data)
 
 
 def loose_keys(content: str) -> frozenset[str]:
-    """Return all that looks like a key at any depth: of HJSON, and of damaged JSON."""
+    """Everything that looks like a key, at any depth: for HJSON and damaged JSON."""
     return frozenset(_LOOSE.findall(content[:_MOST_CHARACTERS]))
 
 
 def yaml_keys(content: str) -> frozenset[str]:
-    """The keys of a block mapping: words before a colon that are indented as its first line is.
+    """The keys of a block mapping at its top level, also where the YAML is broken.
 
-    Also of torn YAML.
+    A key is a word before a colon, indented as far as the first line.
     """
     content = content[:_MOST_CHARACTERS]
     start = _start(content)
     indent = len(content) - start - len(content[start:].lstrip(" "))
-    keys = re.compile(rf"^ {{{indent}}}{_KEY}[ \t]*:(?=[ \t\r\n]|\Z)", re.MULTILINE)
-    found = {double or single or plain for double, single, plain in keys.findall(content, start)}
+    pattern = re.compile(rf"^ {{{indent}}}{_KEY}[ \t]*:(?=[ \t\r\n]|\Z)", re.MULTILINE)
+
+    spellings = pattern.findall(content, start)
+    keys = frozenset(double or single or plain for double, single, plain in spellings)
     schema = _SCHEMA.search(content)
-    return frozenset(found) - (set() if schema and _is_azureml(schema[1]) else {"$schema"})
+    return keys if schema and _is_azureml(schema[1]) else keys - {"$schema"}
 
 
 def _is_azureml(schema: object) -> bool:
@@ -73,9 +78,9 @@ def _start(content: str) -> int:
 
 
 class File:
-    """A file's text and what kind of file it is.
+    """A file's text, and what kind of file it is.
 
-    It is parsed with places only where its kind or its keys need that.
+    Parsing with places is slow, so it is done only where the kind or the keys need it.
     """
 
     def __init__(self, name: str, content: str, folder: Path | None, *, named: bool) -> None:
@@ -100,9 +105,9 @@ class File:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Its keys at the top level, as far as they could be read.
+        """Its keys at the top level, as far as they can be read.
 
-        Of damaged JSON, DeepSpeed's keys at every level.
+        For damaged JSON, DeepSpeed's keys at any level are added.
         """
         content = self.content
         if self.is_json:
@@ -122,18 +127,19 @@ class File:
 
     @property
     def program(self) -> str | None:
-        """The program that reads the file, if it is one that dsgen doesn't check."""
+        """The program that reads the file, where dsgen doesn't check that program's files."""
         return None if self._on_clusters else self.program_by_keys
 
     @cached_property
     def program_by_keys(self) -> str | None:
         """The program whose file it is by its keys."""
-        mapping = self.path.suffix.lower() in MAPPINGS
-        return program_by_keys(self.keys, self.content, is_json=self.is_json) if mapping else None
+        if self.path.suffix.lower() not in MAPPINGS:
+            return None
+        return program_by_keys(self.keys, self.content, is_json=self.is_json)
 
     @cached_property
     def other_job(self) -> str | None:
-        """The kind of an AzureML file that is no command job."""
+        """What an AzureML file describes, where that isn't a command job."""
         if self.path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
             return "prompt flow"
         if self._kind != "AzureML job":
@@ -157,7 +163,7 @@ class File:
 
     @property
     def belongs_to(self) -> str | None:
-        """The program whose file it is, where it is none that is checked."""
+        """What the file belongs to, where dsgen doesn't check it: a program, or a kind of job."""
         return self.program or self.other_job
 
     @property
@@ -177,14 +183,16 @@ class File:
         )
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
-        """The kind of a file that the user names, where its keys are only like those of one."""
+        """The kind that a file named by the user is meant to be.
+
+        JSON that a `consumer` reads is a DeepSpeed config. Any other file has to have keys like
+        those of its kind.
+        """
         kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
-        mapping = self.path.suffix.lower() in ("", *MAPPINGS)
-        return (
-            kind
-            if (self.is_json and consumer) or (mapping and resembles(self.keys, kind))
-            else None
-        )
+        if self.is_json and consumer:
+            return kind
+        may_hold_keys = self.path.suffix.lower() in ("", *MAPPINGS)
+        return kind if may_hold_keys and resembles(self.keys, kind) else None
 
     def json(self) -> JsonText:
         """Its data as JSON, or HJSON."""

@@ -22,18 +22,6 @@ _ADAPTERS: Final = (
     "megatron-bridge plans those of its own recipes)"
 )
 _STAGE: Final = re.compile(r"zero([0-3])(?:_offload)?$")
-#: Methods that compare the model with others, which lie beside it on the same cards, by the value
-#: of `--rlhf_type`. Source: modelscope/ms-swift swift/arguments/rlhf_args.py,
-#: swift/megatron/arguments/megatron_args.py @ 3602360a (ref_model, teacher_model, reward_model).
-_COMPARED_WITH: Final = {
-    "dpo": "a reference model, and a sample is a pair of sequences",
-    "kto": "a reference model",
-    "grpo": "a reference model",
-    "gkd": "a teacher",
-    "ppo": "a reference, a reward and a value model",
-}
-#: Methods whose samples are pairs.
-_PAIRED: Final = ("cpo", "orpo", "rm", "simpo")
 #: Settings of launches that generate samples.
 _GENERATES: Final = ("prompts", "generated", "vllm")
 
@@ -96,11 +84,9 @@ def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
     kind = _get(settings, "kind")
     if kind is None or kind.where is None:
         return
-    others = _COMPARED_WITH.get(kind.text)
-    if others is not None:
-        draft.leave(str(kind), kind.where, f"not planned: {others}")
-    elif kind.text in _PAIRED:
-        draft.leave(str(kind), kind.where, "not planned: a sample is a pair of sequences")
+    reason = settings.front_end.kinds_not_planned.get(kind.text)
+    if reason is not None:
+        draft.leave(str(kind), kind.where, f"not planned: {reason}")
 
 
 def reserve_share(draft: Draft) -> None:

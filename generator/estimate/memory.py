@@ -38,8 +38,10 @@ def memory(
     found: Mapping[str, Any] | None = None,
     number: NDArray[np.intp] | None = None,
 ) -> Memory:
-    """Memory of the fullest stage; `found`: what `lasting` says of these rows or, by a `number` for
-    each, of fewer.
+    """Memory of the fullest pipeline stage of each layout.
+
+    `found` is the answer of `lasting` where it is known already: of these rows, or of fewer, with
+    the `number` of one of these for each row.
     """
     if found is None:
         # Of the micro-batches, all but activations depends on no more than whether a step has
@@ -56,12 +58,14 @@ def memory(
     def every(name: str) -> Any:
         return found[name] if number is None else spread(found[name], number, count)
 
+    # Find the fullest stage, then take its bytes alone.
     peaks = _peaks(job, layout, {name: every(name) for name in _AT_PEAK})
     fullest = np.argmax(peaks["allocated_bytes"], axis=0)
-    own = np.arange(fullest.size).reshape(fullest.shape)
+    row = np.arange(fullest.size).reshape(fullest.shape)
+
     # By index: np.take refuses 64-bit places where pointers have 32, as in a browser.
-    here = fullest * fullest.size + own
-    there = fullest * count + (own if number is None else number)
+    here = fullest * fullest.size + row
+    there = fullest * count + (row if number is None else number)
     staged = {name: part.ravel()[here] for name, part in peaks.items()}
     staged |= {
         name: found[name].ravel()[there]

@@ -47,11 +47,14 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     slowest, head = stages.slowest, parts.pop("head")
     layer_total = sum(seconds for cause, seconds in parts.items() if cause != "backward")
     output = _output_s(layout, stages, layer_total, head)
+
+    # Work of the slowest stage for a micro-batch, and what the pipeline waits beside it.
     pace = slowest * layer_total + output
     bubble = np.where(layout.pipeline > 1, (whole * layer_total + head - pace) / v, 0.0)
     waits = m / layout.pipeline * stages.waiting * layer_total
     work = slowest * parts["compute"] + output
     back = slowest * parts["backward"] + output * BACKWARD_SHARE
+
     # Where the product doesn't add a gradient to the sum, it is read, and the sum read and written;
     # ZeRO 2 and 3 sum only their part.
     whole_sums = holds_whole_gradients(job, layout)
@@ -60,12 +63,14 @@ def step_time(job: Job, layout: LayoutLike) -> StepTime:
     sum_bytes = np.where(whole_sums, whole_gradient_bytes(job), summed_bytes(job))
     summed = (weight_bytes(job) + 2 * sum_bytes) * updated_parameters
     sums = 0.0 if job.framework.sums_in_product else np.where(m > 1, stream_s(job, summed), 0.0)
+
     # The update is memory traffic: gradient, master weight and moments are read, all but the
     # gradient written.
     here = np.where(layout.offload == Offload.NONE, 1.0, 1.0 - layout.offload_fraction)
     updated = stages.updated * here
     moved = shard_bytes(job) + 2 * (master_bytes(job) + moment_bytes(job))
     moved = moved + (0 if job.engine.shards_masters else weight_bytes(job))
+
     times = {
         "compute_s": m * (work + sums),
         "recompute_s": m * slowest * parts["recompute"],
@@ -293,9 +298,12 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
         return 0.0
     updated, constants = stages.updated, rates(job)
     link = job.cluster.accelerator.pcie_bytes_per_s * constants.pcie_fraction
+
     # The shards that lie on the host are updated there, or are 16-bit weights beside such.
     element = shard_bytes(job) if job.engine.shards_masters else weight_bytes(job)
     copy = updated * element / link
+
+    # Gradients go to the host, the CPU updates, and weights come back.
     per_node = np.minimum(job.cluster.accelerators_per_node, layout.world)
     update = updated * per_node * constants.cpu_adam_s
     m = layout.gradient_accumulation
@@ -303,6 +311,7 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
     gradients = np.where(sums_part, m, 1) * copy
     moved = layout.offload_fraction * (gradients + copy + update)
     optimizer = np.where(layout.offload >= Offload.OPTIMIZER, moved, 0.0)
+
     # The backward pass fetches hpZ's second copy, where there is one: the mean of both passes.
     shares = (1 + np.maximum(second_shares(layout), 1)) / 2
     fetch = shares * stages.own * element / link

@@ -79,6 +79,11 @@ class FrontEnd:
     reads: Sequence[str] = ()  #: the modules whose settings these are; empty: all
     #: what its launches set, by short names: their `names`, and the `default` without them
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Values of the setting `kind` whose runs need more than a plan has (other models on the same
+    #: cards, pairs of sequences), and what that is. Source: modelscope/ms-swift
+    #: swift/arguments/rlhf_args.py, swift/megatron/arguments/megatron_args.py @ 3602360a
+    #: (ref_model, teacher_model, reward_model).
+    kinds_not_planned: Mapping[str, str] = field(default_factory=dict)
     #: whether the names of a setting are those of its releases, the newest first
     by_release: bool = False
     counts: Mapping[str, str] = field(default_factory=dict)  #: made of settings, by name
