@@ -99,7 +99,8 @@ def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     if kind != LOCAL:
         return {}
     by_layer = read.mapping("per_layer_config")
-    listed = by_layer.get(str(index), {})
+    # transformers writes indices with leading zeros, all of one length
+    listed = next((by_layer[key] for key in by_layer if key == str(index).zfill(len(key))), {})
     own = ConfigReader(listed if isinstance(listed, dict) else {})
 
     def width(name: str, usual: int) -> int:
