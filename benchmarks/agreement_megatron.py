@@ -158,6 +158,11 @@ def lines(options: Mapping[str, Sequence[str]], count: int) -> Iterator[tuple[st
         )
 
 
+def made_up(*packages: str) -> None:
+    """Have packages that aren't there found, each with whatever is asked of it."""
+    sys.meta_path.insert(0, _Empty(packages))
+
+
 def believe_in(major: int) -> None:
     """Have torch report devices of a compute capability: Megatron asks more of those below 10."""
     cuda: Any = importlib.import_module("torch").cuda

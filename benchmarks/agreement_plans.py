@@ -302,11 +302,11 @@ def _asked_megatron(tree: Path, count: int) -> bool:
         return refusal(words_of(plan), plan.layout.world, environment)
 
     framework = "megatron-lm" if is_lm else "megatron-deepspeed"
-    extra = {"megatron_version": _release(tree)} if is_lm else {}
+    extra = {"megatron_version": release_of(tree)} if is_lm else {}
     return _tried(str(tree), plans(count, (framework,), tree.name, **extra), why)
 
 
-def _release(tree: Path) -> str:
+def release_of(tree: Path) -> str:
     """The release of Megatron-Core that a tree is; a branch is of the one that it becomes."""
     text = (tree / "megatron" / "core" / "package_info.py").read_text(encoding="utf-8")
     return ".".join(re.findall(r"^(?:MAJOR|MINOR|PATCH) = ([0-9]+)$", text, re.MULTILINE))
