@@ -209,10 +209,14 @@ def test_the_default_is_the_releases(tmp_path: Path) -> None:
             "note",
             "transformers 4.40.0 (requirements.txt:1) has the argument",
         ),
-        ("transformers==4.50.0", "note", "may have the argument"),
+        (
+            "transformers==4.50.0",
+            "note",
+            "transformers 4.50.0 (requirements.txt:1) has the argument",
+        ),
         (
             "transformers==4.57.1",
-            "warning",
+            "error",
             "transformers 4.57.1 (requirements.txt:1) has no argument",
         ),
         ("transformers>=4.40", "warning", "transformers 5.23.0 has no argument"),
@@ -221,8 +225,8 @@ def test_the_default_is_the_releases(tmp_path: Path) -> None:
 def test_arguments_are_judged_by_the_release(
     pin: str, severity: str, text: str, tmp_path: Path
 ) -> None:
-    """An argument that transformers dropped is a warning only where the release that is pinned
-    lacks it.
+    """An argument that transformers dropped is an error only where the release that is pinned
+    lacks it, and a warning where none is pinned.
     """
     ((said, message),) = found(
         tmp_path, "HF023", {"requirements.txt": f"{pin}\n", "train.sh": SCRIPT}
