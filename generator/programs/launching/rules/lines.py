@@ -289,9 +289,8 @@ def _cut_off(script: LaunchScript) -> Violations:
         if line_above is None or indent.strip() or re.search(r"\\[ \t]+$", line_above):
             continue
 
-        if option is not None:
-            meant = None if _has_keyword_between(shell, above, command) else option
-        else:
+        meant = option
+        if option is None and not _has_keyword_between(shell, above, command):
             meant = _word_of_launch(shell, above, command, line_above, indent)
         if meant is None:
             continue
