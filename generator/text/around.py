@@ -190,7 +190,8 @@ def names_in(folder: str, project: str) -> tuple[str, ...]:
     """
     with suppress(OSError, ValueError):  # no folder, or a name that no system has
         if is_within(Path(folder), Path(project)):
-            return tuple(sorted(entry.name for entry in os.scandir(folder or ".")))
+            with os.scandir(folder or ".") as listing:
+                return tuple(sorted(entry.name for entry in listing))
     return ()
 
 
