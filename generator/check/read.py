@@ -88,6 +88,14 @@ def read_documents(
     return reading
 
 
+def read_named(reading: Reading, names: Iterable[str]) -> bool:
+    """Read files that documents of a reading name, as files of a folder; whether any was new."""
+    before = len(reading.documents)
+    for name in names:
+        _read_file(name, reading, None, named=False, in_folder=True)
+    return len(reading.documents) > before
+
+
 def read_texts(texts: Iterable[Text]) -> Reading:
     """The documents among `texts`, read as the files of a folder that holds them would be."""
     reading = Reading()

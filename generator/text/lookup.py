@@ -16,7 +16,7 @@ from posixpath import basename, dirname, isabs, isdir, isfile, join, normpath
 from typing import Any, Final, Protocol, cast
 
 from ..numerals import is_whole
-from .around import names_in
+from .around import is_readable, names_in
 from .document import Document, Kind
 
 _MOST: Final = 10_000  # names of one folder that are compared
@@ -192,6 +192,12 @@ class Files:
         return any(
             place in self._by_place or isfile(place) for place in self._places(path, holder, starts)
         )
+
+    def readable_at(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
+        """The place of the file that `holder` means by `path`, in the project of its folder."""
+        folder = Path(holder).parent
+        places = self._places(path, holder, starts)
+        return next((place for place in places if is_readable(Path(place), folder)), None)
 
     def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
         """The path of the document that lies where `holder` would write `path`."""

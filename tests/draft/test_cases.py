@@ -17,6 +17,7 @@ import dsgen
 from dsgen.draft import Draft, LeftOut, carry_over, draft_run, find_runs
 from dsgen.findings import Location
 from dsgen.search.refine import open_fields
+from dsgen.text.around import checking
 from tests.cli.running import run
 
 FOLDER = Path(__file__).parent / "cases"
@@ -81,6 +82,32 @@ def test_reduction_of_each_micro_batch_is_read(tmp_path: Path, more: str) -> Non
     assert made.get("layout.sync_each_batch") is True
     assert "--accelerator_config" not in made.get("launch.arguments")
     assert bool(more) is any("split_batches" in left.what for left in made.left)
+
+
+@pytest.mark.parametrize("name", ["fsdp_trainer", "trainer", "megatron", "accelerate"])
+def test_files_that_a_script_names_are_read_with_it(name: str) -> None:
+    """A script by itself gives the spec of its folder: the files that its launch names are read."""
+    answers = {"model": "llama-2-7b", "cluster": "dgx-a100"}
+    script = next(path for path in (FOLDER / name).iterdir() if path.suffix in (".sh", ".sbatch"))
+    specs = []
+    for place in (FOLDER / name, script):
+        runs = find_runs([place])[1]
+        made = draft_run(runs[0], runs[1:], answers)
+        carry_over(made)
+        specs.append(made.spec)
+    assert specs[0] == specs[1]
+
+
+def test_files_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    """A config that a launch names by a path out of its folder is not read."""
+    for folder in ("job", "other"):
+        shutil.copytree(FOLDER / "fsdp_trainer", tmp_path / folder)
+    (tmp_path / "job" / "fsdp.json").unlink()
+    script = tmp_path / "job" / "train.sh"
+    script.write_text(script.read_text().replace("fsdp.json", "../other/fsdp.json"))
+    with checking([script]):
+        reading = find_runs([script])[0]
+    assert {Path(document.path) for document in reading.documents} == {script}
 
 
 def test_batch_without_gpus_names_them() -> None:

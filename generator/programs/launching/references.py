@@ -90,6 +90,23 @@ def references_of(
     yield from (link for link in lines.references() if link.exists or not in_image)
 
 
+def files_on_lines(document: LaunchScript | CommandDocument, files: Files) -> Iterator[str]:
+    """The places of the files that words of the launch lines name, whatever these files hold.
+
+    Of a file that the script itself writes, none: what lies there is of an older run.
+    """
+    script, starts = _script_of(document), _starts(document)
+    for launch in document.launches:
+        of_calls = (word for call in launch.calls for word in call.command.words)
+        for word in (*launch.arguments, *of_calls):
+            path = (word.path or "").rpartition("=")[2].lstrip("@")
+            if not path.endswith(_MAY_BE_NAMED) or (script and script.makes(path)):
+                continue
+            place = files.readable_at(path, document.path, starts)
+            if place is not None:
+                yield place
+
+
 def configures_lightning(launch: Launch) -> bool:
     """Return whether Lightning gets a DeepSpeed config by its variable.
 
