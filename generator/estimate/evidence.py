@@ -251,9 +251,29 @@ def differences(one: Any, other: Any) -> Any:
     return parts + ((apart & 3) > 0) + ((apart >> 2 & 3) > 0)
 
 
+def unmeasured_parts(job: Job, layout: Layout) -> tuple[str, ...]:
+    """The things of a layout that no measured run had, by name; as many as `unmeasured` counts."""
+    ours = int(kind(job, layout))
+    apart = ours ^ int(_nearest_kinds()[ours])
+    names = [f"ZeRO {layout.zero_stage}"] if apart & 3 else []
+    names += [job.engine.measured_as] if apart >> 2 & 3 else []
+    for place, name in enumerate(_PARTS, start=_FIRST_PART):
+        if apart >> place & 1:
+            names.append(name if ours >> place & 1 else f"no {name}")
+    unusual = (says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual)
+    return (*names, *unusual)
+
+
 @cache
 def _unmeasured_in_kinds() -> NDArray[np.int64]:
-    """By a kind's code, in how many respects it differs from the nearest measured kind.
+    """By a kind's code, in how many respects it differs from the nearest measured kind."""
+    counts: NDArray[np.int64] = differences(np.arange(_CODES), _nearest_kinds())
+    return counts
+
+
+@cache
+def _nearest_kinds() -> NDArray[np.int64]:
+    """By a kind's code, that of the nearest measured kind.
 
     A program that was measured is compared with its own runs alone.
     """
@@ -261,7 +281,7 @@ def _unmeasured_in_kinds() -> NDArray[np.int64]:
     ours, theirs = (codes >> 2) & 3, (measured >> 2) & 3
     of_another = np.isin(ours, theirs)[:, None] & (ours[:, None] != theirs)
     far = np.where(of_another, _CODES, differences(codes[:, None], measured))
-    nearest: NDArray[np.int64] = far.min(axis=1)
+    nearest: NDArray[np.int64] = measured[far.argmin(axis=1)]
     return nearest
 
 

@@ -6,14 +6,14 @@ With `bold`, the estimated time alone decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import log
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.evidence import unmeasured
+from ..estimate.evidence import unmeasured_parts
 from ..estimate.expected_time import PART, WHOLE_CARD, card_share, parts
 from ..estimate.layout import is_among, places, row_keys, taken
 from ..estimate.uncertainty import unmeasured_factor
@@ -139,7 +139,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
     """
     our_choice, their_choice = ours.choice, theirs.choice
     survival = [max(1 - c.out_of_memory_chance, _LEAST_CHANCE) for c in (our_choice, their_choice)]
-    unknown = [int(unmeasured(plan.job, plan.layout)) for plan in (ours, theirs)]
+    unknown = [unmeasured_parts(plan.job, plan.layout) for plan in (ours, theirs)]
     kinds = [int(parts(plan.layout)) for plan in (ours, theirs)]
     shares = [_card_share(plan) for plan in (ours, theirs)]
 
@@ -147,11 +147,11 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
         f"{their_choice.out_of_memory_chance:.1%} chance of running out of memory": (
             log(survival[0] / survival[1])
         ),
-        _never_measured(*unknown): (unknown[1] - unknown[0]) * log(unmeasured_factor()),
+        _never_measured(*unknown): ((len(unknown[1]) - len(unknown[0])) * log(unmeasured_factor())),
         f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
             (kinds[1] - kinds[0]) * log(PART)
         ),
-        f"needs {shares[1]:.0%} of the card instead of {shares[0]:.0%}": (
+        f"{shares[1]:.0%} of the card with half of the cache instead of {shares[0]:.0%}": (
             log((1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0]))
         ),
     }
@@ -159,10 +159,11 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
     yield from sorted(causes, key=lambda cause: -log_factors[cause])
 
 
-def _never_measured(ours: int, theirs: int) -> str:
-    """How many things no run had, in words."""
-    things = f"{counted(theirs, 'part')} that no run had"
-    return f"{things} instead of {ours}" if ours else things
+def _never_measured(ours: Sequence[str], theirs: Sequence[str]) -> str:
+    """How many things no run had, in words, with the names of those that ours lacks."""
+    named = ", ".join(part for part in theirs if part not in ours)
+    things = f"{counted(len(theirs), 'part')} that no run had"
+    return f"{things} instead of {len(ours)} ({named})" if ours else f"{things} ({named})"
 
 
 def _card_share(plan: Plan) -> float:
