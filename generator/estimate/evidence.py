@@ -80,9 +80,9 @@ def program_of(job: Job) -> int:
 
 #: The yes-or-no parts of a kind, each one bit of its code.
 _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
-    "tensor": lambda job, row: row.tensor > 1,
-    "pipeline": lambda job, row: row.pipeline > 1,
-    "context": lambda job, row: row.context > 1,
+    "tensor parallelism": lambda job, row: row.tensor > 1,
+    "pipeline parallelism": lambda job, row: row.pipeline > 1,
+    "context parallelism": lambda job, row: row.context > 1,
     "expert parallelism": lambda job, row: row.expert > 1,
     "a mixture of experts": lambda job, row: job.model.experts > 0,
     "LoRA": lambda job, row: job.training.lora is not None,

@@ -106,7 +106,7 @@ def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False)
 
 
 def why_first(ours: Plan, theirs: Plan, other: str, *, bold: bool = False) -> str:
-    """Why our plan comes before theirs, which is called `other`: the numbers and the main cause.
+    """Why our plan comes before theirs, which is called `other`: the numbers and their causes.
 
     Such as: `expected 15.9 s (estimate 15.6), the fastest 16.4 s (15.2): 6.0% chance of running out
     of memory`.
@@ -119,8 +119,8 @@ def why_first(ours: Plan, theirs: Plan, other: str, *, bold: bool = False) -> st
     our_time, their_time = _told_apart([plan.choice.decides_s for plan in (ours, theirs)])
     text = f"expected {our_time} s (estimate {our_estimate}), {other} {their_time} s"
     text += f" ({their_estimate})"
-    cause = next(_causes_against(ours, theirs), "")
-    return f"{text}: {cause}" if cause else text
+    causes = " and ".join(_causes_against(ours, theirs))
+    return f"{text}: {causes}" if causes else text
 
 
 def _told_apart(seconds: list[float]) -> list[str]:
@@ -133,9 +133,10 @@ def _told_apart(seconds: list[float]) -> list[str]:
 
 
 def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
-    """What makes their expected time longer than ours beside the estimate, the largest first.
+    """What makes their expected time longer than ours beside the estimate, the largest first: as
+    many causes as turn the order of the estimates.
 
-    The expected time is the estimate times a factor for each cause, so their logarithms compare.
+    The expected time is the estimate times a factor for each cause, so their logarithms add up.
     """
     our_choice, their_choice = ours.choice, theirs.choice
     survival = [max(1 - c.out_of_memory_chance, _LEAST_CHANCE) for c in (our_choice, their_choice)]
@@ -151,12 +152,20 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
         f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
             (kinds[1] - kinds[0]) * log(PART)
         ),
-        f"{shares[1]:.0%} of the card with half of the cache instead of {shares[0]:.0%}": (
+        f"{shares[1]:.0%} of the card (half of the cache counts) instead of {shares[0]:.0%}": (
             log((1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0]))
         ),
     }
     causes = [cause for cause, log_factor in log_factors.items() if log_factor > 0]
-    yield from sorted(causes, key=lambda cause: -log_factors[cause])
+    causes.sort(key=lambda cause: -log_factors[cause])
+
+    # Their estimate is that much less than ours.
+    to_turn = log(float(ours.step_time.total_s) / float(theirs.step_time.total_s))
+    for number, cause in enumerate(causes):
+        if number and to_turn < 0:
+            return
+        yield cause
+        to_turn -= log_factors[cause]
 
 
 def _never_measured(ours: Sequence[str], theirs: Sequence[str]) -> str:
