@@ -18,7 +18,7 @@ KUBERNETES: Final = ProgramRecord(
     rules=(
         Rules(
             folder="programs.kubernetes",
-            modules=("rules",),
+            modules=("rules", "folders"),
             when=lambda submission: submission.has("Kubernetes job"),
         ),
     ),

@@ -16,7 +16,7 @@ from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
 from ....text.around import folders_above, is_left_out
 from ....text.options import Argument
-from ....text.shell.records import Word
+from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ..request import Request
 from ..subjects import blocks
@@ -78,28 +78,6 @@ def _made_before(folder: str, script: str) -> bool:
     return any(has_text(above, pattern, names, "sbatch") for above in folders_above(script))
 
 
-#: Options of training programs for the folder that checkpoints are written to: Transformers',
-#: Megatron's and others'.
-_FOLDERS: Final = frozenset(
-    {
-        "--output_dir",
-        "--output-dir",
-        "--save",
-        "--save_dir",
-        "--save-dir",
-        "--checkpoint_dir",
-        "--checkpoint-dir",
-    }
-    | {
-        "--ckpt_dir",
-        "--ckpt-dir",
-        "--checkpoints_path",
-        "--save_path",
-        "--save-path",
-        "--out_dir",
-        "--output",
-    }
-)
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
 #: GPUs of a usual node. Where nothing says how many there are, a job that asks for fewer may share
 #: its node.
@@ -141,7 +119,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
 
 def _shared(request: Request, array: Argument[str], launch: Launch) -> Violations:
     """Folders and a port that are literal in a launch line, and so the same in every job."""
-    for name, word, value in _folders(launch):
+    for name, word, value in folders_to_save(launch):
         message = f"{name} {value} is one folder for all jobs of {array}"
         hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
         # Results of each job may have names of their own.
@@ -155,21 +133,6 @@ def _shared(request: Request, array: Argument[str], launch: Launch) -> Violation
             message,
             f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}",
         )
-
-
-def _folders(launch: Launch) -> Iterator[tuple[str, Word, str]]:
-    words = launch.arguments
-    for word, following in zip(words, (*words[1:], None), strict=False):
-        name, equals, value = (word.value or "").partition("=")
-        if name in _FOLDERS and equals:
-            yield name, word, value
-        elif (
-            name in _FOLDERS
-            and following
-            and following.value
-            and not following.value.startswith("-")
-        ):
-            yield name, following, following.value
 
 
 @submissions.rule("LNCH022", WARNING, "training", _PORT, reads=("launch script",))
