@@ -15,7 +15,7 @@ from ..catalog import find_accelerator, find_model, find_node_type
 from ..numerals import python_float, whole
 from ..programs.launching.settings import Setting, Settings, settings_of
 from ..units import GIB
-from .draft import Draft
+from .draft import Draft, LeftOut
 
 _ADAPTERS: Final = (
     "its adapters aren't planned with Megatron: the spec trains every parameter (framework: "
@@ -33,6 +33,7 @@ def read_front_end(draft: Draft) -> None:
     if settings is None:
         return
 
+    draft.refused = draft.refused or _other_engine(draft, settings)
     names = settings.front_end.settings.keys()
     gpus = settings.count("nodes per_node") if {"nodes", "per_node"} <= names else None
     experts = _number(settings, "expert")
@@ -73,6 +74,18 @@ def read_front_end(draft: Draft) -> None:
     if any(_is_set(settings, short) for short in _GENERATES if short in names):
         why = "generation isn't planned: the spec has the training alone"
         draft.leave(settings.front_end.name, settings.place, why)
+
+
+def _other_engine(draft: Draft, settings: Settings) -> LeftOut | None:
+    """Why no spec says a launch that starts an engine other than the one its row reads."""
+    row = settings.front_end
+    if settings.starts_another and not settings.hides:
+        why = f"dsgen plans {row.otherwise} for the Hugging Face Trainer alone"
+        return LeftOut(f"{row.otherwise}, with which {row.name} trains", settings.place, why)
+    if row.otherwise and not settings.starts_the_engine and draft.found.megatron is None:
+        why = f"which engine it starts isn't in the files: {row.engine} or {row.otherwise}"
+        return LeftOut(row.name, settings.place, why)
+    return None
 
 
 def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
@@ -150,7 +163,10 @@ def _get(settings: Settings, short: str) -> Setting | None:
 
 
 def _number(settings: Settings, short: str) -> int | None:
-    """The number that the launch writes for a setting; None for a default."""
+    """The number that the launch writes for a setting, or a count of them; None for a default."""
+    if short in settings.front_end.counts:
+        count = settings.count(settings.front_end.counts[short])
+        return count.value if count is not None and count.settings else None
     setting = _get(settings, short)
     return setting.number if setting is not None and setting.where is not None else None
 

@@ -19,7 +19,7 @@ _UNREAD = {
     "deepspeed --module openrlhf.cli.train_sft --x 1": (
         "the options of openrlhf.cli.train_sft of OpenRLHF are not read"
     ),
-    "tune run --nproc_per_node 4 full --config a": "the options of torchtune are not read",
+    "tune run --nproc_per_node 4 full --config a": "FSDP, with which torchtune trains here",
     "axolotl train a.yaml --x": (
         "the file with the settings of axolotl is not among the files read"
     ),

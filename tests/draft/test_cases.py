@@ -508,6 +508,38 @@ def test_front_ends_that_say_little_are_adopted(line: str, tmp_path: Path) -> No
     assert spec.exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "FSDP, with which verl trains"),
+        ("python3 -m verl.trainer.main_ppo --config-name=mine", "megatron or FSDP"),
+        ("torchrun -m verl.trainer.fsdp_sft_trainer data.x=1", "megatron or FSDP"),
+        ("tune run --nproc_per_node 8 full_finetune_distributed", "FSDP, with which torchtune"),
+    ],
+)
+def test_a_front_end_that_starts_another_engine_is_refused(
+    line: str, reason: str, tmp_path: Path
+) -> None:
+    """A launch of a front end that trains with FSDP of its own is refused by name."""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    spec = tmp_path / "dsgen.yaml"
+    made = run("init", "--from", str(tmp_path), *FLAGS, "-o", str(spec))
+    assert made.exit_code == 2
+    assert reason in " ".join(made.output.split())
+    assert not spec.exists()
+
+
+def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:
+    """An optimizer step of verl has each generated sample of a mini-batch, prompt and answer."""
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\npython3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=megatron "
+        "actor_rollout_ref.actor.ppo_mini_batch_size=256 actor_rollout_ref.rollout.n=8 "
+        "data.max_prompt_length=1024 data.max_response_length=4096\n"
+    )
+    training = draft_run(find_runs([tmp_path])[1][0]).spec["training"]
+    assert (training["global_batch"], training["sequence_length"]) == (2048, 5120)
+
+
 _FSDP = """distributed_type: FSDP
 compute_environment: LOCAL_MACHINE
 num_machines: 1

@@ -371,6 +371,8 @@ class Settings:
     @property
     def starts_another(self) -> bool:
         """Whether it surely starts another engine than that."""
+        if not self.front_end.engine and self.front_end.otherwise:
+            return True
         shorts = [short for short in self.front_end.where if short != "program"]
         is_known = bool(shorts) and all(self.get(short) is not None for short in shorts)
         return is_known and not self.starts_the_engine
