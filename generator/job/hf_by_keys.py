@@ -6,7 +6,7 @@ models/<model_type>/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from typing import Any, Final
@@ -24,7 +24,15 @@ from ..catalog.layers.streams import Streams
 from ..dataclass import dataclass
 from ..text.wording import show
 from .hf_keys import KeyReader
-from .hf_shape import LONG, Shape, read_head_dim, read_kv_heads, read_rotary
+from .hf_shape import (
+    LONG,
+    PUBLISHED,
+    Shape,
+    read_head_dim,
+    read_kv_heads,
+    read_rotary,
+    report_odd_kind,
+)
 
 #: A trait, or what tells it from a config and the sizes found so far.
 Told = Any
@@ -183,8 +191,8 @@ def _norms(read: KeyReader) -> int:
 
 def _sizes(read: KeyReader, traits: Traits) -> Shape:
     """Sizes of the whole model, and those that its layers share."""
-    hidden = read.integer("hidden_size", example=4096)
-    heads = read.integer("num_attention_heads", example=32)
+    hidden = read.integer("hidden_size")
+    heads = read.integer("num_attention_heads")
     experts = read.optional_integer("num_experts", low=0)
     wide = read.optional_integer("intermediate_size")
     if traits.ffn is not None:
@@ -194,8 +202,8 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     shape: Shape = {
         "hidden": hidden,
         "heads": heads,
-        "layers": read.integer("num_hidden_layers", example=32, high=MOST_LAYERS),
-        "vocab": read.integer("vocab_size", example=32000),
+        "layers": read.integer("num_hidden_layers", high=MOST_LAYERS),
+        "vocab": read.integer("vocab_size"),
         "ffn": ffn or 4 * hidden,
         "max_positions": read.integer("max_position_embeddings", default=131072, high=LONG),
         "activation": read.text("hidden_act", default="silu"),
@@ -204,7 +212,7 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     }
     named = any(name in read.config for name in read.called("intermediate_size"))
     if not named and not experts and read.known is None:
-        read.integer("intermediate_size", example=4 * hidden)
+        read.integer("intermediate_size")
     grouped = read.called("num_key_value_heads")
     latent = read.optional_integer("kv_lora_rank") is not None
     read.read.update(grouped)
@@ -327,7 +335,7 @@ def _indexer(read: KeyReader, shape: Shape, kind: str, rank: int, is_shared: boo
         )
     if not rank:
         message = "q_lora_rank is null or 0, but the indexer's queries are made of that latent"
-        read.report("q_lora_rank", message, "set q_lora_rank: 1536")
+        read.report("q_lora_rank", message, f"set q_lora_rank as {PUBLISHED} has it")
     return Indexer(
         hidden=shape["hidden"],
         query_rank=max(rank, 1),
@@ -407,7 +415,7 @@ _PERIODS: Final = (
 )
 
 
-def _listed(read: KeyReader, listed: object, layers: int, others: Container[str]) -> list[str]:
+def _listed(read: KeyReader, listed: object, layers: int, others: Iterable[str]) -> list[str]:
     """The layers that a list names, if each is of a kind that is known."""
     if not isinstance(listed, (list, tuple)):
         message = f"layer_types is {show(listed)}, not a list with a value for each layer"
@@ -415,11 +423,7 @@ def _listed(read: KeyReader, listed: object, layers: int, others: Container[str]
         return [FULL] * layers
     odd = next((name for name in listed if name not in SOFTMAX and name not in others), None)
     if odd is not None:
-        kind = odd.replace("_", " ") if isinstance(odd, str) else "such"
-        hint = f"use a model whose layers are {FULL} or {LOCAL}"
-        read.report(
-            "layer_types", f"layer_types has {show(odd)}: {kind} layers are not modelled", hint
-        )
+        report_odd_kind(read, "layer_types", odd, (*SOFTMAX, *others), usual=(FULL, LOCAL))
         return [FULL] * layers
     if len(listed) < layers:
         message = f"layer_types has {len(listed)} values for {layers} layers"
@@ -473,7 +477,7 @@ def _feed_forwards(
 def _routed(read: KeyReader, shape: Shape, count: int) -> Shape:
     """Routed and shared experts, as keys say."""
     key = read.given("num_experts_per_tok") or "num_experts_per_tok"
-    each = read.integer(key, example=min(2, count))
+    each = read.integer(key)
     if each > count:
         read.report(key, f"{key} is {each}, more than the {count} experts", f"set {key}: {count}")
     width = read.optional_integer("moe_intermediate_size") or shape["ffn"]

@@ -9,6 +9,7 @@ from typing import Final
 
 from ..catalog.model import Model, model_of
 from ..catalog.names import closest, most_like
+from ..text.lookup import is_slip
 from ..text.wording import show, whole_number
 from ..units import count
 from .hf_by_keys import Traits, read_by_keys
@@ -17,6 +18,7 @@ from .hf_hybrid import HYBRID
 from .hf_keys import (
     KeyReader,
     conflicts,
+    every_key,
     foreign_keys,
     known_class,
     multimodal,
@@ -150,8 +152,8 @@ _EXTRA_TOKENS = (
 )
 _LARGEST_WRITTEN = 3
 _INLINE = (
-    "to estimate it without that part, write its sizes in the spec: `model: {hidden_size: 4096, "
-    "num_hidden_layers: 32, num_attention_heads: 32, vocab_size: 32000}`"
+    "to estimate it without that part, write its sizes in the spec: `model: {hidden_size: ..., "
+    "intermediate_size: ..., num_hidden_layers: ..., num_attention_heads: ..., vocab_size: ...}`"
 )
 
 
@@ -227,22 +229,36 @@ def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
     """Keys of a config that stand for one that isn't given: misspelled, or another program's name
     for it.
     """
-    read = ConfigReader(_language_model(config)[0])
-    _read_family(read) if "model_type" in read.config else _read_inline(read)
-    absent = {
-        key.replace("_", ""): key for key in sorted(read.read) if read.config.get(key) is None
-    }
-    found: dict[str, str] = {}
+    read, _, _ = _read(_language_model(config)[0])
+    found = _slips(read)
     for key in (key for key in read.config if isinstance(key, str) and key not in read.read):
         names = next(
             (read.called(usual) for usual, names in _FOREIGN.items() if key in names.split()), []
         )
-        near = absent.get(most_like(re.sub(r"[\W_]", "", key.lower()), tuple(absent), _SLIP) or "")
-        if names:
-            if read.read.issuperset(names) and all(read.config.get(name) is None for name in names):
-                found[key] = names[0]
-        elif near is not None and not set(near.split("_")) < set(key.split("_")):
-            # with a word more it is another key
+        if not names:
+            continue
+        found.pop(key, None)
+        if read.read.issuperset(names) and all(read.config.get(name) is None for name in names):
+            found[key] = names[0]
+    return found
+
+
+def _slips(read: ConfigReader) -> dict[str, str]:
+    """Keys that no class has, and that are a slip of one that was asked for and isn't given."""
+    absent = {
+        key.replace("_", ""): key for key in sorted(read.read) if read.config.get(key) is None
+    }
+    found: dict[str, str] = {}
+    for key in read.config:
+        if not isinstance(key, str) or key in read.read:
+            continue
+        plain = re.sub(r"[\W_]", "", key.lower())
+        near = absent.get(most_like(plain, tuple(absent), _SLIP) or "")
+        near = near or next((name for name in absent.values() if is_slip(key, name)), None)
+        # with a word more it is another key
+        if near is None or set(near.split("_")) < set(key.split("_")):
+            continue
+        if key not in every_key():
             found[key] = near
     return found
 
@@ -414,9 +430,14 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     `position_embedding` say. Raises `ConfigError` with every problem at once.
     """
     inner, notes = _language_model(config)
-    read = _reader(inner)
     named = "model_type" in inner
-    family, shape = _read_family(read) if named else _read_inline(read)
+    read, family, shape = _read(inner)
+    slips = _slips(read)
+    if slips:
+        # The rest is checked as if they were spelled right: one slip is one problem.
+        inner = {slips.get(key, key): value for key, value in inner.items()}
+        read, family, shape = _read(inner)
+
     if not named or shape:
         model = f"model_type {family}" if named else "an inline model"
         if isinstance(read, KeyReader):
@@ -435,8 +456,11 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
                 message.replace("attention are", "attention is"),
                 f"remove {key} if the model has none",
             )
-    if read.problems:
-        raise ConfigError(tuple(dict.fromkeys([*read.problems, *_other_class(read)])))
+    misspelled = [
+        (key, f"unknown key {key}", f"did you mean {meant}?") for key, meant in slips.items()
+    ]
+    if problems := [*misspelled, *read.problems]:
+        raise ConfigError(tuple(dict.fromkeys([*problems, *_other_class(read)])))
     if named:
         notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
     made = Model if "stack" in shape else model_of
@@ -515,6 +539,12 @@ def _normalises_heads(shape: Shape) -> bool:
     kinds = shape["stack"].kinds if "stack" in shape else ()
     norms = [getattr(layer.mixer, "qk_norm", "none") for layer in kinds]
     return all(norm != "none" for norm in norms or [shape.get("qk_norm", "none")])
+
+
+def _read(config: Mapping[str, object]) -> tuple[ConfigReader, str, Shape]:
+    """A config's reader after reading it, its `model_type` or the nearest one, and the shape."""
+    read = _reader(config)
+    return (read, *(_read_family(read) if "model_type" in config else _read_inline(read)))
 
 
 def _reader(config: Mapping[str, object]) -> ConfigReader:
@@ -670,7 +700,7 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
     if read.has("kv_lora_rank"):
         parts.update(latent_attention(read, 0))
     else:
-        _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank: 512")
+        _refuse_orphans(read, _LATENT_KEYS, "kv_lora_rank")
     if read.has("num_experts"):
         scores = read.choice(
             "scoring_func", ("softmax", "sigmoid"), "sigmoid" if parts else "softmax"
@@ -680,15 +710,12 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
             parts.update({"shared_experts": min(1, wide), "shared_ffn": wide})
         parts.update(router_scores=scores, router_normalizes=read.boolean("norm_topk_prob", True))
     else:
-        _refuse_orphans(read, (*_ROUTING_KEYS, *_ROUTER), "num_experts: 8")
+        _refuse_orphans(read, (*_ROUTING_KEYS, *_ROUTER), "num_experts")
     return parts
 
 
 def _refuse_orphans(read: ConfigReader, keys: tuple[str, ...], needed: str) -> None:
     for key in keys:
         if read.has(key):
-            message = (
-                f"{key} is {show(read.config[key])}, but has no effect without "
-                f"{needed.partition(':')[0]}"
-            )
+            message = f"{key} is {show(read.config[key])}, but has no effect without {needed}"
             read.report(key, message, f"add {needed}, or remove {key}")

@@ -175,6 +175,13 @@ def every_layer_class() -> frozenset[str]:
     return frozenset(name for found in classes if found and found.named for name in found.names)
 
 
+@cache
+def every_key() -> frozenset[str]:
+    """The keys that config classes of transformers have, of all types."""
+    entries = _tables()["types"].values()
+    return frozenset(key for each in entries for key in (*each["keys"], *each.get("names", ())))
+
+
 class KeyReader(ConfigReader):
     """Reads keys as a class of transformers would, or under any spelling where there is no class.
 
@@ -233,13 +240,12 @@ class KeyReader(ConfigReader):
         self,
         *keys: str,
         default: int | None = None,
-        example: int | None = None,
         low: int = 1,
         high: int = LARGEST,
     ) -> int:
         """As of any reader; a missing key has the class's value."""
         usual = self.usual(*keys, default=default)
-        return super().integer(*keys, default=usual, example=example, low=low, high=high)
+        return super().integer(*keys, default=usual, low=low, high=high)
 
     def optional_integer(self, *keys: str, low: int = 1, high: int = LARGEST) -> int | None:
         """As of any reader; a missing key has the class's value."""

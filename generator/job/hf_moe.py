@@ -55,7 +55,7 @@ def read_experts(
     """
     count = read.integer("num_experts", default=experts)
     key = read.given("num_experts_per_tok") or "num_experts_per_tok"
-    each = read.integer(key, default=count if top_k == 0 else top_k, example=min(2, count))
+    each = read.integer(key, default=count if top_k == 0 else top_k)
     if each > count:
         read.report(key, f"{key} is {each}, more than the {count} experts", f"set {key}: {count}")
     return {

@@ -15,6 +15,8 @@ from ..catalog.layers.stack import MOST_LAYERS
 from ..catalog.names import closest
 from ..catalog.yarn import Yarn
 from ..dataclass import dataclass
+from ..numerals import read_whole
+from ..text.lookup import is_slip
 from ..text.wording import show
 
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
@@ -22,7 +24,17 @@ Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 _LARGEST_NUMBER = 1e12  # of a base or a factor
 LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
 
+#: Where a size stands that nobody can guess.
+PUBLISHED: Final = "the model's published config.json"
+
 _Value = TypeVar("_Value")
+
+
+def _meant(value: object) -> int | None:
+    """The integer that a text or a float such as 3072.0 stands for; `None` where it is none."""
+    if isinstance(value, str):
+        return read_whole(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
 class ConfigReader:
@@ -58,29 +70,31 @@ class ConfigReader:
         self,
         *keys: str,
         default: int | None = None,
-        example: int | None = None,
         low: int = 1,
         high: int = LARGEST,
     ) -> int:
-        """An integer from `low` to `high`; without a default it is required, and a hint names
-        `example`.
-        """
+        """An integer from `low` to `high`; without a default it is required."""
         fallback = low if default is None else default
-        suggested = example if default is None and example is not None else fallback
         key = self.given(*keys) or next(
             (key for key in self.called(*keys) if key in self.config), None
         )
         if key is None:
             if default is None:
-                self.report(keys[0], f"{keys[0]} is missing", f"add {keys[0]}: {suggested}")
+                hint = f"add {keys[0]}, as {PUBLISHED} has it"
+                self.report(keys[0], f"{keys[0]} is missing", hint)
             return fallback
         value = self.config[key]
         if isinstance(value, bool) or not isinstance(value, int):
-            self.report(key, f"{key} is {show(value)}, not an integer", f"set {key}: {suggested}")
+            meant = _meant(value)
+            is_size = meant is not None and low <= meant <= high
+            hint = f"set {key}: {meant}" if is_size else f"set {key} as {PUBLISHED} has it"
+            self.report(key, f"{key} is {show(value)}, not an integer", hint)
         elif not low <= value <= high:
             bound = f"at least {low}" if value < low else f"at most {high}"
             self.report(
-                key, f"{key} is {show(value)}, but must be {bound}", f"set {key}: {suggested}"
+                key,
+                f"{key} is {show(value)}, but must be {bound}",
+                f"set {key} as {PUBLISHED} has it",
             )
         else:
             return value
@@ -280,9 +294,7 @@ def layer_list(
         return None
     odd = next((kind for kind in value if kind not in known or isinstance(kind, bool)), None)
     if odd is not None:
-        kind = odd.replace("_", " ") if isinstance(odd, str) else "such"
-        hint = f"use a model whose layers are {' or '.join(map(str, known))}"
-        read.report(key, f"{key} has {show(odd)}: {kind} layers are not modelled", hint)
+        report_odd_kind(read, key, odd, known, usual=known)
         return None
     if len(value) < layers:
         read.report(
@@ -292,6 +304,27 @@ def layer_list(
         )
         return None
     return list(value[:layers])
+
+
+def report_odd_kind(
+    read: ConfigReader, key: str, odd: object, known: Iterable[object], usual: Iterable[object]
+) -> None:
+    """Report a kind of layers that isn't `known`: a slip of one, or a kind nobody models; a hint
+    names the `usual` ones.
+    """
+    name = odd if isinstance(odd, str) else ""
+    near = next((kind for kind in known if isinstance(kind, str) and is_slip(name, kind)), None)
+    if near is not None:
+        message, hint = (
+            f"{key} has {show(odd)}, which is no kind of layers",
+            f"did you mean {near}?",
+        )
+    else:
+        message = (
+            f"{key} has {show(odd)}: {name.replace('_', ' ') or 'such'} layers are not modelled"
+        )
+        hint = f"use a model whose layers are {' or '.join(map(str, usual))}"
+    read.report(key, message, hint)
 
 
 def gpt_block(bias: bool = True) -> Shape:
@@ -380,7 +413,7 @@ class Family:
         learned, rotary = (self.position_embedding == kind for kind in ("learned", "rotary"))
 
         def size(key: str, usual: int, needed: bool = self.required, high: int = LARGEST) -> int:
-            return read.integer(key, default=None if needed else usual, example=usual, high=high)
+            return read.integer(key, default=None if needed else usual, high=high)
 
         hidden, heads = size("hidden_size", self.hidden), size("num_attention_heads", self.heads)
         default = max(1, hidden // heads) if self.rounds_heads else self.head_dim

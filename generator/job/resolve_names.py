@@ -451,5 +451,5 @@ def _build(
                 where if file else source.locate(f"/model/{key}"), prefix + message, hint
             )
             for key, message, hint in problem.problems
-            if key not in misspelled.values()
+            if key not in {*misspelled, *misspelled.values()}
         )

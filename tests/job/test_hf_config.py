@@ -73,7 +73,11 @@ def test_null_is_a_problem_only_where_the_class_takes_none() -> None:
     model = convert(model_type="llama", head_dim=None, num_key_value_heads=None)
     assert (model.head_dim, model.kv_heads) == (128, 32)
     assert problems(model_type="llama", hidden_size=None) == (
-        ("hidden_size", "hidden_size is empty, not an integer", "set hidden_size: 4096"),
+        (
+            "hidden_size",
+            "hidden_size is empty, not an integer",
+            "set hidden_size as the model's published config.json has it",
+        ),
     )
 
 
@@ -172,7 +176,7 @@ def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
             (
                 "num_experts_per_tok",
                 "num_experts_per_tok is 2, but has no effect without num_experts",
-                "add num_experts: 8, or remove num_experts_per_tok",
+                "add num_experts, or remove num_experts_per_tok",
             ),
         ),
         (
@@ -180,15 +184,15 @@ def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
             (
                 "q_lora_rank",
                 "q_lora_rank is 64, but has no effect without kv_lora_rank",
-                "add kv_lora_rank: 512, or remove q_lora_rank",
+                "add kv_lora_rank, or remove q_lora_rank",
             ),
         ),
     ],
 )
-def test_message_has_both_numbers_and_a_value_that_passes(
+def test_message_has_both_numbers_and_what_passes(
     config: dict[str, object], problem: tuple[str, str, str]
 ) -> None:
-    """Each mistake is told with what is there, what it breaks on, and a value that would pass."""
+    """Each mistake is told with what is there, what it breaks on, and what would pass."""
     assert problems(**config)[-1] == problem
 
 
@@ -305,8 +309,79 @@ def test_inline_latent_attention() -> None:
     assert (Sizes(model).q_lora_rank, model.head_dim, Sizes(model).v_head_dim) == (0, 96, 64)
 
 
+#: A model of a class, and one of a type that nobody knows.
+NEXT = {
+    "model_type": "qwen3_next",
+    "hidden_size": 1536,
+    "num_hidden_layers": 8,
+    "num_experts": 16,
+    "linear_value_head_dim": 128,
+    "moe_intermediate_size": 384,
+}
+UNKNOWN = {
+    "model_type": "orca_lm",
+    "hidden_size": 3072,
+    "num_hidden_layers": 4,
+    "vocab_size": 32000,
+    "num_attention_heads": 24,
+    "head_dim": 128,
+    "intermediate_size": 8960,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "slip"),
+    [
+        (NEXT, "linear_value_head_dim", "linear_value_head_dm"),
+        (NEXT, "num_experts", "num_expert"),
+        (UNKNOWN, "intermediate_size", "intermediate_sise"),
+        (UNKNOWN, "hidden_size", "hiden_size"),
+        (UNKNOWN, "vocab_size", "vocab_sise"),
+        ({"model_type": "llama", "hidden_size": 64}, "hidden_size", "hidden_szie"),
+    ],
+)
+def test_a_misspelled_key_is_told_as_the_key_that_it_stands_for(
+    config: dict[str, object], key: str, slip: str
+) -> None:
+    """A slip in a key is one problem, whose hint names the key, and no part is refused for it."""
+    misspelled = {slip if name == key else name: value for name, value in config.items()}
+    problem = (slip, f"unknown key {slip}", f"did you mean {key}?")
+    assert problems(**misspelled) == (problem,)
+
+    other = problems(**{**misspelled, "rms_norm_eps": -1})
+    assert [found[0] for found in other] == [slip, "rms_norm_eps"]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("3072", "set hidden_size: 3072"),
+        (3072.0, "set hidden_size: 3072"),
+        ("0", "set hidden_size as the model's published config.json has it"),
+        ("wide", "set hidden_size as the model's published config.json has it"),
+        (-384, "set hidden_size as the model's published config.json has it"),
+    ],
+)
+@pytest.mark.parametrize("model_type", ["orca_lm", "llama"])
+def test_no_hint_makes_up_a_size(model_type: str, value: object, hint: str) -> None:
+    """The hint for a size that is no integer names the one that is written, else no number."""
+    found = problems(**{**UNKNOWN, "model_type": model_type, "hidden_size": value})
+    assert [problem[2] for problem in found if problem[0] == "hidden_size"] == [hint]
+
+
+@pytest.mark.parametrize("model_type", ["orca_lm", "qwen3_next", "gpt_oss", "qwen3"])
+def test_a_misspelled_kind_of_layers_is_told_as_the_kind_that_it_stands_for(
+    model_type: str,
+) -> None:
+    """A slip in `layer_types` is no kind of layers that isn't modelled."""
+    kinds = ["full_attention"] * 3 + ["full_atention"]
+    found = problems(**{**UNKNOWN, "model_type": model_type, "layer_types": kinds})
+    message = "layer_types has 'full_atention', which is no kind of layers"
+    assert ("layer_types", message, "did you mean full_attention?") in found
+
+
 def test_missing_inline_keys_are_each_named() -> None:
-    """An empty inline model lacks five keys, each with a value to add."""
+    """An empty inline model lacks five keys, each of which is to be added."""
     found = problems()
     assert {p[0] for p in found} == {
         "hidden_size",
