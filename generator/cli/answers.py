@@ -11,7 +11,7 @@ from ..estimate.uncertainty import percent
 from ..job.records import Job
 from ..rules.violations import divisors
 from ..search import Infeasible, Plan, SearchResult, Suggestion
-from ..search.plan import Decision
+from ..search.plan import PINNED, Decision
 from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
 from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, same_unit
@@ -87,12 +87,14 @@ def report(
     """
     best, table = found.plans[0], rows(found, top)
     said = f"{found.feasible:,} of {found.considered:,} layouts fit"
+    pinned = found.why.get("chosen") == PINNED
 
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)
         numbered = any(not row.reason for row in table) and not counts
         how = "; why: --explain" if numbered else " (--explain says why the others don't)"
-        last = Lines([("Search", said + how), *details], least=NAMES)
+        search = [] if pinned else [("Search", said + how)]
+        last = Lines([*search, *details], least=NAMES)
         return (answer_lines(best, *more), "", *beside, "", last)
 
     if given("top"):

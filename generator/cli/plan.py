@@ -61,6 +61,8 @@ def _keys(text: str) -> Keys:
         key = _KEYS_OF_HEADINGS.get(key.lower(), key)
         if not equals or not value:
             raise click.BadParameter(f"{part.strip()!r} is not KEY=VALUE, such as tensor=8")
+        if key == "layout":
+            raise click.BadParameter("layout has keys: name one or more, such as micro_batch=null")
         if key in values:
             raise click.BadParameter(f"{key} is set twice in {text!r}")
         values[key] = parse_value(value)

@@ -17,10 +17,11 @@ from ..estimate.evidence import unmeasured_parts
 from ..estimate.expected_time import PART, WHOLE_CARD, card_share, parts
 from ..estimate.layout import is_among, places, row_keys, taken
 from ..estimate.uncertainty import unmeasured_factor
-from ..job.records import Job
+from ..job.records import Job, Pins
+from ..rules.run import FIT_RULES
 from ..text.wording import counted
-from .feasible import ROOM, Estimates, Floats, roomy_bytes
-from .plan import Plan
+from .feasible import ROOM, Estimates, Feasible, Floats, roomy_bytes
+from .plan import PINNED, Plan
 
 Rows = NDArray[np.int64]
 
@@ -88,14 +89,26 @@ def named_rows(job: Job, estimates: Estimates, chosen: int) -> dict[str, int]:
     return named | {"roomy": fastest(roomy)} if len(roomy) else named
 
 
-def reason(name: str, plans: dict[str, Plan], count: int, *, bold: bool = False) -> str:
+def is_pinned(job: Job, found: Feasible) -> bool:
+    """Whether the job pins keys of the layout, and these leave one layout that breaks no rule but
+    those of memory.
+    """
+    too_large = sum(found.rejected_by.get(rule.id, 0) for rule in FIT_RULES)
+    return job.pins != Pins() and len(found.layouts) == found.fitting == 1 and not too_large
+
+
+def reason(
+    name: str, plans: dict[str, Plan], count: int, *, bold: bool = False, pinned: bool = False
+) -> str:
     """Why a plan has its name among the `count` layouts that fit, in a sentence.
 
-    `plans` are the named plans, by name.
+    `plans` are the named plans, by name. `pinned` says that the job leaves no other layout.
     """
     plan, fastest, chosen = plans[name], plans["fastest"], plans["chosen"]
     if name == "roomy":
         return f"fastest that needs at most {1 - ROOM:.0%} of the card"
+    if pinned:
+        return PINNED
     if count == 1:
         if plan.layout == chosen.layout:
             return "the only layout that fits"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from itertools import combinations
 from math import ceil, floor
 from typing import Any, Final
 
@@ -344,8 +345,9 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     Where no such layout is legal, it is the one that changes nothing else, or else the nearest one,
     with the rules that it breaks.
     """
-    pinned = replace(job, pins=replace(job.pins, **asked))
-    theirs = _like_ours(job, pinned, asked, ours)
+    freed = _freed(job, asked, ours)
+    pinned = _pinned(freed, asked)
+    theirs = _like_ours(freed, pinned, asked, ours)
     findings = _errors(theirs.findings) if theirs else ()
     if theirs is None:
         feasible = _searched(pinned, asked, ours)
@@ -365,7 +367,11 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     overruled = tuple(
         job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name]
     )
-    kept = tuple(job.says(name, pins[name]) for name in pins if name not in asked)
+    kept = tuple(
+        job.says(name, pins[name])
+        for name in pins
+        if name not in asked and getattr(freed.pins, name) is not None
+    )
     return Comparison(
         asked=asked,
         ours=ours,
@@ -376,6 +382,40 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
         kept=kept,
         bold=bold,
     )
+
+
+def _pinned(job: Job, asked: Asked) -> Job:
+    """The job with the asked keys pinned; None searches a key."""
+    return replace(job, pins=replace(job.pins, **asked))
+
+
+def _freed(job: Job, asked: Asked, ours: Plan | None) -> Job:
+    """The job without those of its pins that follow from the asked keys by the GPUs and the batch,
+    where all else is as in ours.
+
+    They are as few as leave no contradiction; none where nothing does.
+    """
+
+    def without(names: Iterable[str]) -> Job:
+        return replace(job, pins=replace(job.pins, **dict.fromkeys(names)))
+
+    following = [name for name in FOLLOWING if name not in asked]
+    if None in asked.values():
+        return without(following)
+
+    values = pinned_values(replace(Pins(), **asked))
+    following += [] if "micro_batch" in asked else ["micro_batch"]
+    following = [name for name in following if getattr(job.pins, name) is not None]
+    for count in range(len(following) + 1):
+        for names in combinations(following, count):
+            pinned = _pinned(without(names), asked)
+            if ours is None:
+                is_possible = not _errors(check_pins(pinned))
+            else:
+                is_possible = with_values(pinned, ours.layout, values) is not None
+            if is_possible:
+                return without(names)
+    return job
 
 
 def compare_row(row: str, ours: Plan, theirs: Plan, *, bold: bool = False) -> Comparison:

@@ -7,7 +7,7 @@ from dataclasses import asdict, field, fields, replace
 from importlib import import_module
 from itertools import groupby
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..estimate.layout import FIELDS, Layout, dimensions, in_words, told_with
@@ -25,6 +25,9 @@ from ..text.wording import dots, in_spec
 from ..units import gib, seconds
 from ..version import __version__
 from .html import html_table
+
+#: The reason of a plan beside which the job leaves no other.
+PINNED: Final = "the job pins the whole layout"
 
 _CLUSTER = (
     "accelerators_per_node",

@@ -16,7 +16,7 @@ from ..job.records import Job
 from ..rules.layout.identities import BATCH_RULES, pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import binding_rules, check_length, check_pins
-from .choice import named_rows, ranking, reason
+from .choice import is_pinned, named_rows, ranking, reason
 from .enumerate import Enumeration
 from .feasible import Feasible, feasible_layouts, make_plan, make_plans
 from .plan import Infeasible, Plan, SearchResult
@@ -102,7 +102,8 @@ def search_with_estimates(
     needed = [*dict.fromkeys([*rows, *named.values()])]
     plans = dict(zip(needed, make_plans(job, found.layouts.take(np.array(needed))), strict=True))
     by_name = {name: plans[row] for name, row in named.items()}
-    why = {name: reason(name, by_name, found.fitting, bold=bold) for name in named}
+    pinned = is_pinned(job, found)
+    why = {name: reason(name, by_name, found.fitting, bold=bold, pinned=pinned) for name in named}
     chosen = plans[rows[0]]
     compared = tuple(decisions(found, chosen, bold=bold)) if explain else ()
     plans[rows[0]] = replace(_timed(chosen), why=why["chosen"], decisions=compared)

@@ -134,6 +134,7 @@ def test_a_job_without_a_plan_is_asked_too() -> None:
         ("tensor=many,zero_stag=1", "did you mean `zero_stage`?"),
         ("tensor", "'tensor' is no row: one of chosen"),
         ("tensor=", "'tensor=' is not KEY=VALUE"),
+        ("layout=null", "layout has keys: name one or more, such as micro_batch=null"),
         ("tensor=1,tensor=2", "tensor is set twice"),
     ],
 )

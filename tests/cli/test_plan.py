@@ -37,6 +37,31 @@ def test_a_job_that_lacks_nothing_says_nothing() -> None:
     assert "Not ready" not in result.output
 
 
+def test_a_layout_that_is_pinned_whole_was_not_searched(tmp_path: Path) -> None:
+    """Where the pins leave one layout, the answer says so, and counts no layouts that fit."""
+    pins = {
+        "micro_batch": 1,
+        "gradient_accumulation": 4,
+        "recompute": "full",
+        "zero_stage": 3,
+        "offload": "none",
+        "zero_copies": 1,
+        "sync_each_batch": False,
+    }
+    spec = {
+        "framework": "huggingface",
+        "model": "qwen2.5-7b",
+        "cluster": "dgx-h100",
+        "gpus": 32,
+        "layout": pins,
+        "training": {"sequence_length": 4096, "global_batch": 128, "sharding": "fsdp2"},
+        "launch": {"script": "train.py"},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(spec))
+    shown = run("plan", str(tmp_path / "job.yaml")).stdout
+    assert "chosen  the job pins the whole layout" in shown and "layouts fit" not in shown
+
+
 def test_one_layout_with_two_sets_of_details_is_the_only_one_once(tmp_path: Path) -> None:
     """Where one layout fits, the fastest of its details isn't called the only layout beside the
     chosen ones.

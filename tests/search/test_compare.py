@@ -162,6 +162,22 @@ def test_pins_of_the_job_hold_unless_asked_otherwise() -> None:
     assert opened.verdict == "faster" and "the job pins recompute: full" in opened.text
 
 
+def test_a_pin_that_follows_from_the_asked_keys_gives_way() -> None:
+    """Where micro-batch and accumulation are both pinned, the one that wasn't asked about follows
+    from the batch, and the answer names it; no other key changes.
+    """
+    sizes = {"layout__micro_batch": 1, "layout__gradient_accumulation": 4}
+    pinned = {"framework": "deepspeed", "model": "llama-2-7b", "gpus": 8, **sizes}
+    for keys, other in (
+        ({"micro_batch": 2}, "gradient_accumulation"),
+        ({"gradient_accumulation": 2}, "micro_batch"),
+        ({"micro_batch": None}, "gradient_accumulation"),
+    ):
+        answer = asked({**pinned, "training__global_batch": 32}, **keys)
+        assert answer.theirs is not None and answer.changed == (other,)
+        assert answer.text.startswith(f"with {other}: ")
+
+
 def test_what_cannot_be_told_apart_is_said_to_be_equal() -> None:
     """Plans within the band of the ordering are equal, whichever has the lower number."""
     plan = best(**BIG)

@@ -100,7 +100,7 @@ def notes(job: Job, layout: Layout) -> Iterator[str]:
     if layout.gradient_accumulation > 1 and not layout.sync_each_batch:
         yield (
             "Gradients are summed whole on each GPU until the last micro-batch of a step, and only "
-            "then reduced; sync_each_batch would need less memory and more time."
+            "then reduced; sync_each_batch: true would need less memory."
         )
     if has_no_masters(job):
         yield (
