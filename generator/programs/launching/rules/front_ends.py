@@ -30,6 +30,7 @@ _FAILS: Final = {
     "at least": "is less than",
     "equal to": "is not",
 }
+_RAY: Final = "ray"  # short name of the GPUs with which Ray is started
 _MOST_TRIED: Final = 512  # values around a setting's that a hint looks through: a bound on time
 _SEVERITIES: Final[Mapping[str, Severity]] = {"warning": WARNING}
 
@@ -219,10 +220,18 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     if not written:
         return  # defaults alone: nothing says that they are meant
 
+    factors = identity["of"].split()
+    divides = [one for one in right.settings if _short_name(settings, one) in factors]
+    divides = [one for one in divides if not _is_of_machine(settings, one)]
+    if identity["is"].endswith("multiple of") and len(divides) == 1:
+        written = (*divides, *written)  # the least change is that of the size that has to divide
+    written = _machine_last(settings, dict.fromkeys(written))
     setting = _setting_at(settings, identity, written)
     text = right.text.partition(" = ")[0] if is_whole(right.text) else right.text
     message = f"{left.text} {_FAILS[identity['is']]} {text}: {identity['then']}"
-    hint = _hint(settings, identity, dict.fromkeys((setting, *written)), left.value, right.value)
+    hint = identity.get("hint") or _hint(
+        settings, identity, written, setting, left.value, right.value
+    )
     severity = _SEVERITIES.get(identity.get("severity", ""))
     yield Violation(setting.where or settings.place, message, hint, severity=severity)
 
@@ -231,6 +240,19 @@ def _holds(relation: str, left: int, right: int) -> bool:
     if relation.endswith("multiple of"):
         return not left % right or (relation.startswith("less") and left < right)
     return left >= right if relation == "at least" else left == right
+
+
+def _machine_last(settings: Settings, written: Iterable[Setting]) -> tuple[Setting, ...]:
+    """Settings with those behind that count nodes and GPUs, and the GPUs that Ray has at the end:
+    the machine is what it is.
+    """
+    return tuple(sorted(written, key=lambda setting: _is_of_machine(settings, setting)))
+
+
+def _is_of_machine(settings: Settings, setting: Setting) -> int:
+    """2 for the GPUs that Ray has, 1 for other counts of the machine, 0 for a run's own setting."""
+    short = _short_name(settings, setting)
+    return 2 if short == _RAY else int(short in settings.shorts_in("GPUs", "processes"))
 
 
 def _setting_at(
@@ -245,13 +267,14 @@ def _hint(
     settings: Settings,
     identity: Mapping[str, Any],
     written: Iterable[Setting],
+    pointed_at: Setting,
     left: int,
     right: int,
 ) -> str | None:
     """The values nearest to a written one with which the identity holds; of the first setting that
-    has any.
+    has any: the one that is pointed at, then others, and those of the machine at the end.
     """
-    for setting in written:
+    for setting in _machine_last(settings, dict.fromkeys((pointed_at, *written))):
         short, number = _short_name(settings, setting), setting.number or 1
         # As much more or less of it as the other side has, then what lies around it.
         even = (-(-number * right // left), number * right // left, number * left // right)
