@@ -24,6 +24,7 @@ from .hf_keys import (
     multimodal,
     odd_keys,
     type_of_model,
+    unread_sizes,
 )
 from .hf_mamba import STATE_SPACE
 from .hf_moe import MOE, latent_attention, routed_experts
@@ -611,9 +612,12 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
         message = f"{key} is {show(read.config[key])}, but {other}, and both say the same thing"
         read.report(key, message, "remove the one that the model doesn't read")
     exact, close, checked = BY_KEYS_ALONE
+    unread = [f"{key} is {show(read.config[key])}" for key in unread_sizes(read)]
+    left_out = f"{', '.join(unread)}: dsgen doesn't know what this changes, and leaves it out"
     return (
         f"model_type {family} is unknown: its keys alone were read; of {checked} known types, that "
         f"gives the number of parameters within 0.01 % for {exact}, and within 1 % for {close}",
+        *([left_out] if unread else []),
     )
 
 

@@ -68,7 +68,7 @@ _IDLE: Final = (
     r"|pretraining_tp|tokenizer|tie_word_embeddings|quantization_config|compression_config"
     r"|summary_|task_specific|problem_type|id2label|label2id|temperature|top_[kp]$|do_sample"
     r"|max_length|min_length|num_beams|num_return|num_labels|chunk_size_feed_forward"
-    r"|is_encoder_decoder|is_decoder|image_|video_|audio_|vision_|router_aux|aux_loss|seq_aux"
+    r"|is_encoder_decoder|is_decoder|image_|video_|audio_|vision_|router_aux_loss|aux_loss|seq_aux"
     r"|z_loss|router_z|ep_size|n_group$|topk_group|topk_method|scoring_func|norm_topk_prob"
     r"|max_window_layers|use_sliding_window|original_max_position|attn_implementation"
     r"|num_nextn_predict|num_mtp_|mtp_|moe_router_|unsloth|layerdrop|activation_dropout"
@@ -302,6 +302,35 @@ def odd_keys(read: KeyReader) -> Iterator[str]:
                 yield key
         elif key in read.known.keys and value not in (read.known.keys[key], None):
             yield key
+
+
+def unread_sizes(read: KeyReader) -> Iterator[str]:
+    """Keys that nobody read, that no class of transformers has, and that hold a number which may be
+    a size: a whole one above 1, alone, in a list or in a mapping.
+    """
+    for key, value in read.config.items():
+        if not isinstance(key, str) or key in read.read or key in every_key():
+            continue
+        if _has_size(value) and not re.search(_OF_USE, key):
+            yield key
+
+
+#: Keys of tokens, generation, quantization and multi-token prediction, and of parts that aren't the
+#: language model.
+_OF_USE: Final = (
+    r"_token_ids?$|_id$|_index$|_ids$|^(max_length|min_length|num_beams|num_return_sequences"
+    r"|num_nextn_predict_layers|num_mtp_\w+|mtp_\w+|num_labels|top_k|pretraining_tp|ep_size"
+    r"|id2label|label2id|task_specific_params"
+    r"|quantization_config|compression_config|(image|video|audio|vision)_\w+)$"
+)
+
+
+def _has_size(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_size, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_size, value))
+    return isinstance(value, int) and value > 1
 
 
 def _says_something(value: object) -> bool:

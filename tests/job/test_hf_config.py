@@ -1196,13 +1196,49 @@ def test_an_unknown_type_is_read_by_its_keys_with_a_note() -> None:
     """A config of no known type whose keys say nothing odd is Llama's model, and a note says so."""
     model = convert(**UNHEARD_OF)
     assert parameter_count(model) == parameter_count(convert(**INLINE))
-    assert model.notes[0].startswith("model_type of_nobody is unknown: its keys alone were read")
+    (note,) = model.notes
+    assert note.startswith("model_type of_nobody is unknown: its keys alone were read")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("zorp", 64),
+        ("rope_planes", 16),
+        ("init_slots", [8, 8]),
+        ("router_aux_loss_chunk", 4096),
+        ("zorp_config", {"a": {"wide": 64}}),
+    ],
+)
+def test_a_size_that_nobody_knows_is_named_in_a_note(key: str, value: object) -> None:
+    """A number that may be a size is read, refused or named, whatever its key is called."""
+    note = convert(**UNHEARD_OF, **{key: value}).notes[-1]
+    assert note.startswith(f"{key} is ")
+    assert note.endswith("dsgen doesn't know what this changes, and leaves it out")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("bos_token_id", 128000),
+        ("image_token_index", 32000),
+        ("top_k", 50),
+        ("max_window_layers", 28),
+        ("quantization_config", {"bits": 8}),
+        ("zorp", 0.5),
+        ("zorp", True),
+    ],
+)
+def test_a_number_that_is_no_size_is_not_named(key: str, value: object) -> None:
+    """Tokens, generation and keys that a class of transformers ignores go unnamed."""
+    assert not any(note.startswith(key) for note in convert(**UNHEARD_OF, **{key: value}).notes)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("altup_num_inputs", 4),
+        ("router_aux_gate_rank", 64),
         ("mamba_d_state", 128),
         ("num_residual_streams", 4),
         ("use_post_norm", True),
