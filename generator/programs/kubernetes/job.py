@@ -124,6 +124,12 @@ def _number_of_pods(job: YamlDocument, row: PodKind, at: str) -> tuple[int | Non
     if row.resources:  # patches a runtime, which has the number where none is written
         return job.integer(names[0]), names[0]
     numbers = [_count(job, name) for name in names]
+    for index, name in enumerate(names):
+        completions = job.integer(name.replace("parallelism", "completions"))
+        number = numbers[index]
+        if name.endswith("/parallelism") and completions is not None and number is not None:
+            # of more completions, which are one training isn't known
+            numbers[index] = completions if completions <= number else None
     known = [number for number in numbers if number is not None]
     return (prod(known) if len(known) == len(numbers) else None), names[0]
 

@@ -593,7 +593,8 @@ def a_node_has_the_devices(job: KubernetesJob) -> Violations:
 )
 def pods_have_the_interfaces_of_their_node(job: KubernetesJob) -> Violations:
     """Pods with all GPUs of an AWS node that talk to others ask for all of its EFA interfaces.
-    Prevents: No error: NCCL uses the interfaces that there are, or TCP, and a step takes longer.
+    Prevents: No error: NCCL uses the interfaces that there are, and a step takes longer. A warning
+    where there are none, so that it goes over TCP.
     Fix: ask for the interfaces of the node
     """
     for role, name, node in _with_types(job) if (job.nodes or 0) > 1 else ():
@@ -602,7 +603,15 @@ def pods_have_the_interfaces_of_their_node(job: KubernetesJob) -> Violations:
         place, asked = limits.get(EFA, (role.resources, 0))
         if gpus == node.accelerators_per_node and asked < node.efa_interfaces:
             message = f"a pod has {gpus} GPUs and {asked} {EFA}; {name} has {node.efa_interfaces}"
-            yield violation(job, place, message, f"write {EFA}: {node.efa_interfaces} in limits")
+            sees_all = job.value(f"{role.container}/securityContext/privileged") is True
+            goes_over_tcp = not asked and not sees_all
+            yield violation(
+                job,
+                place,
+                f"{message}: NCCL goes over TCP between nodes" if goes_over_tcp else message,
+                f"write {EFA}: {node.efa_interfaces} in limits",
+                severity=WARNING if goes_over_tcp else None,
+            )
 
 
 def _with_types(job: KubernetesJob) -> Iterator[tuple[Role, str, NodeType]]:
@@ -756,6 +765,33 @@ def _no_pod(job: KubernetesJob, host: re.Match[str], begins: str, domain: str | 
         if count is not None and number >= count and not job.has("spec/elasticPolicy"):
             return f"{kind}: {role.name} has {key.rpartition('/')[2]}: {count}"
     return None
+
+
+@jobs.rule(
+    "KUB034",
+    ERROR,
+    "init",
+    "kubernetes.io/docs/concepts/workloads/controllers/job, Controlling parallelism",
+)
+def all_pods_run_at_once(job: KubernetesJob) -> Violations:
+    """A Job whose pods are the nodes of one training runs all of its completions at once.
+    Prevents: A rendezvous that waits for pods which start when others have ended.
+    Fix: set parallelism and completions to the same number
+    """
+    calls = [call for launch in job.launches for call in launch.calls]
+    asked = [nodes.value for call in calls if (nodes := call.integer("--nnodes"))]
+    for role in job.trainers if max(asked, default=1) > 1 else ():
+        at = next((f"{role.at}/{key}" for key in job.row.counts if key.endswith("parallelism")), "")
+        running = (job.integer(at) if job.has(at) else 1) if at else None
+        completions = job.integer(at.replace("parallelism", "completions")) if at else None
+        if running and completions and running < completions:
+            message = (
+                f"completions is {completions}, and parallelism {running}: {running} of "
+                f"{counted(completions, 'pod')} run at a time, and the rest start when these end"
+            )
+            where = at.replace("parallelism", "completions")
+            fits = max(asked)
+            yield violation(job, where, message, f"set completions and parallelism to {fits}")
 
 
 @submissions.rule("KUB022", WARNING, "silent", _READABLE, reads=("Kubernetes job",))
