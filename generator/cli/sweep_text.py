@@ -171,9 +171,11 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     Where none does, the nearest.
     """
     within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
-    wanted = " and ".join(
-        filter(None, (within, f"for at most {goal.at_most:,.0f}" if goal.at_most else ""))
-    )
+    job = next((point.plan.job for point in found.points if point.plan), None)
+    price = ""
+    if goal.at_most:
+        price = money(job, goal.at_most) if job else f"{goal.at_most:,.0f}"
+    wanted = " and ".join(filter(None, (within, f"for at most {price}" if price else "")))
     smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
@@ -214,7 +216,7 @@ def chart(
     columns: int = 80,
     height: int = HEIGHT,
 ) -> list[str]:
-    """Curves as lines of text: a mark per point, `limit` dashed.
+    """Curves as lines of text: a mark per point, `limit` dashed, with the word `goal`.
 
     y starts at 0, or is logarithmic.
     """
@@ -230,6 +232,9 @@ def chart(
     for (_, curve), mark in zip(curves.items(), cycle(_MARKS), strict=False):
         for x, y in curve:
             cells[row(y)][column(x)] = mark
+    if limit is not None:
+        dashed = "".join(cells[row(limit)])
+        cells[row(limit)] = [*" goal ".join(dashed.rsplit("-" * len(" goal "), 1))]
     lines = [f"{shown.get(y, ''):>{margin}} |{''.join(cells[y]).rstrip()}" for y in range(height)]
     places = _ticks(sorted({x for x, _ in points}), column, width)
     foot = [f"+{'-' * width}", f" {places}", f" {axis:^{width}}".rstrip()]

@@ -120,14 +120,14 @@ class Difference:
 
     @property
     def speed_text(self) -> str:
-        """The slowdown in words: `12% slower`, `3.1 times as long`."""
+        """The slowdown in words: `12% slower`, `42% less time`, `3.1 times as long`."""
         ratio = 1 + self.slowdown
         if ratio >= _SAID_AS_MULTIPLE:
             return f"{ratio:.1f} times as long"
         share = 100 * abs(self.slowdown)
         # Two digits: 9.95 is the first number that one decimal would round to 10.0.
         decimals = 0 if share >= 9.95 else 1
-        return f"{share:.{decimals}f}% {'slower' if ratio >= 1 else 'faster'}"
+        return f"{share:.{decimals}f}% {'slower' if ratio >= 1 else 'less time'}"
 
     @property
     def time_causes(self) -> str:

@@ -105,12 +105,11 @@ def other_sharding(plan: Plan, framework: Framework) -> Plan | None:
 
 
 def sharding_text(plan: Plan, other: Plan) -> str:
-    """Say what the other takes: `deepspeed: ZeRO 3, 4.1% faster, 2.1 GiB more`."""
-    share = _step_s(plan) / _step_s(other) - 1
+    """Say what the other takes: `deepspeed: ZeRO 3, 4.1% less time, 2.1 GiB more`."""
+    more_time = _step_s(other) / _step_s(plan) - 1
     time = "as fast"
-    if abs(share) >= _AS_FAST:
-        slower = f"{_step_s(other) / _step_s(plan) - 1:.1%} slower"
-        time = f"{share:.1%} faster" if share > 0 else slower
+    if abs(more_time) >= _AS_FAST:
+        time = f"{abs(more_time):.1%} {'slower' if more_time > 0 else 'less time'}"
 
     more = float(other.memory.required_bytes) - float(plan.memory.required_bytes)
     size = "as much memory"

@@ -319,11 +319,12 @@ def test_times_are_read_as_people_write_them() -> None:
 
 def test_the_chart_puts_marks_where_the_values_are() -> None:
     """The largest value is on the top line, the ends of the axis at its ends, and the limit is a
-    dashed line.
+    dashed line that is called the goal.
     """
     lines = chart("days", "gpus", {"": [(8, 40.0), (16, 20.0), (32, 10.0)]}, limit=20.0)
     body = [line.partition("|")[2] for line in lines[1 : HEIGHT + 1]]
     assert body[0].index("*") == 0 and body[-1].strip() == ""
+    assert ["goal" in line for line in body] == ["---" in line for line in body]
     assert sum("---" in line for line in body) == 1
     assert (
         next(line for line in body if "-" in line)[(WIDTH - 1) // 2 : WIDTH // 2 + 2].count("*")

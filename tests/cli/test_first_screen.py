@@ -405,7 +405,7 @@ def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
     for command in ("plan", "generate"):
         lines = run(command, *job, "--sequence-length", "4096", "--global-batch", "101").output
         assert re.search(
-            r"Faster +set training\.global_batch: 96: \d+% faster \(16 replicas instead of 1\)",
+            r"Faster +set training\.global_batch: 96: \d+% less time \(16 replicas instead of 1\)",
             lines,
         )
 
@@ -427,7 +427,7 @@ def test_a_count_that_divides_better_is_on_the_first_screen() -> None:
     job += ("--sequence-length", "8192", "--global-batch", "1024")
     for command in ("plan", "generate"):
         assert re.search(
-            r"Faster +set gpus: 144: \d\d% faster per GPU",
+            r"Faster +set gpus: 144: \d\d% fewer GPU-hours",
             " ".join(" ".join(screen(command, *job)).split()),
         )
 

@@ -268,8 +268,8 @@ def test_two_plans_are_compared_by_cause(opened: Opened, answer: SearchResult) -
     assert layouts == [in_words(one.layout), in_words(other.layout)]
     for number, plan in ((1, one), (2, other)):
         shows(plan, column(opened, "Step time", number), column(opened, "Memory", number))
-    faster = 100 * (1 - float(other.step_time.total_s) / float(one.step_time.total_s))
-    assert f"B is {faster:.1f} % faster" in opened.page.locator("#comparison").inner_text()
+    less = 100 * (1 - float(other.step_time.total_s) / float(one.step_time.total_s))
+    assert f"B takes {less:.1f} % less time" in opened.page.locator("#comparison").inner_text()
 
 
 def test_plans_are_selected_by_keyboard(opened: Opened, answer: SearchResult) -> None:

@@ -24,7 +24,7 @@
   function sentence([a, b]) {
     const ratio = plans.step_s[b] / plans.step_s[a];
     const share = Math.abs(ratio - 1) * 100;
-    const speed = ratio >= 2 ? `takes ${ratio.toFixed(1)} times as long` : share < 0.05 ? "is as fast" : `is ${share.toFixed(1)} % ${ratio > 1 ? "slower" : "faster"}`;
+    const speed = ratio >= 2 ? `takes ${ratio.toFixed(1)} times as long` : share < 0.05 ? "is as fast" : ratio > 1 ? `is ${share.toFixed(1)} % slower` : `takes ${share.toFixed(1)} % less time`;
     const more = (plans.required_bytes[b] - plans.required_bytes[a]) / GIB;
     const room = Math.abs(more) < 0.05 ? "as much memory" : `${Math.abs(more).toFixed(1)} GiB ${more > 0 ? "more" : "less"}`;
     return `B ${speed}, and needs ${room}.`;
