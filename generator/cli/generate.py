@@ -136,11 +136,16 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     """What the job lacks, or what to see to before the command that starts it."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
+    from ..programs.launching.front_ends import of_job
 
     best = made.answer.plans[0]
     launch = best.job.launch
     launcher = LAUNCHERS[launch.target]
     needed = [*_needed(best)]
+    front_end = of_job(launch.script, launch.arguments)
+    if front_end is not None:
+        yield "Next", front_end.by_hand(fsdp=best.job.engine.sharding == "units") + "."
+        return
     if best.missing:
         yield "Next", "; ".join((not_ready(best.missing), *needed))
         return

@@ -85,14 +85,14 @@ def init(
     with checking(paths or (".",)):
         text, outcome = _spec_of_files(paths, answers, output) if paths else _asked(answers, output)
     _tell(outcome)
-    _write(output, text, force)
+    _write(output, text, force, outcome.by_hand)
     if any(finding.severity.value == "error" for finding in outcome.findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
     if outcome.infeasible is not None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _write(output: Path, text: str, force: bool) -> None:
+def _write(output: Path, text: str, force: bool, by_hand: str) -> None:
     from ..programs.program import RenderedFile  # here, to save start-up time
     from .writing import write_files
 
@@ -105,10 +105,10 @@ def _write(output: Path, text: str, force: bool) -> None:
     )
     name = "" if output.name == DEFAULT_SPEC and output.parent == Path() else f" {output}"
     echo(f"written: {output}")
-    echo(
-        f"Next:\n  dsgen plan{name}      # the best layouts\n  dsgen{name}          "
-        " # its launch files"
-    )
+    last = "" if by_hand else f"\n  dsgen{name}           # its launch files"
+    echo(f"Next:\n  dsgen plan{name}      # the best layouts{last}")
+    if by_hand:
+        echo(f"  {by_hand}.")
 
 
 def _head(output: Path) -> list[str]:
@@ -133,16 +133,18 @@ def _spec_of_files(
     paths: Sequence[str], answers: Mapping[str, Any], output: Path
 ) -> tuple[str, Outcome]:
     """The spec of the launch that files hold, as text, and what became of its settings."""
-    from ..draft import carry_over, spec_text  # here, to save start-up time
+    from ..draft import by_hand, carry_over, spec_text  # here, to save start-up time
 
     draft = _draft(paths, answers)
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(draft, answers)
-    outcome = carry_over(draft)
+    outcome = carry_over(draft)._replace(by_hand=by_hand(draft))
     if isinstance(model := draft.get("model"), str):
         draft.set("model", _from_here(model, output))
 
+    if outcome.by_hand:
+        draft.leave("launch", draft.found.where, outcome.by_hand)
     notes = [str(note) for note in draft.left]
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]

@@ -25,6 +25,7 @@ from . import scripts
 from .bridge import carry_overrides
 from .defaults import name_open_fields, pin_defaults
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
+from .front_ends import subcommand_of
 from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
 
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
@@ -78,6 +79,8 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     carried = _carried(draft, rendered)
     # A front end has defaults of its own, and reads the model's shape from its checkpoint.
     by_front_end = found.launch is not None and found.launch.front_end
+    if by_front_end:
+        carried = _of_front_end(draft, carried)
     started = found.launch is not None or found.megatron is not None or draft.options
     if started and not by_front_end:
         carried += _restored(draft, rendered, carried)
@@ -85,6 +88,9 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
         carried += _carry_config(draft, plan, carried)
     draft.drop("launch.arguments")
     draft.set("launch.arguments", [word for one in carried for word in one])
+    if by_front_end:
+        return
+
     given = _given(draft, carried)
     # Options that a launch file may have beside the original's without a change of what is trained.
     asked = given & scripts.CONFIGS
@@ -93,6 +99,15 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     for key, option in rendered.items() if draft.options else ():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)
+
+
+def _of_front_end(draft: Draft, carried: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The words of a front end's own launch line: its subcommand, and none of its YAML file."""
+    program = draft.found.where.path
+    of_file = {one.words for one in draft.options if one.where.path != program}
+    subcommand = subcommand_of(draft)
+    rest = [words for words in carried if words not in of_file]
+    return [subcommand, *rest] if subcommand else rest
 
 
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
@@ -270,7 +285,7 @@ def _carry_unplanned(draft: Draft) -> None:
             draft.leave(str(option), option.where, "its value is not in the files")
         elif option.key not in decided and option.name not in scripts.CONFIGS:
             words += option.words
-    draft.set("launch.arguments", words)
+    draft.set("launch.arguments", [*subcommand_of(draft), *words])
 
 
 def _config_patch(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Final
 
 from ..catalog import find_accelerator, find_model, find_node_type
 from ..numerals import python_float, whole
 from ..programs.launching.settings import Setting, Settings, settings_of
+from ..text.options import basename
 from ..units import GIB
 from .draft import Draft, LeftOut
 
@@ -100,6 +102,33 @@ def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
     reason = settings.front_end.kinds_not_planned.get(kind.text)
     if reason is not None:
         draft.leave(str(kind), kind.where, f"not planned: {reason}")
+
+
+def subcommand_of(draft: Draft) -> tuple[str, ...]:
+    """The word between a front end's command and its options: `sft` of `swift sft --model ...`.
+
+    None of a launch with Megatron's options, among which a spec has no other word.
+    """
+    launch = draft.found.launch
+    settings = None if launch is None else settings_of(launch)
+    if launch is None or settings is None or launch.program is None or not launch.calls:
+        return ()
+    if draft.parser.flavour is not None:
+        return ()
+
+    words = launch.calls[-1].command.words
+    subcommands = settings.front_end.commands.get(basename(launch.program), ())
+    after = (word for before, word in pairwise(words) if before.offset == launch.program.offset)
+    text = next((word.value for word in after), None)
+    return (text,) if text is not None and text in subcommands else ()
+
+
+def by_hand(draft: Draft) -> str:
+    """What a front end's own launch needs of the plan, which dsgen doesn't write; empty: none."""
+    launch = draft.found.launch
+    settings = None if launch is None else settings_of(launch)
+    fsdp = draft.get("training.sharding") == "fsdp2"
+    return "" if settings is None else settings.front_end.by_hand(fsdp=fsdp)
 
 
 def reserve_share(draft: Draft) -> None:

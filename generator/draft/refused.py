@@ -40,6 +40,7 @@ class Outcome(NamedTuple):
     findings: tuple[Finding, ...] = ()
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
+    by_hand: str = ""  #: what to change in the launch of a front end, which dsgen doesn't write
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:

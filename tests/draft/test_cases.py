@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import dsgen
 from dsgen.draft import Draft, LeftOut, carry_over, draft_run, find_runs
@@ -527,6 +528,46 @@ def test_a_front_end_that_starts_another_engine_is_refused(
     assert made.exit_code == 2
     assert reason in " ".join(made.output.split())
     assert not spec.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "key"),
+    [
+        ("swift sft --model Qwen/Qwen2.5-7B --dataset d.jsonl", ["sft"], "deepspeed"),
+        ("llamafactory-cli train q.yaml", ["train", "q.yaml"], "deepspeed"),
+        ("axolotl train q.yaml --num-processes 8", ["train", "q.yaml"], "micro_batch_size"),
+        (
+            "ray job submit -- python3 train.py --actor-num-nodes 1 --rollout-num-gpus 8",
+            ["--actor-num-nodes", "1"],
+            "tensor-model-parallel-size",
+        ),
+    ],
+)
+def test_the_launch_of_a_front_end_is_not_written(
+    line: str, words: list[str], key: str, tmp_path: Path
+) -> None:
+    """A spec from a front end's launch keeps its words; `init`, the spec and `Next` of `dsgen` say
+    that its launch isn't written, and which of its keys the plan decides.
+    """
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    (tmp_path / "q.yaml").write_text(
+        "base_model: Qwen/Qwen2.5-7B\nmodel_name_or_path: Qwen/Qwen2.5-7B\n"
+        "learning_rate: 2e-5\nbf16: true\noutput_dir: out\n"
+    )
+    spec = tmp_path / "dsgen.yaml"
+    flags = ("--model", "llama-2-7b", "--cluster", "dgx-h100", "--gpus", "8")
+    made = run("init", "--from", str(tmp_path / "run.sh"), *flags, "-o", str(spec))
+    assert made.exit_code == 0, made.output
+    written = yaml.safe_load(spec.read_text())["launch"]["arguments"]
+    assert [str(word) for word in written[: len(words)]] == words
+    assert not any("model_name_or_path" in str(word) for word in written)
+
+    planned = run("generate", str(spec), "-o", str(tmp_path / "out"))
+    for output in (made.output, spec.read_text(), planned.output):
+        said = " ".join(output.split())
+        assert "dsgen does not write the launch of" in said
+        assert key in said.partition("does not write")[2]
+    assert "Start the job" not in planned.output
 
 
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:

@@ -23,6 +23,23 @@ from ...text.shell.records import Word
 
 #: Options of a script's row that have to be on the line: one may be another program's.
 _ENOUGH_SIGNS: Final = 2
+#: Settings that a plan decides, by their short names.
+_OF_LAYOUT: Final = (
+    "tensor",
+    "pipeline",
+    "chunks",
+    "context",
+    "expert",
+    "expert_tensor",
+    "stage",
+)
+_OF_BATCH: Final = ("micro", "batch")
+#: TrainingArguments that a plan decides, beside the config of what shards the states.
+_OF_TRAINER: Final = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "gradient_checkpointing",
+)
 _SLIP: Final = 0.92  # likeness of names of which one is taken for a slip of the other
 
 
@@ -103,6 +120,19 @@ class FrontEnd:
     def options(self) -> frozenset[str]:
         """The options of its own, as far as they are known; the engine's may be among them."""
         return _options_of(self.name)
+
+    def by_hand(self, *, fsdp: bool = False) -> str:
+        """What to change in its own launch, which no plan writes, as a sentence."""
+        by_trainer = self.engine == "trainer" or bool(self.arguments)
+        shorts = (*_OF_LAYOUT, *(() if by_trainer else _OF_BATCH))
+        names = [self.settings[short]["names"][0] for short in shorts if short in self.settings]
+        if by_trainer:
+            written = {name: key for key, name in self.arguments.items()}
+            config = "fsdp_config" if fsdp else "deepspeed"
+            names += [written.get(name, name) for name in (*_OF_TRAINER, config)]
+        bare = (name.lstrip("-") for name in names)
+        keys = ", ".join(dict.fromkeys(bare)) or "the plan's layout"
+        return f"dsgen does not write the launch of {self.name}: set {keys} in it by hand"
 
     def may_have(self, name: str) -> bool:
         """Return whether an option is its own, or one that it hands to other programs."""
@@ -191,3 +221,11 @@ def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
         if is_module or is_script:
             return row
     return None
+
+
+def of_job(script: str, arguments: Sequence[str]) -> FrontEnd | None:
+    """The front end that a job spec's script and arguments start; None of other programs."""
+    texts = (script, *arguments)
+    words = [Word(raw=text, value=text, offset=0, parts=(text,)) for text in texts]
+    by_name = (row for row in front_ends().values() if basename(words[0]) in row.commands)
+    return next(by_name, None) or of_program(words[0], words[1:])
