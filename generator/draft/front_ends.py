@@ -127,7 +127,7 @@ def by_hand(draft: Draft) -> str:
     """What a front end's own launch needs of the plan, which dsgen doesn't write; empty: none."""
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
-    fsdp = draft.get("training.sharding") == "fsdp2"
+    fsdp = bool(draft.get("training.sharding"))
     return "" if settings is None else settings.front_end.by_hand(fsdp=fsdp)
 
 
