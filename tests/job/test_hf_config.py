@@ -687,6 +687,16 @@ def test_ring_has_lightning_attention_but_in_the_last_layer_of_each_group() -> N
     assert model.kernels == ("flash-linear-attention",)
 
 
+@pytest.mark.parametrize("number", ["4", "04", "004"])
+def test_a_layer_of_dots_is_listed_with_leading_zeros_or_without(number: str) -> None:
+    """transformers writes the numbers of `per_layer_config` with leading zeros."""
+    listed = {number: {"kv_lora_rank": 256}}
+    base = {"model_type": "dots3_note_text", "num_hidden_layers": 5, "sliding_window_size": 512}
+    model = convert(**base, per_layer_config=listed)
+    ranks = {m.kv_lora_rank for m in model.attentions if isinstance(m, Latent) and m.span.window}
+    assert 256 in ranks
+
+
 def test_a_listed_layer_of_dots_lacks_what_is_as_in_other_layers() -> None:
     """Where `per_layer_config` lists layers, a width that it leaves out is the model's, and the
     keys that begin with swa_ say nothing.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from dsgen.programs.trainer.accelerate import FALSE, TRUE, AccelerateConfig, is_true
 from dsgen.text.document import read_yaml
 from dsgen.text.text import text_of
+from tests.cli.running import run
 from tests.needs import needs_transformers
 
 
@@ -48,6 +52,24 @@ def test_flags_are_accelerates() -> None:
     assert [bool(str_to_bool(text)) for text in (*TRUE, *FALSE)] == [
         is_true(text) for text in (*TRUE, *FALSE)
     ]
+
+
+def test_a_model_without_softmax_attention_is_judged(tmp_path: Path) -> None:
+    """DeepSeek-V4's layers have no heads that sp_size must divide, and no rule fails over it."""
+    config, accelerate = tmp_path / "config.json", tmp_path / "accelerate.yaml"
+    config.write_text(json.dumps({"model_type": "deepseek_v4"}), encoding="utf-8")
+    accelerate.write_text(
+        "distributed_type: DEEPSPEED\n"
+        "num_processes: 8\n"
+        "deepspeed_config: {zero_stage: 3, zero3_init_flag: true}\n"
+        "parallelism_config:\n"
+        "  parallelism_config_sp_size: 8\n"
+        "  parallelism_config_sp_backend: deepspeed\n",
+        encoding="utf-8",
+    )
+    said = run("validate", str(accelerate), "--model", str(config)).output
+    assert "document" in said
+    assert not any(word in said for word in ("DSG001", "SP003"))
 
 
 def test_what_is_left_out_has_accelerates_default() -> None:

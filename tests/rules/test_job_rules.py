@@ -684,6 +684,16 @@ def test_rule_tells_sound_from_broken(name: str) -> None:
     assert hint in finding.hint
 
 
+def test_hints_for_one_model_name_one_framework() -> None:
+    """Where no Megatron is written for a kind of layers, no rule sends the user to Megatron-LM."""
+    both = job(MDS, model={**MOE, **DELTA, "shared_experts": 1, "dense_layers": 0})
+    hints = {finding.rule: finding.hint for finding in check_job(both)}
+    assert hints["MDS020"] == hints["MLM137"] == "use framework: huggingface or deepspeed"
+    assert "megatron-lm" not in str(hints.values())
+    (message,) = (each.message for each in check_job(both) if each.rule == "MDS020")
+    assert "1 shared expert, which" in message
+
+
 def test_sound_job_has_no_findings() -> None:
     """The default job of these tests breaks no job rule in any framework."""
     for framework in ("deepspeed", "huggingface", "megatron-deepspeed", "megatron-lm"):

@@ -270,9 +270,11 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
 def _fits_integers(job: Job, layout: Layout) -> bool:
     """Whether the products of all sizes fit into the 64-bit integers that numpy computes with."""
     model, training = job.model, job.training
-    widths = model.hidden * (model.hidden + model.ffn) * model.heads * model.head_dim
+    heads = max(getattr(mixer, "heads", 1) for mixer in model.mixers)
+    head_dim = max(getattr(mixer, "head_dim", 1) for mixer in model.mixers)
+    widths = model.hidden * (model.hidden + model.ffn) * heads * head_dim
     batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation
-    return max(widths * model.layers, model.layers * model.hidden * model.heads * batch) < 2**62
+    return max(widths * model.layers, model.layers * model.hidden * heads * batch) < 2**62
 
 
 @needs.rule("MEM001", ERROR, "training", _DEVICE.source)

@@ -100,7 +100,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
             f"{job.model.name} has {latent.called}, which "
             f"{job.says('framework', job.framework)} lacks"
         )
-        yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
+        yield violation(job, "/model", message, _use_another(job))
 
 
 @fixed_jobs.rule(
@@ -116,13 +116,15 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
     model, routed = job.model, job.model.part(Experts)
     if routed is None:
         return
-    extras = {"shared experts": routed.shared_experts, "dense layers": model.dense_layers}
-    named = " and ".join(f"{count} {name}" for name, count in extras.items() if count)
+    extras = {"shared expert": routed.shared_experts, "dense layer": model.dense_layers}
+    named = " and ".join(
+        f"{count} {name if count == 1 else f'{name}s'}" for name, count in extras.items() if count
+    )
     if named:
         message = (
             f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
         )
-        yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
+        yield violation(job, "/model", message, _use_another(job))
 
 
 @fixed_jobs.rule(
@@ -428,6 +430,13 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
             yield alone, "Megatron-Core builds these from 0.16.1 on (a hybrid pattern)"
 
 
+def _use_another(job: Job) -> str:
+    """The hint to use a framework that has all kinds of the model's layers."""
+    if any(_foreign_kinds(job)):
+        return f"use {job.says('framework', 'huggingface')} or deepspeed"
+    return f"use {job.says('framework', 'megatron-lm')}"
+
+
 @parallel_jobs.rule(
     "MLM137", ERROR, "init", megatron_lm("training/arguments.py, core_v0.16.1 to core_v0.19.0")
 )
@@ -441,8 +450,7 @@ def megatron_has_every_kind_of_layer(job: Job) -> Violations:
         framework = job.says("framework", job.framework)
         message = f"{job.model.name} has {kinds}, which dsgen doesn't write for {framework}"
         known = "; ".join(dict.fromkeys(since for _, since in found))
-        other = f"use {job.says('framework', 'huggingface')} or deepspeed"
-        yield violation(job, "/model", f"{message}: {known}", other)
+        yield violation(job, "/model", f"{message}: {known}", _use_another(job))
 
 
 @composed_jobs.rule(
@@ -488,7 +496,8 @@ def megatron_has_every_part(job: Job) -> Violations:
             f"{job.model.name} has {parts}, for which {framework} has no option: it "
             "would train without"
         )
-        other = "huggingface" if any(_missing(job, _scalings(job)).values()) else "megatron-lm"
+        lacks = any(_foreign_kinds(job)) or any(_missing(job, _scalings(job)).values())
+        other = "huggingface" if lacks else "megatron-lm"
         yield violation(
             job, "/model", message, f"use {job.says('framework', other)}, or change the script"
         )
@@ -502,6 +511,8 @@ def fp8_layers_have_equal_heads(job: Job) -> Violations:
     Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
     Fix: set training.precision to bf16, or use framework: megatron-lm"""
     model = job.model
+    if not model.attentions:
+        return
     if job.training.precision == "fp8" and model.kv_heads != model.heads:
         message = (
             f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} "

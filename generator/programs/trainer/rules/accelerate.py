@@ -500,9 +500,11 @@ def heads_divide(submission: Submission) -> Violations:
     """
     arguments = submission.of(TrainingArguments)
     model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
-    for sizes in all_sizes(submission) if model is not None else ():
+    if model is None or not model.attentions:
+        return
+    for sizes in all_sizes(submission):
         size = sizes.values[4]
-        if model is None or size < 2 or not sizes.deepspeed:
+        if size < 2 or not sizes.deepspeed:
             continue
         kv_heads = model.kv_heads
         fits = [
