@@ -6,9 +6,10 @@ An answer of no findings would be read as a pass, though nothing was held agains
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ..dataclass import dataclass
-from ..findings import Location
+from ..findings import Finding, Location
 from ..programs.launching.launch_line import STARTS_PROCESSES
 from ..programs.launching.settings import settings_of
 from ..programs.megatron.arguments import is_of_another_program
@@ -16,6 +17,8 @@ from ..secrets import mask
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
+
+_OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,19 @@ class NotChecked:
         return f"not checked: {self.reason}"
 
 
-def launches_not_checked(submission: Submission) -> Iterator[NotChecked]:
+def launches_not_checked(
+    submission: Submission, findings: Iterable[Finding] = ()
+) -> Iterator[NotChecked]:
     """Every launch of a submission of which no option was judged, with the reason.
+
+    One of whose words there are `findings` on a front end's options was judged.
 
     A launcher's options are judged, and those that a document was made of. Of a front end its own
     options count, whatever starts it.
     """
     made = {id(getattr(document, "launch", None)) for document in submission.documents}
     named = {link.where for link in submission.references if link.documents}
+    judged = {finding.where for finding in findings if finding.rule.startswith(_OF_FRONT_ENDS)}
     for document in submission.documents:
         if not isinstance(document, (LaunchScript, CommandDocument)):
             continue
@@ -50,7 +58,8 @@ def launches_not_checked(submission: Submission) -> Iterator[NotChecked]:
                 continue  # a text, which is read on its own
             settings = settings_of(launch)
             is_judged = settings is not None and settings.is_judged
-            is_read = is_judged or id(launch) in made or _names_a_document(launch, named)
+            is_judged |= bool(launch.front_end) and _has_word_at(launch, judged)
+            is_read = is_judged or id(launch) in made or _has_word_at(launch, named)
             is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
             is_left = launch.front_end or not is_started or is_of_another_program(launch)
             if is_left and not is_read:
@@ -76,9 +85,9 @@ def paths_not_checked(
     )
 
 
-def _names_a_document(launch: Launch, named: set[Location]) -> bool:
-    """Return whether a word of the launch names a document that was read."""
-    return any(launch.script.locate(word) in named for word in launch.arguments)
+def _has_word_at(launch: Launch, places: set[Location]) -> bool:
+    """Return whether a word of the launch is at one of these places."""
+    return any(launch.script.locate(word) in places for word in launch.arguments)
 
 
 def _place(launch: Launch) -> Location:

@@ -148,8 +148,10 @@ def _answer(
     ]
 
     secrets = {value for text in texts.values() for value in text.secret_values}
-    not_checked = _not_checked(submissions)
-    paths_without_checks = paths_not_checked(not_checked, submissions)
+    not_checked = _not_checked(submissions, findings)
+    paths_without_checks = paths_not_checked(not_checked, submissions) - {
+        finding.where.path for finding in findings
+    }
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len({document.path for document in documents} - paths_without_checks),
@@ -190,13 +192,15 @@ def _submissions(
     ]
 
 
-def _not_checked(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
+def _not_checked(
+    submissions: Iterable[Submission], findings: Sequence[Finding]
+) -> tuple[NotChecked, ...]:
     """The launches of which no option was judged, each once, in file order."""
     launches = dict[NotChecked, None]()
     for submission in submissions:
         path = submission.documents[0].path if submission.documents else ""  # with --job alone
         with guarded("the account of what was checked", path):
-            launches.update(dict.fromkeys(launches_not_checked(submission)))
+            launches.update(dict.fromkeys(launches_not_checked(submission, findings)))
     return tuple(sorted(launches, key=lambda launch: (launch.where.path, launch.where.line or 0)))
 
 
