@@ -18,6 +18,7 @@ from ..programs.megatron import table as megatron
 from ..programs.megatron.choices import why_uncounted
 from ..programs.megatron.options import LM, option_table
 from ..programs.trainer.table import ROWS
+from ..programs.trainer.training_arguments import gone_arguments, known_arguments
 from ..search import Plan
 from ..text.source import escape
 from ..text.wording import dots
@@ -197,9 +198,42 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
             uncounted := why_uncounted(option.key, values_of(option.words))
         ):
             draft.leave(str(option), option.where, f"it {uncounted}")
+        elif parser.trainer and (instead := _instead_of_gone(draft, option)) is not None:
+            carried += [instead] if instead else []
         else:
             carried.append(option.words)
     return carried
+
+
+def _instead_of_gone(draft: Draft, option: Given) -> tuple[str, ...] | None:
+    """What is written for an argument that the plan's transformers no longer has; None of others.
+
+    Its new name with the same value where that is all; else nothing. Either is said.
+    """
+    launch, trainer = draft.found.launch, draft.found.trainer
+    name = option.key.lstrip("-").replace("-", "_")
+    entry = gone_arguments().get(name)
+    is_front_end = launch is not None and bool(launch.front_end)
+    if entry is None or is_front_end or (trainer is not None and name in trainer.redefined):
+        return None
+    stated = draft.get("transformers_version")
+    release = NEWEST["transformers"] if stated is None else release_from(str(stated))
+    if release < release_from(entry["release"]):
+        return None
+
+    instead = entry["instead"]
+    new, _, condition = instead.partition(" ")
+    # "warmup_steps with a fraction": the value that a ratio had
+    is_renamed = new in known_arguments() and (not condition or condition.startswith("with "))
+    is_free = all(other.key != f"--{new.replace('_', '-')}" for other in draft.options)
+    hint = instead if instead.startswith("remove") else f"use {instead}"
+    since = f"transformers {entry['release']} has no such argument"
+    if is_renamed and is_free:
+        words = (f"--{new}", *values_of(option.words))
+        draft.leave(str(option), option.where, f"{since}; written as {' '.join(words)}")
+        return words
+    draft.leave(str(option), option.where, f"{since}; {hint}")
+    return ()
 
 
 def _is_in_spec(draft: Draft, option: Given) -> bool:

@@ -111,6 +111,23 @@ def test_files_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
     assert {Path(document.path) for document in reading.documents} == {script}
 
 
+def test_arguments_that_transformers_no_longer_has_are_renamed_or_named(tmp_path: Path) -> None:
+    """An argument that only has another name today is written by it; another one is named."""
+    shutil.copytree(FOLDER / "trainer", tmp_path, dirs_exist_ok=True)
+    script = tmp_path / "train.sh"
+    script.write_text(script.read_text().replace("--bf16 True", "--bf16 True --adafactor True"))
+    made = draft_run(
+        find_runs([tmp_path])[1][0], (), {"model": "llama-2-7b", "cluster": "dgx-a100"}
+    )
+    carry_over(made)
+    words = made.spec["launch"]["arguments"]
+    assert words[words.index("--warmup_steps") + 1] == "0.03"
+    assert not {"--warmup_ratio", "--adafactor"} & set(words)
+    reasons = {left.what: left.why for left in made.left}
+    assert "--warmup_steps 0.03" in reasons["--warmup_ratio 0.03"]
+    assert "optim adafactor" in reasons["--adafactor True"]
+
+
 def test_batch_without_gpus_names_them() -> None:
     """A config with all three batch keys is for train / (micro × accumulation) GPUs."""
     assert adopted("ds_stage2", model="llama-2-7b", cluster="dgx-a100").spec["gpus"] == 8
