@@ -325,7 +325,9 @@ def _tell(outcome: Outcome) -> None:
     for finding in outcome.findings:
         if finding.severity.value != "note" and (finding.rule, finding.message) not in told:
             told.add((finding.rule, finding.message))
-            key = finding.where.pointer[1:].replace("/", ".") or Path(finding.where.path).name
+            # What no key of the spec names is in a file that there isn't yet.
+            key = finding.where.pointer[1:].replace("/", ".")
+            key = key or f"{Path(finding.where.path).name}, as dsgen would write it"
             hint = f"; {finding.hint}" if finding.hint else ""
             echo(
                 f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]",

@@ -333,3 +333,13 @@ def test_files_of_ones_own_come_back_without_a_word() -> None:
     again = yaml.safe_load(Path("again.yaml").read_text())
     assert again["launch"]["slurm"]["setup"] == setup
     assert again["launch"]["slurm"]["modules"] == ["cuda/12.8"]
+
+
+def test_a_file_that_is_not_there_yet_is_named_as_such() -> None:
+    """A finding in a file that the spec would give says that dsgen would write it."""
+    line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=megatron"
+    tensor = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=3"
+    Path("run.sh").write_text(f"#!/bin/bash\n{line} {tensor} trainer.nnodes=1\n")
+    flags = ("--model", "llama-2-7b", "--cluster", "dgx-h100")
+    result = run("init", "--from", "run.sh", *flags)
+    assert "error: arguments.txt, as dsgen would write it: " in result.stderr
