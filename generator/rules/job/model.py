@@ -511,15 +511,12 @@ def fp8_layers_have_equal_heads(job: Job) -> Violations:
     Prevents: Megatron-DeepSpeed stops on an assertion when it builds the FP8 layers.
     Fix: set training.precision to bf16, or use framework: megatron-lm"""
     model = job.model
-    if not model.attentions:
-        return
-    if job.training.precision == "fp8" and model.kv_heads != model.heads:
+    heads, kv_heads = getattr(model, "heads", None), getattr(model, "kv_heads", None)
+    if job.training.precision == "fp8" and kv_heads != heads:
         message = (
             f"{job.says('precision', 'fp8')} with {job.says('framework', job.framework)} "
             "requires equal heads:"
         )
-        message += (
-            f" {model.name} has {model.kv_heads} key-value heads and {model.heads} attention heads"
-        )
+        message += f" {model.name} has {kv_heads} key-value heads and {heads} attention heads"
         hint = f"use {job.says('precision', 'bf16')}, or {job.says('framework', 'megatron-lm')}"
         yield violation(job, "/training/precision", message, hint)
