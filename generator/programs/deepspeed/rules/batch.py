@@ -57,6 +57,7 @@ class _Batch(NamedTuple):
     config: Config
     replicas: Number | None  #: None where nothing tells
     source: Claim | None  #: of another file, that the replicas rest on
+    doubt: Claim | None  #: that of the nodes, where the count of GPUs contradicts it
     train: Number | None
     micro: Number | None
     steps: Number | None
@@ -123,8 +124,22 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
             source = world_of(submission).source
             source = source if source and not source.where.flag else None
             yield _Batch(
-                config, replicas_of(config, submission), source, *map(batch.get, BATCH_KEYS)
+                config,
+                replicas_of(config, submission),
+                source,
+                _other_nodes(submission),
+                *map(batch.get, BATCH_KEYS),
             )
+
+
+def _other_nodes(submission: Submission) -> Claim | None:
+    """The claim for nodes that contradicts the launch line by which the GPUs are counted."""
+    world = world_of(submission)
+    of_line = world.source is not None and world.source.quantity == "processes"
+    nodes = next(iter(world.claims_on("nodes")), None) if of_line else None
+    calls = [call for launch in submission.launches for call in launch.calls]
+    started = [each.value for call in calls if (each := call.integer("--nnodes"))]
+    return nodes if nodes and any(count != nodes.value for count in started) else None
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -234,6 +249,7 @@ def batch_is_the_product(batch: _Batch) -> Violations:
         steps, rest = divmod(batch.train, batch.micro * batch.replicas)
         hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
         hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
+        hint = f"write the same nodes in both first: {batch.doubt.placed}" if batch.doubt else hint
         yield batch.violation(
             _TRAIN, f"{message} = {shown(product)}{batch.counted}", hint, batch.certainty
         )
