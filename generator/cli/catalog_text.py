@@ -223,12 +223,20 @@ def _is_whole(layer: Layer) -> bool:
 
 def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
     """One entry, a line for each fact; facts of a `sparse` one that are nothing share a line."""
-    lacks = [key for key, value in entry.items() if sparse and not value]
+    # A router's defaults say nothing of a model without experts.
+    routes = entry.get("experts", True)
+    told = {key: value for key, value in entry.items() if routes or key not in _WITHOUT}
+    lacks = [key for key, value in told.items() if sparse and not value]
     facts = [
-        (key, _text(value)) for key, value in entry.items() if key not in (*lacks, "layers_by_kind")
+        (key, _text(value)) for key, value in told.items() if key not in (*lacks, "layers_by_kind")
     ]
+    lacks = [key for key in lacks if key != "extras"]
     facts += _kinds_in_words(entry.get("layers_by_kind", ()))
     return Lines([*facts, ("none or 0", ", ".join(lacks))] if lacks else facts)
+
+
+#: Sizes of parts as text has them, where their names say too little.
+_IN_WORDS: Final = {"gate": "output gate over", "maps": "softmax maps"}
 
 
 def _kinds_in_words(kinds: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -238,9 +246,9 @@ def _kinds_in_words(kinds: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
         texts = []
         for part in kind["parts"]:
             sizes = ", ".join(
-                name if value is True else f"{name} {_text(value)}"
+                name if value is True else f"{_IN_WORDS.get(name, name)} {_text(value)}"
                 for name, value in part.items()
-                if name != "kind"
+                if name != "kind" and (name, value) != ("maps", 1)
             )
             texts.append(f"{part['kind']} ({sizes})" if sizes else part["kind"])
         where = f" at {_ranges(kind['numbers'])}" if len(kinds) > 1 else ""

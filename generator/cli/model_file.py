@@ -16,34 +16,45 @@ from typing import Any
 
 import click
 
-from ..estimate.model_size import parameter_count
+from ..estimate.model_size import active_parameter_count, parameter_count
 from ..job.hf_config import ConfigError, model_from_config
 from ..text.text import MAX_CONFIG_BYTES, UnusableJson, read_json
 from .catalog_text import sizes
 
 
+class UnusableFile(click.ClickException):
+    """A file that isn't the config of a model that can be planned: the command line is right."""
+
+    exit_code = 2
+
+
 def model_entry(file: str) -> dict[str, Any]:
     """What is printed of the model in `file`: a config.json, or a folder with one.
 
-    Raises `click.UsageError` for a file that isn't the config of a model that can be planned.
+    Raises `UnusableFile` with every problem and its hint.
     """
     path = Path(file)
     path = path / "config.json" if path.is_dir() else path
     try:
         config = read_json(path, limit=MAX_CONFIG_BYTES)
     except UnusableJson as unusable:
-        raise click.UsageError(f"{file}: {unusable}") from None
+        raise UnusableFile(f"{file}: {unusable}") from None
     if not isinstance(config, dict):
-        raise click.UsageError(f"{file} is not a JSON object with the keys of a model")
+        raise UnusableFile(f"{file} is not a JSON object with the keys of a model")
     try:
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
         model = model_from_config(config, name=name, source=file)
     except ConfigError as error:
-        raise click.UsageError(f"{file}: {error}") from None
+        told = [
+            f"{file}: {message}" + (f"\nhint: {hint}" if hint else "")
+            for _, message, hint in error.problems
+        ]
+        raise UnusableFile("\n".join(told)) from None
     parameters = parameter_count(model)
     return {
         "name": model.name,
         "parameters": parameters,
+        **({"active_parameters": active_parameter_count(model)} if model.experts else {}),
         **sizes(model),
         "transformers": _comparison(config, parameters),
     }

@@ -61,3 +61,29 @@ def test_a_config_that_is_refused_says_why(tmp_path: Path) -> None:
     result = run("catalog", "model", str(file))
     assert result.exit_code == 2
     assert "rwkv has recurrent layers (RWKV), which dsgen doesn't model" in result.output
+
+
+def test_a_slip_in_a_config_is_told_with_its_hint_alone(tmp_path: Path) -> None:
+    """The command line is right where the file is wrong: no usage is shown, but what to write."""
+    file = tmp_path / "config.json"
+    config = {("hiden_size" if key == "hidden_size" else key): n for key, n in TINY.items()}
+    file.write_text(json.dumps(config), encoding="utf-8")
+    result = run("catalog", "model", str(file))
+    assert result.exit_code == 2
+    assert "Usage:" not in result.output
+    said = f"Error: {file}: unknown key hiden_size\nhint: did you mean hidden_size?\n"
+    assert said in result.output
+
+
+def test_a_mixture_of_experts_has_its_active_parameters(tmp_path: Path) -> None:
+    """Of the routed experts, those that a token is sent to; a dense model has no such line."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(TINY), encoding="utf-8")
+    routed = json.loads(run("catalog", "model", str(file), "--format", "json").stdout)
+    each = 3 * TINY["hidden_size"] * TINY["moe_intermediate_size"]  # type: ignore[operator]
+    layers = TINY["num_hidden_layers"] - routed["dense_layers"]  # type: ignore[operator]
+    assert routed["parameters"] - routed["active_parameters"] == 2 * layers * each
+
+    file.write_text(json.dumps({**TINY, "model_type": "llama", "num_experts": 0}), encoding="utf-8")
+    said = run("catalog", "model", str(file)).output
+    assert not any(word in said for word in ("active", "router_scale", "maps 1", "extras"))
