@@ -437,7 +437,7 @@ class MemoryBars(NamedTuple):
         stage = f", pipeline stage {memory.stage + 1} of {plan.layout.pipeline} (the fullest)"
         yield [Text(f"Memory per GPU{stage if plan.layout.pipeline > 1 else ''}", style=BOLD)]
         yield from table.lines(width)
-        seen = f"nvidia-smi will show {gib(memory.device_bytes)} GiB"
+        seen = f"nvidia-smi will show {gib(min(memory.device_bytes, capacity))} GiB"
         marks = [
             f"] {gib(capacity)} GiB usable",
             f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",

@@ -362,6 +362,11 @@ def certainty(plan: Plan) -> dict[str, Any]:
     sure, known, regime = plan.uncertainty, plan.uncertainty.evidence, plan.uncertainty.regime
     widths = {name: float(width.high) for name, width in bands("step_time").items()}
     own = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
+
+    def shown(size: float) -> str:
+        # The allocator gives its cache back before the card is full.
+        return gib(min(float(size), plan.memory.capacity_bytes))
+
     return {
         "coverage": f"{plan.uncertainty.coverage:.0%}",
         "runs": known.runs,
@@ -379,7 +384,7 @@ def certainty(plan: Plan) -> dict[str, Any]:
         "memory": {name: float(width.high) for name, width in bands("memory").items()},
         "step": band(sure.step_time),
         "required": f"{gib(sure.required.low)} to {gib(sure.required.high)} GiB",
-        "device": f"{gib(sure.device.low)} to {gib(sure.device.high)} GiB",
+        "device": f"{shown(sure.device.low)} to {shown(sure.device.high)} GiB",
     }
 
 
