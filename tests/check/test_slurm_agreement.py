@@ -75,7 +75,7 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
 
 
 #: Cases whose scripts name a partition, a type of GPU, a job or a plug-in that the test's cluster
-#: doesn't have.
+#: doesn't have, or that are submitted with options of sbatch's command line.
 SITE = frozenset(
     {
         "SLM019",
@@ -83,6 +83,7 @@ SITE = frozenset(
         "SLM023",
         "SLM023_plugin",
         "SLM029_turned",
+        "SLM044_submitted",
         "SLM052",
         "SLM055",
         "SLM056",
