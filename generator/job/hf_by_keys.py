@@ -421,9 +421,10 @@ def _listed(read: KeyReader, listed: object, layers: int, others: Iterable[str])
         message = f"layer_types is {show(listed)}, not a list with a value for each layer"
         read.report("layer_types", message, "remove layer_types")
         return [FULL] * layers
-    odd = next((name for name in listed if name not in SOFTMAX and name not in others), None)
-    if odd is not None:
-        report_odd_kind(read, "layer_types", odd, (*SOFTMAX, *others), usual=(FULL, LOCAL))
+    kinds = (*SOFTMAX, *others)
+    odd = [name for name in listed if not isinstance(name, str) or name not in kinds]
+    if odd:
+        report_odd_kind(read, "layer_types", odd[0], kinds, usual=(FULL, LOCAL))
         return [FULL] * layers
     if len(listed) < layers:
         message = f"layer_types has {len(listed)} values for {layers} layers"

@@ -380,6 +380,14 @@ def test_a_misspelled_kind_of_layers_is_told_as_the_kind_that_it_stands_for(
     assert ("layer_types", message, "did you mean full_attention?") in found
 
 
+@pytest.mark.parametrize("odd", [[1], {}, None, 3])
+def test_a_kind_of_layers_that_is_no_name_is_a_problem(odd: object) -> None:
+    """A list, a mapping, nothing or a number in `layer_types` is reported, not raised."""
+    ((key, message, _),) = problems(**{**UNKNOWN, "layer_types": [odd] * 4})
+    assert key == "layer_types"
+    assert message.endswith("such layers are not modelled")
+
+
 def test_missing_inline_keys_are_each_named() -> None:
     """An empty inline model lacks five keys, each of which is to be added."""
     found = problems()
