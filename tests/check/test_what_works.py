@@ -172,6 +172,12 @@ def _severities(folder: Path, files: dict[str, str], rule: str) -> list[str]:
             id="a program that counts its GPUs",
         ),
         pytest.param(
+            "MLM031",
+            {"run.sh": "megatron sft --model a --dataset b.jsonl --save /ckpt --min_lr 1e-6\n"},
+            [],
+            id="a front end's own interval of saves",
+        ),
+        pytest.param(
             "HF023", {"run.sh": _OLD}, ["warning"], id="an argument that the newest release lacks"
         ),
         pytest.param(

@@ -25,7 +25,8 @@ from ..deepspeed.write import FILE_NAME
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, log_interval, warmup_steps
 from . import fsdp
 
-#: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory and axolotl.
+#: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory, axolotl, and
+#: scripts of one's own.
 LENGTHS: Final = (
     "model_max_length",
     "max_seq_length",
@@ -33,6 +34,8 @@ LENGTHS: Final = (
     "max_length",
     "block_size",
     "cutoff_len",
+    "sequence_length",
+    "seq_length",
 )
 
 
