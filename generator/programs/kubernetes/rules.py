@@ -316,6 +316,12 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
     added = [*job.row.volumes, *_claimed(job)]
+    mounted = {
+        (role.name, name)
+        for role, at, _ in _containers(job)
+        for _, mount in job.mappings(f"{at}/volumeMounts")
+        if isinstance(name := mount.get("name"), str)
+    }
     for role, at, _ in _containers(job):
         names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")] + added
         for place, mount in job.mappings(f"{at}/volumeMounts"):
@@ -327,7 +333,13 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
             ):
                 known = f"; the pod has {', '.join(map(show, names))}" if names else ""
                 message = f"the mount {show(name)} is no volume of {role.name}{known}"
-                yield violation(job, f"{place}/name", message, f"add a volume named {name}")
+                left = [
+                    other
+                    for other in names
+                    if isinstance(other, str) and (role.name, other) not in mounted
+                ]
+                meant = f"mount {left[0]}, which nothing mounts, or " if len(left) == 1 else ""
+                yield violation(job, f"{place}/name", message, f"{meant}add a volume named {name}")
 
 
 def _claimed(job: KubernetesJob) -> Iterator[object]:
