@@ -66,6 +66,7 @@ REFUSED = (
     "not modelled",
     "more than the",
     "but experts of this model are",
+    "unknown key n_embed",  # Bloom's name, a slip of n_embd where its class lacks it
 )
 
 
@@ -203,7 +204,9 @@ def test_no_key_of_a_class_is_taken_for_a_slip(family: str) -> None:
     except KeyError:
         pytest.skip("transformers doesn't have it")
     assert unknown_keys({**config, "model_type": family}) == {}
-    assert unknown_keys({**config, "model_type": "of_nobody"}) == {}
+    # Kosmos' own name of the hidden size stands for it in a type that nobody knows, too.
+    others = unknown_keys({**config, "model_type": "of_nobody"})
+    assert others in ({}, {"embed_dim": "hidden_size"})
 
 
 AROUND = [
