@@ -14,6 +14,7 @@ from dsgen.job.records import Job
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.encode import layer_pattern
 from dsgen.rules.job.model import missing_parts
+from dsgen.rules.run import check_job
 from tests.programs.plans import make_job, make_plan
 from tests.programs.test_megatron import parsed
 
@@ -129,5 +130,8 @@ def test_megatron_deepspeed_has_fewer_options() -> None:
 
 @pytest.mark.parametrize("name", load_catalog().models)
 def test_every_preset_has_arguments_that_the_tree_takes(name: str) -> None:
-    """Each model of the catalog is rendered in options that Megatron-LM's release has."""
-    assert arguments(name)["--num-layers"] > 0
+    """Each model of the catalog is rendered in options that Megatron-LM's release has, or refused
+    because no release builds it.
+    """
+    if "MLM137" not in {finding.rule for finding in check_job(megatron(name))}:
+        assert arguments(name)["--num-layers"] > 0

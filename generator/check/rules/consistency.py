@@ -256,7 +256,8 @@ def _missing(link: Reference, present: set[str]) -> Violation:
         )
         return Violation(link.where, message, hint, severity=ERROR)
 
-    names = sorted(present)
+    # An absolute path may be another machine's.
+    names = () if link.path.startswith("/") else sorted(present)
     beside = next((name for name in names if name == link.name or is_slip(link.name, name)), None)
     hint = "add it, or correct the path" if beside is None else f"{beside} lies beside this file"
 
