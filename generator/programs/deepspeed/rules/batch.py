@@ -242,14 +242,17 @@ def batch_is_the_product(batch: _Batch) -> Violations:
             )
             yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
     elif batch.train != step * batch.replicas:
-        product = step * batch.replicas
+        product = round(step * batch.replicas, 6)
         message = (
             f"`{_TRAIN}` is {shown(batch.train)}, but {factors} × {shown(batch.replicas)} replicas"
         )
         steps, rest = divmod(batch.train, batch.micro * batch.replicas)
         hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
         hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
-        hint = f"write the same nodes in both first: {batch.doubt.placed}" if batch.doubt else hint
+        if batch.doubt:
+            hint = f"write the same nodes in both first: {batch.doubt.placed}"
+        elif batch.replicas != int(batch.replicas):
+            hint = "first make the GPUs a whole number of replicas"
         yield batch.violation(
             _TRAIN, f"{message} = {shown(product)}{batch.counted}", hint, batch.certainty
         )
