@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....numerals import read_whole
-from ....rules.violations import violation
+from ....rules.violations import divisors, violation
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
@@ -59,8 +59,8 @@ def generations_divide_the_batch(run: Generating) -> Violations:
     arguments, group = run.arguments, run.number(_GROUP)
     if group is None:
         return
-    if group == 1:
-        message = f"{_GROUP} 1: every completion is its own group, without an advantage"
+    if group < 2:
+        message = f"{_GROUP} {group}: completions of one prompt are compared, at least two"
         yield violation(arguments, _GROUP, message, f"use {_GROUP} 2 or more")
         return
     yield from _searched_batch(run)
@@ -133,5 +133,5 @@ def engines_divide_the_processes(run: Generating) -> Violations:
     if uses and is_colocated and ranks and run.processes and run.processes % ranks:
         name = "vllm_tensor_parallel_size"
         message = f"{name} {ranks} does not divide {run.processes} processes"
-        fits = max(fit for fit in range(1, ranks + 1) if run.processes % fit == 0)
-        yield Violation(arguments.locate(name), message, f"use {name} {fits}")
+        hint = f"use {name} {divisors(run.processes, ranks)[-1]}"
+        yield Violation(arguments.locate(name), message, hint)
