@@ -78,9 +78,10 @@ def faults(
         if _commands(line, form)
     ]
 
-    control = _CONTROL.search(
-        printed.replace("\r\n", "\n") if "--diff" in arguments else printed
-    ) or _CONTROL.search(told)
+    # A diff has the ends of a file's lines as they are.
+    is_diff = not {"--diff", "--fix"}.isdisjoint(arguments)
+    shown = printed.replace("\r\n", "\n") if is_diff else printed
+    control = _CONTROL.search(shown) or _CONTROL.search(told)
     if control and form != "csv":
         problems.append(f"control character {control[0]!r}")
     if form in ("json", "sarif") and not (status == 2 and not printed):
