@@ -359,8 +359,9 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
     also_changed: tuple[str, ...] = ()
     if ours is not None and theirs is not None:
         parts_of_asked = (part for name in asked for part in PARTS_OF.get(name, ()))
-        but = {**asked, **dict.fromkeys(parts_of_asked if None in asked.values() else ())}
-        also_changed = changed(ours.layout, theirs.layout, but)
+        # What a searched key is set to brings its own parts along.
+        expected = {**asked, **dict.fromkeys(parts_of_asked if None in asked.values() else ())}
+        also_changed = changed(ours.layout, theirs.layout, expected)
     pins = {
         f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
     }

@@ -231,11 +231,12 @@ def from_launches(
         program, words = _program_of(first), _words(launch)
         if not _are_megatrons(words, program, stated):
             continue
-        known = program in PROJECTS[LM].programs
-        named = program is None or known or program.startswith("pretrain")
-        said = stated is not None or not _names(words).isdisjoint(_OWN_SIGNS)
-        theirs = named or said or program_of(launch)
-        if theirs and options_beside(program_of(launch)).of_megatron:
+        is_named_so = (
+            program is None or program in PROJECTS[LM].programs or program.startswith("pretrain")
+        )
+        has_own_signs = not _names(words).isdisjoint(_OWN_SIGNS)
+        may_be_megatrons = is_named_so or stated is not None or has_own_signs or program_of(launch)
+        if may_be_megatrons and options_beside(program_of(launch)).of_megatron:
             locate = launch.script.locate
             yield _arguments(path, words, locate, launch=launch, program=program, stated=stated)
 
