@@ -39,6 +39,7 @@ _TESTED: Final = frozenset(
 #: of 80 GB.
 _LARGE_BUCKET: Final = 1_000_000_000
 _HUGE_BUCKET: Final = 4_000_000_000
+_MOST_GIGABYTES: Final = 10**6  #: that are said of a buffer: no machine has as many
 
 
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
@@ -174,8 +175,12 @@ def buckets_are_counts(config: Config) -> Violations:
     for pointer in (f"{ZERO}/reduce_bucket_size", f"{ZERO}/{gathered}") if config.stage else ():
         size = config.whole(pointer)
         if size is not None and size > _LARGE_BUCKET:
-            name, memory = pointer.rpartition("/")[2], f"{2 * size / 1e9:,.0f} GB in 16 bits"
-            message = f"{said(config, pointer)} counts elements: the buffer may need {memory}"
+            name = pointer.rpartition("/")[2]
+            gigabytes = min((2 * size + 5 * 10**8) // 10**9, _MOST_GIGABYTES)  # rounded
+            message = (
+                f"{said(config, pointer)} counts elements: the buffer may need {gigabytes:,} GB "
+                "in 16 bits"
+            )
             hint = f"set {name} to 500000000, the default, or less"
             less = None if size > _HUGE_BUCKET else NOTE
             yield violation(config, pointer, message, hint, severity=less)
