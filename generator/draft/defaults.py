@@ -12,6 +12,7 @@ from ..search import Plan
 from ..search.refine import DETAILED, open_fields
 from .draft import Draft
 from .scripts import is_hybrid
+from .sharding import is_data_parallel
 
 #: Fields that follow from the batch and the GPUs.
 _OF_BATCH: Final = frozenset({"data", "micro_batch", "gradient_accumulation"})
@@ -41,9 +42,17 @@ def name_open_fields(draft: Draft, plan: Plan) -> None:
     ]
     if names:
         has = ", ".join(f"{name}: {values[name]}".lower() for name in names)
-        by = "recipe" if draft.overrides is not None else "script"
-        why = f"what the {by} decides isn't in the files; the plan has {has}"
+        why = f"{_reason(draft)}; the plan has {has}"
         draft.leave("layout", draft.found.where, why)
+
+
+def _reason(draft: Draft) -> str:
+    """Why the files leave keys of the layout open."""
+    found = draft.found
+    if found.trainer is not None and found.launch is not None and is_data_parallel(found.launch):
+        return "the launch shards nothing (DDP), which dsgen doesn't write"
+    by = "recipe" if draft.overrides is not None else "script"
+    return f"what the {by} decides isn't in the files"
 
 
 def _undecided(draft: Draft) -> frozenset[str]:

@@ -25,7 +25,7 @@ from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from ..text.document import Document, JobSpec
 from ..text.lookup import Files, end_alike
-from .sharding import is_sharded
+from .sharding import is_data_parallel, is_sharded
 
 #: From a launch line to a config, to a file that this names, and one more.
 _MOST_STEPS: Final = 3
@@ -161,4 +161,6 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
         named = named_in(submission, launch.script.text.path) or frozenset()
         configs = [one for one in configs_of(submission) if id(one.json) in named]
         config = configs[0] if len(configs) == 1 else used_config(submission)
+    if trainer is None and config is None and is_data_parallel(launch):
+        trainer = from_launch(launch)
     return ExistingRun(submission=submission, launch=launch, trainer=trainer, config=config)
