@@ -8,11 +8,11 @@ from typing import Any, Final
 from ..estimate.layout import Layout
 from ..job.records import Job
 from ..programs.deepspeed.config import ZERO
+from ..programs.trainer.submission import is_data_parallel
 from ..search import Plan
 from ..search.refine import DETAILED, open_fields
 from .draft import Draft
 from .scripts import is_hybrid
-from .sharding import is_data_parallel
 
 #: Fields that follow from the batch and the GPUs.
 _OF_BATCH: Final = frozenset({"data", "micro_batch", "gradient_accumulation"})

@@ -16,7 +16,7 @@ from ..programs.launching.references import files_on_lines
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
 from ..programs.records import PROGRAMS
-from ..programs.trainer.submission import ds_config_of, used_accelerate_config
+from ..programs.trainer.submission import ds_config_of, is_data_parallel, used_accelerate_config
 from ..programs.trainer.training_arguments import TrainingArguments, from_launch
 from ..submission.grouping import submissions_of
 from ..submission.launches import Launch
@@ -25,7 +25,7 @@ from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from ..text.document import Document, JobSpec
 from ..text.lookup import Files, end_alike
-from .sharding import is_data_parallel, is_sharded
+from .sharding import is_sharded
 
 #: From a launch line to a config, to a file that this names, and one more.
 _MOST_STEPS: Final = 3

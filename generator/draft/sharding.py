@@ -29,17 +29,6 @@ def is_sharded(submission: Submission, launch: Launch) -> bool:
     return named or _by_accelerate(submission, launch) is not None
 
 
-def is_data_parallel(launch: Launch) -> bool:
-    """Return whether a launch line of the Trainer asks for nothing that shards the states.
-
-    The Trainer then uses DDP. Accelerate's launcher may have a config on the machine that says
-    otherwise.
-    """
-    by_launcher = any(launch.call(name) is not None for name in ("accelerate", "deepspeed"))
-    names = (word.prefix.partition("=")[0] for word in launch.arguments)
-    return not by_launcher and not any("deepspeed" in name or "fsdp" in name for name in names)
-
-
 def _is_option(word: Word) -> bool:
     return word.prefix.partition("=")[0] in ("--fsdp", "--fsdp_config")
 

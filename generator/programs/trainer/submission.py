@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from ...submission.claims import Claim, Quantity, Trust
+from ...submission.launches import Launch
 from ...submission.submission import Submission
 from ..deepspeed.config import Config
 from ..deepspeed.submission import is_made, named_by, read_by, used_config
@@ -48,6 +49,17 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     if links and all(is_made(submission, link) for link in links):
         return used_config(submission)
     return next(iter(read_by(submission, named_by(links))), None)
+
+
+def is_data_parallel(launch: Launch) -> bool:
+    """Return whether a launch line of the Trainer asks for nothing that shards the states.
+
+    The Trainer then uses DDP. Accelerate's launcher may have a config on the machine that says
+    otherwise.
+    """
+    by_launcher = any(launch.call(name) is not None for name in ("accelerate", "deepspeed"))
+    names = (word.prefix.partition("=")[0] for word in launch.arguments)
+    return not by_launcher and not any("deepspeed" in name or "fsdp" in name for name in names)
 
 
 def consumer_of(submission: Submission) -> str | None:
