@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 import click
 
 from .. import InvalidJob, check_job
-from ..findings import ERROR, Finding, Flag
+from ..findings import ERROR, Finding, Flag, Severity
 from ..job.codes import WRONG_VALUE
 from ..job.load import load_with_findings
 from ..job.records import Job
@@ -363,13 +363,43 @@ def fitted_example(
             f"without a job spec, {needs}: the built-in example is for its own model"
         )
     batch = _default_batch(overrides)
-    defaults = () if "framework" in given else (DEFAULT_FRAMEWORK,)
+    framework: dict[str, object] = {}
+    if "framework" not in given:
+        machines = {} if {"gpus", "nodes"} & given else {"nodes": 1}  # a sweep gives the number
+        framework["framework"] = _usual_framework({**less, **batch, **machines, **overrides})
     sizes = (
         f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens"
         for size in batch.values()
     )
-    said = ", ".join((*defaults, *(f"batch of {size}" for size in sizes)))
-    return {**less, **batch, **overrides}, f"from the flags{f'; defaults: {said}' if said else ''}"
+    defaults = (*map(str, framework.values()), *(f"batch of {size}" for size in sizes))
+    said = ", ".join(defaults)
+    return {
+        **less,
+        **framework,
+        **batch,
+        **overrides,
+    }, f"from the flags{f'; defaults: {said}' if said else ''}"
+
+
+#: In the order in which they are tried for a job that names none.
+_USUAL: Final = (DEFAULT_FRAMEWORK, "megatron-lm", "huggingface")
+
+
+def _usual_framework(overrides: Mapping[str, object]) -> str:
+    """The first usual framework that has all parts of the model that the flags name.
+
+    Else the first that takes the job, else the default one, whose findings then say why.
+    """
+    taking: list[str] = []
+    for name in _USUAL:
+        example = _BuiltIn(read_text(__package__, "default_job.yaml"))
+        with suppress(InvalidJob):
+            asked = {**overrides, "framework": name}
+            _, findings = check_job(example, overrides=asked, check_pins=False)
+            if not any(finding.severity is Severity.WARNING for finding in findings):
+                return name
+            taking.append(name)
+    return next(iter(taking), DEFAULT_FRAMEWORK)
 
 
 def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:

@@ -49,7 +49,31 @@ def test_another_model_takes_nothing_from_the_example(model: tuple[str, str]) ->
     )
     assert plan["run"] is None
     first = said.splitlines()[0]
-    assert "from the flags; defaults: megatron-deepspeed, batch of 4,194,304 tokens" in first
+    assert "from the flags; defaults: megatron-lm, batch of 4,194,304 tokens" in first
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "framework"),
+    [
+        ("llama-2-7b", (), "megatron-deepspeed"),
+        ("qwen3-next-80b-a3b", (), "megatron-lm"),
+        ("glm-5", (), "huggingface"),
+        ("llama-2-7b", ("--set", "training.lora.rank=8"), "huggingface"),
+    ],
+)
+def test_framework_that_has_the_whole_model_is_the_default(
+    model: str, more: tuple[str, ...], framework: str
+) -> None:
+    """Flags that name no framework get the first usual one without an error or a warning."""
+    plan, said = estimated("--model", model, "--gpus", "64", "--cluster", "dgx-h100", *more)
+    assert plan["job"]["framework"] == framework
+    assert f"defaults: {framework}, " in said.splitlines()[0]
+
+
+def test_framework_of_a_sweep_is_chosen_before_its_counts() -> None:
+    """Counts that a sweep gives later don't leave the framework of a mixture open."""
+    flags = {"model": "qwen3-next-80b-a3b", "cluster": "dgx-h100"}
+    assert fitted_example(flags, {"gpus"})[0]["framework"] == "megatron-lm"
 
 
 def test_flags_win_over_what_is_dropped() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import dsgen
 from dsgen.catalog import load_catalog
+from dsgen.catalog.layers.short_conv import ShortConv
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
 from tests.rules.jobs import DELTA, LATENT, MOE, PATTERN, job
@@ -496,7 +497,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job(MDS, model=DELTA),
         "/model",
         ("the gated delta rule (GDN)", "from 0.16.1 on", MDS),
-        "framework: huggingface or deepspeed",
+        "framework: megatron-lm",
     ),
     "MLM138": (
         job("megatron-lm", model=DELTA, training={"precision": "bf16"}),
@@ -684,12 +685,23 @@ def test_rule_tells_sound_from_broken(name: str) -> None:
     assert hint in finding.hint
 
 
-def test_hints_for_one_model_name_one_framework() -> None:
-    """Where no Megatron is written for a kind of layers, no rule sends the user to Megatron-LM."""
-    both = job(MDS, model={**MOE, **DELTA, "shared_experts": 1, "dense_layers": 0})
+@pytest.mark.parametrize(
+    ("layers", "hint"),
+    [
+        (DELTA, "use framework: megatron-lm"),
+        (
+            {"mixers": [ShortConv(hidden=12288, kernel=3)] * 96},
+            "use framework: huggingface or deepspeed",
+        ),
+    ],
+)
+def test_hints_for_one_model_name_one_framework(layers: dict[str, Any], hint: str) -> None:
+    """Rules that Megatron-DeepSpeed lacks parts of a model send the user to one framework, which
+    has all of them: Megatron-LM, or transformers' code where no Megatron is written for a kind.
+    """
+    both = job(MDS, model={**MOE, **layers, "shared_experts": 1, "dense_layers": 0})
     hints = {finding.rule: finding.hint for finding in check_job(both)}
-    assert hints["MDS020"] == hints["MLM137"] == "use framework: huggingface or deepspeed"
-    assert "megatron-lm" not in str(hints.values())
+    assert hints["MDS020"] == hints["MLM137"] == hint
     (message,) = (each.message for each in check_job(both) if each.rule == "MDS020")
     assert "1 shared expert, which" in message
 

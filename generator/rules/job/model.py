@@ -406,6 +406,10 @@ _BUILT_FROM: Final[Mapping[type[Mixer], tuple[str, str]]] = {
 }
 
 
+#: Mixers that Megatron-Core has options for in any layer with a feed-forward, and dsgen writes.
+_CORES: Final = (SoftmaxAttention, GatedDelta)
+
+
 def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     """What layers have that are not a softmax attention and a feed-forward, each with what is known
     of Megatron-Core's releases.
@@ -432,7 +436,10 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
 
 def _use_another(job: Job) -> str:
     """The hint to use a framework that has all kinds of the model's layers."""
-    if any(_foreign_kinds(job)):
+    # Megatron-Core builds what Megatron-DeepSpeed lacks, where its options are written.
+    is_behind = job.framework.scripts is None
+    is_built = job.model.pattern or all(isinstance(m, _CORES) for m in job.model.mixers)
+    if any(_foreign_kinds(job)) and not (is_behind and is_built and job.model.streams is None):
         return f"use {job.says('framework', 'huggingface')} or deepspeed"
     return f"use {job.says('framework', 'megatron-lm')}"
 
