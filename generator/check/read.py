@@ -36,6 +36,7 @@ _KINDS: Final = (
 )
 #: Programs that read YAML which others make of templates.
 _TEMPLATED: Final = frozenset({"Kubernetes", "SkyPilot"})
+_TEMPLATE: Final = "this is a template, of which another program makes a {}"
 OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 WRITTEN: Final = "written by a script"
@@ -189,13 +190,14 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         before = len(reading.documents) + len(reading.findings)
         with guarded(f"the reader of the kind `{kind}`", file.name):
             _read_kind(kind, file, name, reading)
-            if len(reading.documents) + len(reading.findings) == before:
+            unread = len(reading.documents) + len(reading.findings) == before
+            if unread and file.name not in reading.left_alone:
                 _read_nothing(file, reading)
     elif file.named:
         message = "unknown kind of document"
         hint = f"name {_KINDS}, or a folder of them"
         if file.program in _TEMPLATED and is_template(file.content):
-            message = f"this is a template, of which another program makes a file of {file.program}"
+            message = _TEMPLATE.format(f"file of {file.program}")
             hint = "check what that program makes, such as the output of helm template"
         elif file.program:
             message = f"this is a file of {file.program}, which dsgen does not check"
@@ -224,11 +226,23 @@ def _read_nothing(file: File, reading: Reading) -> None:
         reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
 
 
+def _leave_template(file: File, reading: Reading) -> None:
+    """Say that a file is no script yet: another program, such as Jinja, makes one of it."""
+    if file.named:
+        where, hint = Location(path=file.text.path), "check what that program makes"
+        reading.findings.append(codes.UNKNOWN_KIND.at(where, _TEMPLATE.format("script"), hint))
+    else:
+        reading.left_alone[file.name] = "a template for a script"
+
+
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     if kind == "job spec":
         reading.documents.append(JobSpec(path=file.text.path, name=name, is_named=file.named))
     elif kind == "launch script":
         shell = read_script(file.text)
+        if any(command.words[0].raw.startswith("{%") for command in shell.commands):
+            _leave_template(file, reading)
+            return
         script = launch_script(shell)
         reading.documents.append(script)
         reading.documents += _embedded_configs(shell)

@@ -260,6 +260,21 @@ def test_trainers_are_read_for_their_arguments(content: str, tmp_path: Path) -> 
     assert not arguments.has("bf16")
 
 
+def test_a_template_of_a_script_is_left_alone(tmp_path: Path) -> None:
+    """A script with Jinja's statements for commands is named as a template, and not judged; text
+    that a script writes may have them.
+    """
+    condition = "{% if account -%}\n#SBATCH --account={{ account }}\n{% endif -%}\n"
+    (tmp_path / "job.sh.jinja").write_text(f"#!/bin/bash\n{condition}torchrun train.py\n")
+    (tmp_path / "run.sh").write_text(f"cat > job.txt <<EOF\n{condition}EOF\ntorchrun train.py\n")
+    reading = read_documents([tmp_path])
+    assert [document.path for document in reading.documents] == [str(tmp_path / "run.sh")]
+    assert dict(reading.left_alone) == {str(tmp_path / "job.sh.jinja"): "a template for a script"}
+    assert [finding.rule for finding in read_documents([tmp_path / "job.sh.jinja"]).findings] == [
+        "FILE004"
+    ]
+
+
 def test_megatron_by_another_program_is_left_alone(tmp_path: Path) -> None:
     """A file by which LLaMA-Factory or ms-swift runs Megatron is none of TrainingArguments."""
     reading = read(tmp_path, train__yaml=SWIFT + "tensor_model_parallel_size: 2\n")

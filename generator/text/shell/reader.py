@@ -191,6 +191,8 @@ class Reader:
             self._ended = always and self._shell.raw(tokens[0]) == "exit"
             if inner is not None:
                 Reader(inner).read()
+                if inner.state is not self._state:
+                    self._shell.script.set_inside.update(inner.state.history)
                 if inner.is_file:
                     inner.followed.close()
         if separator in ("\n", ";"):

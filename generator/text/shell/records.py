@@ -142,6 +142,8 @@ class ShellScript:
     #: those of files to which commands add, or which they change
     edited: list[Word] = field(default_factory=list)
     history: History = field(default_factory=dict, repr=False)
+    #: the names of the variables that its nested shells set, scripts that it calls among them
+    set_inside: set[str] = field(default_factory=set, repr=False)
     #: texts of the files that it calls and sources, each with the offset at which its words begin
     followed: list[tuple[int, Text]] = field(default_factory=list, repr=False)
     #: the paths of those that it calls, each in a shell of its own

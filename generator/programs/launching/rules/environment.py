@@ -322,9 +322,8 @@ def variables_are_set(script: LaunchScript) -> Violations:
     for word in words:
         named = {name for name in word.variables if name.isidentifier()}
         for name in _EXPANDED.findall(word.raw) if named else ():
-            if name in named and not (
-                name in found or name in shell.history or name in provided or given.match(name)
-            ):
+            known = name in shell.history or name in shell.set_inside or name in provided
+            if name in named and not (known or name in found or given.match(name)):
                 found[name] = word
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)

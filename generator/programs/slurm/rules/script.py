@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -10,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import ml_engineering, slurm_manual
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
-from ....text.shell.records import Assignment, Command, ShellScript
+from ....text.shell.records import Assignment, Command, ShellScript, Word
 from ...deepspeed.submission import configs_of
 from ...launching.launcher_call import ADDRESSES
 from ..request import GPU_OPTIONS, Request, Step
@@ -174,6 +175,70 @@ def offload_has_the_memory(submission: Submission) -> Violations:
                 "add #SBATCH --mem=0: all of the node's",
             )
             yield Violation(where, message, hint)
+
+
+#: The folder of the script that runs, in a word: `$(dirname "$0")`, `${BASH_SOURCE[0]%/*}`.
+_SELF: Final = r"\$(?:0(?![\w])|\{0\}|\{?BASH_SOURCE\b)"
+_OWN_FOLDER: Final = re.compile(
+    rf"\bdirname\b.{{0,80}}?{_SELF}|\$\{{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}}"
+)
+_KNOWS_BETTER: Final = re.compile(r"SLURM_SUBMIT_DIR|\bscontrol\s+show\s+job\b|:?[-=]\$\(dirname")
+#: Words by which a script tells that sbatch starts it.
+_OF_SBATCH: Final = re.compile(r"\bsbatch\s|\$\{?SLURM_")
+_ONLY_SPEAKS: Final = frozenset({"echo", "printf", "[", "[[", "test", ":", "mkdir", "rm", "cat"})
+
+
+@submissions.rule(
+    "SLM077",
+    ERROR,
+    "launcher",
+    slurm_manual("slurm.conf(5), SlurmdSpoolDir: it holds batch job scripts"),
+    reads=("launch script",),
+)
+def files_beside_the_script_are_found(submission: Submission) -> Violations:
+    """A batch script finds files beside it by another folder than its own ($0, $BASH_SOURCE).
+    sbatch copies the script alone, and slurmd runs the copy.
+    Prevents: /var/spool/slurmd/job123/env.sh: No such file or directory. A warning where nothing
+    tells that sbatch starts the script.
+    Fix: use $SLURM_SUBMIT_DIR, or an absolute path
+    """
+    for request in blocks(submission):
+        shell, path = request.shell, request.shell.text.path
+        content = "\n".join(line for line in shell.text.lines if not line.startswith("#SBATCH"))
+        found = None if _KNOWS_BETTER.search(content) else _beside(shell)
+        if found is None or not submission.files.exists(found[1], path):
+            continue
+        word, name = found
+        message = (
+            f"{name} is looked for in the script's folder: sbatch copies the script to the spool "
+            "folder of slurmd, where it isn't"
+        )
+        certain = path.endswith((".sbatch", ".slurm")) or _OF_SBATCH.search(content)
+        hint = "use $SLURM_SUBMIT_DIR, or an absolute path"
+        yield Violation(shell.locate(word), message, hint, severity=ERROR if certain else WARNING)
+
+
+def _beside(shell: ShellScript) -> tuple[Word, str] | None:
+    """The first word that names a file by the folder of the script, and that file's path."""
+    content, own = shell.text.content, set[str]()
+    names = Counter(assignment.name for assignment in shell.assignments)
+    for assignment in shell.assignments:
+        line = content.rfind("\n", 0, assignment.offset) + 1
+        always = content[line : assignment.offset] in ("", "export ", "readonly ")
+        once = always and names[assignment.name] == 1 and assignment.inside is None
+        if once and _OWN_FOLDER.search(assignment.raw):
+            own.add(assignment.name)
+    for command in shell.commands:
+        if command.guarded or command.inside is not None or command.offset >= len(content):
+            continue
+        if not command.words or command.words[0].value in _ONLY_SPEAKS:
+            continue
+        for word in command.words:
+            if own & set(word.variables) or _OWN_FOLDER.search(word.raw):
+                name = word.path
+                if name and word.value is None and "." in name.rpartition("/")[2]:
+                    return word, name
+    return None
 
 
 @requests.rule("SLM021", ERROR, "launcher", _PYXIS)
