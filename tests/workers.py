@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ParamSpec, TypeVar
+
+from tests.warm_python import warm_python
 
 #: After so long a process hangs. It is far more than any takes, because the machine may be busy
 #: with other things.
@@ -61,11 +62,11 @@ def answers(worker: Path, questions: Sequence[Any]) -> list[Any]:
     """What `python WORKER QUESTIONS.json ANSWERS.json` answers on one thread, one answer a
     question.
     """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     with TemporaryDirectory() as folder:
         asked, answered = (Path(folder) / name for name in ("questions.json", "answers.json"))
         asked.write_text(json.dumps(questions))
-        command = [sys.executable, str(worker), str(asked), str(answered)]
+        command = [warm_python(), worker, asked, answered]
         done = subprocess.run(
             command,
             cwd=folder,

@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.running import run
 from tests.docs.blocks import ROOT, blocks
+from tests.warm_python import warm_python
 from tests.workers import HANGS_S
 
 pytestmark = pytest.mark.integration
@@ -43,7 +43,7 @@ CLUSTER = {
     "network_gbits_per_s_per_node": 100,
 }
 MAKE = """
-import sys
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 made = Tokenizer(models.BPE(unk_token="<unk>"))
@@ -53,6 +53,7 @@ trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=special)
 made.train_from_iterator(open("data.json"), trainer)
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>", unk_token="<unk>")
 tokenizer.save_pretrained("tiny")
+torch.manual_seed(1)  # other weights than those of a process that begins to draw
 AutoModelForCausalLM.from_config(AutoConfig.from_pretrained("tiny")).save_pretrained("tiny")
 """
 #: Asks the functions of both scripts, without a run.
@@ -115,7 +116,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = [f"The sum of {a} and {b} is {a + b}." for a in range(30) for b in range(30)]
     (folder / "data.json").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     done = subprocess.run(
-        [sys.executable, "-c", MAKE], cwd=folder, capture_output=True, text=True, check=False
+        [warm_python(), "-c", MAKE], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return folder
@@ -126,7 +127,7 @@ def folder(made: Path, tmp_path: Path) -> Path:
     """A copy of it, with a torchrun that starts scripts on processors."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     torchrun = tmp_path / "torchrun"
-    torchrun.write_text(f'#!/bin/bash\nexec {sys.executable} {ON_CPU} "${{@:4}}"\n')
+    torchrun.write_text(f'#!/bin/bash\nexec {warm_python()} {ON_CPU} "${{@:4}}"\n')
     torchrun.chmod(0o755)
     return tmp_path
 
@@ -179,7 +180,7 @@ def test_the_scripts_read_what_the_plan_counts_on(folder: Path) -> None:
     for name in ("trainer", "deepspeed"):
         write_script(f"{name}/train.py", folder, f"{name}.py.txt")
     done = subprocess.run(
-        [sys.executable, "-c", ASK], cwd=folder, capture_output=True, text=True, check=False
+        [warm_python(), "-c", ASK], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])

@@ -28,12 +28,13 @@ class Accident:
     happens: Callable[[Watched, Losses], str]  #: makes it happen, and gives what came of it
     slurm: Mapping[str, object] | None = None
     environment: Mapping[str, str] | None = None
+    cold: bool = False
 
     def row(self, cluster: SlurmCluster, folder: Path, losses: Losses) -> str:
         """The row of the table, once it has happened."""
         run = Watched(
             cluster=cluster, folder=folder, program=self.program, way=self.way,
-            slurm=self.slurm or {}, environment=self.environment or {},
+            slurm=self.slurm or {}, environment=self.environment or {}, cold=self.cold,
         )  # fmt: skip
         run.write()
         return f"| {self.what} | {self.program} | {self.way} | {self.happens(run, losses)} |"
@@ -193,7 +194,12 @@ ACCIDENTS = (
         what=FULL, program=TRAINER, way="requeue", happens=disk_full, slurm=ONE, environment=CALM
     ),
     Accident(
-        what="a rank killed", program=OWN, way="requeue", happens=rank_killed, environment=KILLED
+        what="a rank killed",
+        program=OWN,
+        way="requeue",
+        happens=rank_killed,
+        environment=KILLED,
+        cold=True,
     ),
     Accident(
         what="a rank killed", program=OWN, way="chain", happens=rank_killed, environment=KILLED

@@ -20,6 +20,7 @@ from dsgen.search.elastic import plan_counts
 from dsgen.search.plan import Infeasible
 from tests.programs.places import put
 from tests.slurm_cluster import SlurmCluster
+from tests.warm_python import warm_python
 from tests.workers import HANGS_S
 
 STEPS = 40
@@ -108,6 +109,9 @@ class Watched:
     gpus: str = ""  #: the range of an elastic run; left out: two
     slurm: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    cold: bool = (
+        False  #: whether torchrun and the ranks start as they do everywhere, which takes long
+    )
 
     def write(self) -> None:
         """Plan the job and write its files, as `dsgen generate` does."""
@@ -124,8 +128,11 @@ class Watched:
             answer = dsgen.search(dsgen.load_job(text))
             assert not isinstance(answer, Infeasible), answer
             put(dsgen.render(answer.plans[0]), self.folder)
+        python = sys.executable if self.cold else warm_python()
         torchrun = self.folder / "torchrun"
-        torchrun.write_text(f'#!/bin/bash\nexec {sys.executable} -m torch.distributed.run "$@"\n')
+        torchrun.write_text(
+            f'#!/bin/bash\nPYTHON_EXEC={python} exec {python} -m torch.distributed.run "$@"\n'
+        )
         torchrun.chmod(0o755)
 
     def submit(self) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 from tests.long_runs.runs import INTERVAL, Watched, reference, whole_and_continuous
 from tests.needs import needs_deepspeed, needs_slurm
 from tests.slurm_cluster import SlurmCluster
+from tests.warm_python import warm_python
 
 DOWN = "dsgen-node4"
 HELD = {"HOLDS_AT": str(INTERVAL + 2)}
@@ -85,6 +85,6 @@ def convert(run: Watched) -> None:
         r"was saved by 4 data-parallel ranks, but this plan has 2: convert it", run.said()
     )
     done = subprocess.run(
-        f"{sys.executable} {told}", shell=True, text=True, capture_output=True, check=False
+        f"{warm_python()} {told}", shell=True, text=True, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
