@@ -17,7 +17,7 @@ demo: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/dsgen --gpus 1024
 
-# torch comes first because DeepSpeed's build looks for it. Integration tests of one module, and of Slurm, sshd and long runs,
+# torch comes first because DeepSpeed's build looks for it. Tests of one module, and those of Slurm, sshd and long runs,
 # share a process. Long runs come first and mostly wait, so that a third process has work on two cores.
 test: $(BIN)/python
 	@rm -rf build

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from itertools import count
 from pathlib import Path
 
@@ -55,18 +56,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the integration tests of a module in one process: they share what they start. The longest
-    come first.
+    """Run the tests of a module in one process: they share what they load, and the integration
+    tests what they start. The longest come first.
     """
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            kind = "integration" if item.get_closest_marker("integration") else "unit"
+            module = item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(f"{kind} {module}"))
+    sizes = Counter(map(_group, items))
     items.sort(
         key=lambda item: (
             "long_runs" not in item.nodeid,
             item.get_closest_marker("integration") is None,
+            -sizes[_group(item)],
         )
     )
-    for item in items:
-        if item.get_closest_marker("integration") and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _group(item: pytest.Item) -> str:
+    """The group of tests that one process runs."""
+    marker = item.get_closest_marker("xdist_group")
+    assert marker
+    return str(marker.args[0])
 
 
 @pytest.fixture(scope="session")

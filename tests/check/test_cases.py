@@ -49,7 +49,9 @@ def findings_of(
 
 
 def in_one_process(names: Sequence[str]) -> list[Any]:
-    """The cases, those with the same good submission in a group that one process runs."""
+    """The cases, those with the same good submission in a group that one process runs, as do other
+    tests of the same cases.
+    """
     first = dict[object, str]()
     cases = map(read_case, names)
     groups = (first.setdefault((c.flags, frozenset(c.good.items())), c.name) for c in cases)

@@ -4,6 +4,7 @@ all cases.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import stat
@@ -21,7 +22,7 @@ from dsgen.findings import Edit, Finding, Location, Severity
 from dsgen.text.text import text_of
 from dsgen.write import CannotWrite, Change, replace
 from tests.case import NAMES, files_of, read_case
-from tests.check.test_cases import keywords_of
+from tests.check.test_cases import findings_of, in_one_process, keywords_of
 from tests.cli.running import run
 from tests.needs import needs_deepspeed
 
@@ -274,16 +275,18 @@ def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     return tmp_path
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_fixing_comes_to_rest_and_breaks_nothing(name: str, bad: Path) -> None:
+@pytest.mark.parametrize("name", in_one_process(NAMES))
+def test_fixing_comes_to_rest_and_breaks_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After `--fix` the same command changes nothing more, and no rule finds an error that it
     didn't find before.
     """
-    flags = read_case(name).flags
-    before = files_of(bad)
-    found_before = dsgen.validate(".", **keywords_of(flags))
+    case = read_case(name)
+    found_before = findings_of(case, "bad", tmp_path, monkeypatch)
     if not any(found.edits for found in found_before):
         return
+    flags, bad, before = case.flags, tmp_path, case.bad
     errors = {found.rule for found in found_before if found.severity is Severity.ERROR}
     shown = run("validate", ".", "--fix", "--diff", *flags)
     assert files_of(bad) == before
@@ -292,12 +295,12 @@ def test_fixing_comes_to_rest_and_breaks_nothing(name: str, bad: Path) -> None:
     fixed = files_of(bad)
     assert fixed.keys() == before.keys()
     assert fixed != before
-    again = run("validate", ".", "--fix", *flags)
+    again = run("validate", ".", "--fix", "--format", "json", *flags)
     assert files_of(bad) == fixed
-    assert "@@" not in again.stdout
-    left = dsgen.validate(".", **keywords_of(flags))
-    assert {found.rule for found in left if found.severity is Severity.ERROR} <= errors
-    assert not [found for found in left if found.edits], "what can be fixed is fixed"
+    assert "@@" not in again.stderr
+    left = json.loads(again.stdout)["findings"]
+    assert {found["rule"] for found in left if found["severity"] == "error"} <= errors
+    assert not [found for found in left if found["fixable"]], "what can be fixed is fixed"
 
 
 @needs_deepspeed
