@@ -46,6 +46,7 @@ Path = str | os.PathLike[str]
 
 #: The place of another file at a message's end, which `findings.against` writes.
 _AGAINST: Final = re.compile(r" \([^\s()]+:[0-9]+\)$")
+_NAME_NO_FILES: Final = frozenset({"DeepSpeed config", "job spec", "hostfile", "environment file"})
 _WORD: Final = re.compile(r"\S+")
 _VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
@@ -87,12 +88,29 @@ def validate(
         read = read_documents(
             paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
         )
+        if not all(map(os.path.isdir, paths)):
+            _follow(read, paths)
         answer = _answer(read, paths, flags, job, reported if engine else None)
         if not faults:
             return answer
         secrets = {value for text in answer.texts.values() for value in text.secret_values}
         findings = (*answer.findings, *without(secrets, map(codes.of_fault, faults)))
         return replace(answer, findings=in_file_order(findings), faults=tuple(faults))
+
+
+def _follow(reading: Reading, paths: tuple[Path, ...]) -> None:
+    """Read what named files name: as one job, they are right or wrong together.
+
+    What nobody named is not changed.
+    """
+    if {document.document_kind for document in reading.documents} <= _NAME_NO_FILES:
+        return
+    from .follow import follow
+
+    before = {document.path for document in reading.documents}
+    with guarded("the search for named files", os.fspath(paths[0])):
+        follow(reading, paths)
+    reading.untouchable |= {document.path for document in reading.documents} - before
 
 
 def _answer(

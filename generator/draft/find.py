@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
-from ..check.read import Reading, read_documents, read_named
+from ..check.follow import follow
+from ..check.read import Reading, read_documents
 from ..findings import Location
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.submission import configs_of, named_in, used_config
 from ..programs.launching.launch_line import LAUNCHERS
-from ..programs.launching.references import files_on_lines
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
 from ..programs.records import PROGRAMS
@@ -20,15 +19,10 @@ from ..programs.trainer.submission import ds_config_of, is_data_parallel, used_a
 from ..programs.trainer.training_arguments import TrainingArguments, from_launch
 from ..submission.grouping import submissions_of
 from ..submission.launches import Launch
-from ..submission.references import references_of
-from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from ..text.document import Document, JobSpec
-from ..text.lookup import Files, end_alike
+from ..text.lookup import end_alike
 from .sharding import is_sharded
-
-#: From a launch line to a config, to a file that this names, and one more.
-_MOST_STEPS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +61,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
     then configs that nothing starts.
     """
     reading = read_documents(paths := tuple(paths))
-    roots = [os.fspath(path) for path in paths]
-    files = Files(reading.documents, roots)
-    for _ in range(_MOST_STEPS):
-        if not read_named(reading, dict.fromkeys(_named_files(reading, files))):
-            break
-        files = Files(reading.documents, roots)
+    files = follow(reading, paths)
 
     runs: list[ExistingRun] = []
     for group in submissions_of(reading.documents, files, PROGRAMS):
@@ -94,19 +83,6 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
     return reading, tuple(
         sorted(runs, key=lambda run: (not run.megatron, not run.launch, not run.trainer))
     )
-
-
-def _named_files(reading: Reading, files: Files) -> Iterator[str]:
-    """The places of the files that documents name: on their launch lines, and in other ways."""
-    for document in reading.documents:
-        if isinstance(document, LaunchScript | CommandDocument):
-            yield from files_on_lines(document, files)
-
-    for reference in references_of(reading.documents, files, PROGRAMS):
-        if reference.exists and not reference.documents:
-            place = files.readable_at(reference.path, reference.where.path)
-            if place is not None:
-                yield place
 
 
 def _runs_of(submission: Submission) -> Iterator[ExistingRun]:

@@ -56,6 +56,21 @@ def test_a_link_within_the_folder_is_read_and_not_written(repo: Path) -> None:
     assert (repo / "ds_config.json").is_symlink()
 
 
+def test_what_a_named_file_names_is_judged_with_it(repo: Path) -> None:
+    """A config that a named script names is part of its job, and isn't changed; of a folder's files
+    nothing else is read.
+    """
+    (repo / "ds_config.json").write_text(CONFIG)
+    (repo / "zero3.json").write_text(CONFIG)
+    (repo / "run.sh").write_text(
+        "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config ds_config.json\n"
+    )
+    output = run("validate", "repo/run.sh", "--fix").output
+    assert "repo/ds_config.json:1:59: note: `cpu_offload` is deprecated" in output
+    assert "zero3.json" not in output
+    assert (repo / "ds_config.json").read_text() == CONFIG
+
+
 _seen: list[str] = []  #: files opened and folders listed while a test wants them
 
 

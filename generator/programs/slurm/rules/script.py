@@ -196,8 +196,7 @@ _ONLY_SPEAKS: Final = frozenset({"echo", "printf", "[", "[[", "test", ":", "mkdi
     reads=("launch script",),
 )
 def files_beside_the_script_are_found(submission: Submission) -> Violations:
-    """A batch script finds files beside it by another folder than its own ($0, $BASH_SOURCE).
-    sbatch copies the script alone, and slurmd runs the copy.
+    """A batch script takes no file from its own folder ($0, $BASH_SOURCE): slurmd runs a copy.
     Prevents: /var/spool/slurmd/job123/env.sh: No such file or directory. A warning where nothing
     tells that sbatch starts the script.
     Fix: use $SLURM_SUBMIT_DIR, or an absolute path

@@ -166,12 +166,11 @@ def keys_are_known(run: Accelerated) -> Violations:
             hint = f"remove it, or pin accelerate=={_GONE_KEYS[key]}"
             yield Violation(run.config.locate_key(at), message, hint, severity=WARNING)
         elif key not in TOP_KEYS:
-            own = key in _OF_DEEPSPEED
-            hint = (
-                f"move {key} into deepspeed_config"
-                if own
-                else suggest(key.lower(), TOP_KEYS, "remove it")
-            )
+            hint = suggest(key.lower(), TOP_KEYS, "remove it")
+            if any(hint == suggest(name, (name,)) for name, _, _ in run.config.entries("")):
+                hint = "remove it"  # the key that it may be a slip of is there
+            if key in _OF_DEEPSPEED:
+                hint = f"move {key} into deepspeed_config"
             yield Violation(
                 run.config.locate_key(at), f"unknown key {key}: accelerate 1.15 refuses it", hint
             )
