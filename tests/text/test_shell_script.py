@@ -310,6 +310,62 @@ def test_the_text_of_bash_c_is_read(
     assert [word.value for word in inner.words] == value
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        'CMD="show a"\nCMD="$CMD --x $ONE"\nCMD+=" -y"\neval $CMD; bash -c "$CMD"',
+        "CMD=$(cat <<EOF\nshow --x $ONE \\\\\n  --y '$TWO'\nshow b\nEOF\n)\nbash -c \"$CMD\"",
+        'A="--x \n  --y $ONE"\nshow $(echo $A) "$(echo "$A" | tr \'\\n\' \' \' | xargs)"',
+        "show \"$(echo 'a   b' | sed 's/  \\+/ /g')\" `echo b` $(printf '%s ' \"${LIST[@]}\")",
+        "read -r -d '' TEXT <<'EOF' || true\nshow $1\nshow c\nEOF\nbash -c \"$TEXT\" name b",
+        'IFS=, read -r A B <<< "$ONE,b"\nshow $A $B\nread -ra C <<< "$SPACES"\nshow "${C[@]}"',
+        "cat > run.sh <<EOF\nshow $ONE \\$1\nEOF\necho 'show $TWO c' >> run.sh\nbash ./run.sh b",
+        "tee run.sh <<EOF > /dev/null\nA=$TWO\nEOF\n. ./run.sh\nshow $A",
+        "bash <<EOF\nshow $ONE\nEOF\nbash -s <<'EOF'\nshow $TWO a\nEOF",
+        'CMD="show a"\necho "$CMD" b | bash\nbash <<< "$CMD"',
+        "cat <<-EOF | bash\n\tshow $ONE\n\tEOF",
+        'run() { "$@"; }\nrun show a $ONE\ntext() { eval "$@"; }\ntext "show b" c',
+    ],
+)
+def test_a_command_built_as_a_text_is_read(script: str) -> None:
+    """What a script puts into a variable, a file or another shell, and runs, is read as bash runs
+    it; each word is found where it stands.
+    """
+    export = "export -f show\nexport TWO\ncd $(mktemp -d)\n"
+    read = _read(_PRELUDE + export + script + "\n")
+    said = list(_as_printed(read))
+    assert said == _printed_by_bash(_PRELUDE + export + script + "\n")
+    for command in read.commands:
+        for word in command.words:
+            assert read.text.content.startswith(word.raw, word.offset)
+
+
+def test_words_that_a_loop_adds_leave_those_before_them() -> None:
+    """Behind a loop that only adds words a list or a text begins as before it; one that a loop sets
+    anew is unknown.
+    """
+    script = _read(
+        'A=(a b)\nB="a b"\nC="a"\nD=(a)\n'
+        'for x in 1 2; do\nA+=(--d $x)\nB="$B --d $x"\nC="$C$x"\nD=($x)\n'
+        'done\nshow "${A[@]}" $B $C "${D[@]}"'
+    )
+    values = [word.value for word in script.commands[-1].words]
+    assert values == ["show", "a", "b", None, "a", "b", None, None, None]
+
+
+def test_a_job_of_a_here_document_has_its_directives() -> None:
+    """The script that another one hands to sbatch has directives and commands of its own, and a
+    second one is another job.
+    """
+    script = _read(
+        "N=2\nfor n in 1; do\nsbatch <<EOF\n#SBATCH --nodes=$N --time=$T\nsrun show $N\nEOF\ndone\n"
+        "sbatch <<'EOF'\n#SBATCH --nodes=4\nsrun show\nEOF"
+    )
+    words = [[word.value for word in one.words] for one in script.directives]
+    assert words == [["--nodes=2", None]]
+    assert [one.words[0].value for one in script.commands] == ["sbatch", "srun", "sbatch"]
+
+
 def test_a_variable_that_a_branch_sets_otherwise_is_unknown() -> None:
     """After an `if` a value is known only when all ways lead to it; what all ways share is kept."""
     script = _read(

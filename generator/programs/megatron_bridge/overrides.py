@@ -243,7 +243,11 @@ class BridgeRun:
 def runs_in(submission: Submission) -> Iterator[BridgeRun]:
     """The runs of a submission, each with its number of GPUs, if that is known."""
     found = list(overrides_in(submission))
-    gpus = world_of(submission).gpus if len(found) == 1 else None
+    world = world_of(submission)
+    # Of several runs, each has the GPUs that its own line starts; known where all start as many.
+    started = [claim.value for claim in world.claims_on("processes")]
+    is_one_number = len(started) == len(found) and len(set(started)) == 1
+    gpus = world.gpus if len(found) == 1 or is_one_number else None
     for overrides in found:
         yield BridgeRun(overrides=overrides, gpus=gpus)
 

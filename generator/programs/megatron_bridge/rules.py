@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ...catalog.names import closest
+from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, WARNING, Violation, Violations
 from ...rules.violations import divisors, listed, nearest
 from ...submission.subjects import Subject
@@ -54,6 +54,7 @@ _UNEVEN: Final = (
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
 _IGNORES_RAMPS: Final = (0, 5)  #: the first release
+_LONG: Final = 8  #: letters of a name that another one is only by a slip
 #: Sections of which a recipe of somebody's own may have a class of its own.
 _OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})
 
@@ -76,15 +77,41 @@ def _kind(override: Override, is_plain: bool) -> str | None:
     return fields.get(field) if rest == field or field not in fields else ""
 
 
+def _meant(override: Override) -> str | None:
+    """The known key of which a field that isn't known is a slip: one letter less, more or other."""
+    section, _, rest = override.key.partition(".")
+    field, fields = rest.partition(".")[0], known_keys().get(section, {})
+    if section not in _OF_RECIPES or field in fields or len(field) < _LONG:
+        return None
+    near = closest(field, tuple(fields), 0.9)
+    if near is None or not (is_swapped(field, near) or _is_a_letter_away(field, near)):
+        return None
+    return ".".join((section, near, *rest.split(".")[1:]))
+
+
+def _is_a_letter_away(name: str, other: str) -> bool:
+    """Return whether two names differ in one letter: it is missing, or another."""
+    short, long = sorted((name, other), key=len)
+    same = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), None)
+    at = len(short) if same is None else same
+    behind = at + (len(short) == len(long))
+    return short[behind:] == long[at + 1 :]
+
+
 @_overrides.rule("BRG010", ERROR, "init", f"{_BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
 def keys_are_known(overrides: BridgeOverrides) -> Violations:
     """Every key is one of the config's.
     Prevents: OverridesError: Could not override 'model.max_position_embeddings'. With + it is
-    taken, and skipped with a warning.
+    taken, and skipped with a warning. A warning where a recipe may have a class of its own, and
+    the key is a letter away from one of Megatron-Bridge's.
     Fix: correct the key, or remove it
     """
     for override in overrides.given:
-        if _kind(override, overrides.is_plain) is not None:
+        if (kind := _kind(override, overrides.is_plain)) is not None:
+            if kind == "" and (meant := _meant(override)):
+                message = f"{override.key} is no key of Megatron-Bridge's own config"
+                hint = f"did you mean {meant}?"
+                yield Violation(override.where, message, hint, severity=WARNING)
             continue
         section, _, field = override.key.partition(".")
         plain = "plain model" if overrides.is_plain and section == "model" else section
@@ -302,7 +329,7 @@ def degrees_divide(run: BridgeRun) -> Violations:
         # A recipe of a model or a variable has the other degrees.
         known = [name for name in names if given.integer(name)]
         part = known_part_of(given, known)
-        if known and model is None:
+        if known and (model is None or _EP in known):
             yield from _undivided(given.get(known[0]), part, gpus, what)
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 

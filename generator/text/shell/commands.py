@@ -11,7 +11,8 @@ from typing import Final
 
 from ...numerals import read_whole
 from .expand import Expander, Field
-from .follow import Followed, called, sourced
+from .follow import Followed, called, sourced, stdin_shell
+from .printed import body_of, printed
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
 from .values import (
@@ -60,14 +61,18 @@ class Shell:
         depth: int = 0,
         followed: Followed | None = None,
         is_file: bool = False,
+        is_job: bool = False,
     ) -> None:
         self.script = script
         self.followed = followed or Followed(script.text)
         self.is_file = is_file  #: whether it reads a file that another shell calls or sources
+        self.is_job = is_job  #: whether its text is a script that another one hands to sbatch
         self.source = source
         self.state = state
         self.depth = depth  #: how many shells it is in
         self._expander = Expander(source, state, positional)
+        self._reads = self._expander.reads(source)
+        self._last: Sequence[Token] = ()  # the command before
         self._positional = positional  #: its arguments, None where they can't be known
         self._outer = outer  #: the text of the `bash -c` around it, and the index of that command
 
@@ -88,10 +93,13 @@ class Shell:
                     words.append(found.word((start, end), content))
         return words
 
-    def add(self, tokens: list[Token], conditional: bool) -> Shell | None:
+    def add(
+        self, tokens: list[Token], conditional: bool, *, is_piped: bool = False
+    ) -> Shell | None:
         """Notes a simple command, `conditional` behind `&&` and `||`; the shell that it starts, if
-        it does.
+        it does. `is_piped`: it reads what the command before it prints.
         """
+        before, self._last = self._last, tuple(tokens)
         if tokens[0].kind == TEST:
             # what `((NAME = ...))` computes isn't followed
             if self.source.text.startswith("((", tokens[0].start):
@@ -121,7 +129,15 @@ class Shell:
                     files = self.script.edited if token.text == ">>" else self.script.written
                     files += self.words([following])
             self._note_written(words, redirections)
-        return self._started_by(command, tokens[head:]) if command is not None else None
+            self._keep_written(words, redirections)
+        if command is None:
+            return None
+        if command.words[0].value == "read":
+            self._read_into(command, redirections)
+        if (at := stdin_shell(command.words)) is not None:
+            text = self._input(redirections, before if is_piped else ())
+            return self._shell_of_input(command, at, text) if text else None
+        return self._started_by(command, tokens[head:])
 
     def _assigns(self, token: Token) -> bool:
         """Return whether a token is an assignment when it is before a command."""
@@ -142,8 +158,10 @@ class Shell:
             return None
         if raw in _CHANGING:
             self._change(raw, words)
+        self._note_runner(words)
+        hands_on = len(words) > 1 and self.state.runners.get(raw) is False
         command = Command(
-            words=words,
+            words=words[1:] if hands_on else words,
             environment=environment,
             offset=self.source.place(tokens[0].start),
             index=len(commands),
@@ -159,6 +177,14 @@ class Shell:
             self.state.exit()
         self.state.commands = len(commands)
         return command
+
+    def _note_runner(self, words: Sequence[Word]) -> None:
+        """Notes that a function runs its arguments: as they are, or as a text by `eval`."""
+        name = next((one.name for one in reversed(self.state.frames) if one.name), "")
+        behind_eval = words[0].value == "eval" and len(words) > 1
+        raw = words[behind_eval].raw.strip('"') if name else ""
+        if raw in ("$@", "$*", "${@}", "${*}") or (behind_eval and raw in ("$1", "${1}")):
+            self.state.runners.setdefault(name, behind_eval)
 
     def _change(self, builtin: str, words: Sequence[Word]) -> None:
         if builtin == "set":
@@ -275,6 +301,92 @@ class Shell:
             return Value((), (*before.words, *value.elements))
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
+    def _input(
+        self, redirections: Iterable[tuple[Token, Token | None]], before: Sequence[Token]
+    ) -> tuple[Piece, ...] | None:
+        """The text that a command reads: from its redirections, or from the command before it."""
+        for token, following in redirections:
+            if token.body is not None:
+                return body_of(token.body, self._reads)
+            if token.text == "<<<" and following is not None:
+                return tuple(piece for word in self._reads.words(following) for piece in word)
+        return printed(before, self._reads) if before else None
+
+    def _keep_written(
+        self, words: Sequence[Word], redirections: list[tuple[Token, Token | None]]
+    ) -> None:
+        """Keeps the text that a command writes to a file, which a later one may run."""
+        target = self._written_to(words, redirections)
+        name = _name_of(target) if target is not None else ""
+        if not name or target is None:
+            return
+        is_added = any(token.text == ">>" for token, _ in redirections)
+        text = printed(self._last, self._reads)
+        if words[0].value == "tee":
+            text, is_added = self._input(redirections, ()), any(w.value == "-a" for w in words)
+        made = self.followed.made
+        if text is None or (is_added and name not in made):
+            made.pop(name, None)
+        else:
+            made[name] = (*made[name], *text) if is_added else text
+
+    def _read_into(
+        self, command: Command, redirections: Iterable[tuple[Token, Token | None]]
+    ) -> None:
+        """Gives the variables of `read` the text of a here-document or of `<<<`."""
+        text = self._input(redirections, ())
+        options = [word.value or "" for word in command.words[1:] if word.prefix.startswith("-")]
+        names = [word.value or "" for word in command.words[1:] if _is_name(word)]
+        if text is None or not names or not {*options} <= {"-r", "-d", "-rd", "-a", "-ra"}:
+            return
+        if {"-d", "-rd"} & {*options}:  # up to an end that no text has: all of it
+            if any(word.value == "" for word in command.words) and len(names) == 1:
+                self.state.set(names[0], Value(_trimmed(text)))
+            return
+        separator = next((one.value for one in command.environment if one.name == "IFS"), " ")
+        line = text_of_pieces(text)
+        if not separator or not text or line is None or "\n" in line.rstrip("\n"):
+            return
+        blank = not separator.strip()
+        parts = line.split() if blank else line.rstrip("\n").split(separator[0])
+        start, end = text[0].start, text[-1].end
+        elements = [Element((Piece(part, start, end),), start, end) for part in parts]
+        if {"-a", "-ra"} & {*options}:
+            self.state.set(names[0], Value((), tuple(elements)))
+        elif len(parts) <= len(names):
+            for name, element in zip(names, elements, strict=False):
+                self.state.set(name, Value(element.pieces))
+
+    def _shell_of_input(self, command: Command, at: int, pieces: Sequence[Piece]) -> Shell | None:
+        """The shell that reads a script from its input; sbatch's as a job of its own."""
+        words = command.words
+        is_job = words[at].value == "sbatch"
+        state = self._state_of(command)
+        if words[at].value == "ssh":
+            state.exported.clear()
+        return self._reading(pieces, state, None, (None, None if is_job else command.index), is_job)
+
+    def _reading(
+        self,
+        pieces: Sequence[Piece],
+        state: State,
+        positional: Sequence[Element] | None,
+        outer: tuple[str | None, int | None],
+        is_job: bool = False,
+    ) -> Shell | None:
+        """The shell that reads a text, made of pieces; None where there is none, or too much."""
+        if is_job and (self.followed.has_job or self.script.directives):
+            return None  # a script of several jobs, or a job that submits others
+        kept = [_with_gap(piece) for piece in pieces if piece.text != ""]
+        text = "".join(HOLE if piece.text is None else piece.text for piece in kept)
+        if not text or self.depth >= _DEEPEST or not state.spend(len(text) // 2):
+            return None
+        self.followed.has_job = self.followed.has_job or is_job
+        source, depth = Source(text, kept), self.depth + 1
+        return Shell(
+            self.script, source, state, positional, outer, depth, self.followed, is_job=is_job
+        )
+
     def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a text in a command (`bash -c`, `eval`); None where there is
         none.
@@ -283,7 +395,7 @@ class Shell:
             return None
         words, state, positional, outer = command.words, self.state, self._positional, self._outer
         pieces: Sequence[Piece] = ()
-        if words[0].value == "eval":
+        if words[0].value == "eval" or self.state.runners.get(self.raw(tokens[0])):
             fields = self._fields(tokens[1:])
             pieces = [piece for found in fields for piece in (Piece(" ", 0, 0), *found.pieces)][1:]
         elif (at := _index_of_text(words)) is not None:
@@ -291,14 +403,32 @@ class Shell:
             pieces, state = fields[at].pieces, self._state_of(command)
             positional = self._arguments(fields[at + 1 :], words[at + 1 :])
             outer = words[at].raw, command.index
+        elif (made := self._made(command, tokens)) is not None:
+            return made
         elif (file := self._file(command, tokens)) is not None:
             return file
-        kept = [_with_gap(piece) for piece in pieces if piece.text != ""]
-        text = "".join(HOLE if piece.text is None else piece.text for piece in kept)
-        if not text or not state.spend(len(text) // 2):
+        return self._reading(pieces, state, positional, outer)
+
+    def _made(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
+        """The shell that reads a script which this one has written; None where there is none."""
+        words, made = command.words, self.followed.made
+        if not made:
             return None
-        source, depth = Source(text, kept), self.depth + 1
-        return Shell(self.script, source, state, positional, outer, depth, self.followed)
+        is_job = words[0].value == "sbatch"
+        word = sourced(command.run)
+        at = next((i for i, each in enumerate(words) if i and _name_of(each) in made), None)
+        if word is None and not is_job:
+            at = called(words)
+        if word is not None:
+            text = made.get(_name_of(word))
+            return self._reading(text, self.state, self._positional, self._outer) if text else None
+        text = made.get(_name_of(words[at])) if at is not None else None
+        if text is None or at is None:
+            return None
+        fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
+        positional = self._arguments(fields[at:], words[at:])
+        outer = (None, None if is_job else command.index)
+        return self._reading(text, self._state_of(command), positional, outer, is_job)
 
     def _file(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a file which a command calls or sources; None where there is
@@ -420,6 +550,28 @@ class Shell:
                 found = self.words([following])
                 return found[0] if len(found) == 1 else None
         return None
+
+
+def _name_of(word: Word) -> str:
+    """The name of a file as a script writes it: its path, else the word as it is written."""
+    return (word.value or word.raw.strip("\"'")).removeprefix("./")
+
+
+def _is_name(word: Word) -> bool:
+    return word.value is not None and _NAME.fullmatch(word.value) is not None
+
+
+def _trimmed(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The pieces of a text without blanks around it, as `read` keeps it."""
+    kept = [piece for piece in pieces if piece.text != ""]
+    while kept and (text := kept[-1].text) is not None and text.rstrip() != text:
+        last = kept.pop()
+        kept += [last.cut(0, len(text.rstrip()))] if text.strip() else []
+    while kept and (text := kept[0].text) is not None and text.lstrip() != text:
+        first = kept.pop(0)
+        begun = len(text) - len(text.lstrip())
+        kept = [*([first.cut(begun, len(text))] if text.strip() else []), *kept]
+    return tuple(kept)
 
 
 def _with_gap(piece: Piece) -> Piece:

@@ -14,8 +14,9 @@ from typing import Final
 
 from ...numerals import is_whole, read_whole, whole
 from ...places import IN_WORDS
+from .printed import PRINTS, Reads, piped
 from .records import Word
-from .tokens import scan
+from .tokens import Body, Token, Tokens, scan
 from .values import (
     BEGUN,
     HOLE,
@@ -59,6 +60,7 @@ _PARAMETER: Final = re.compile(
     r"(!|#(?=[\w@*]))?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL
 )
 _DEEPEST_DEFAULT: Final = 4  # `${A:-${B:-...}}`; what lies deeper is unknown
+_MOST_DOCUMENTS: Final = 4  # in a command whose output is read
 _ARITHMETIC: Final = re.compile(r"[\w\s+*/%(){}$-]{1,200}", re.ASCII)
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
 _WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unknown
@@ -257,8 +259,50 @@ class Expander:
                 _evaluated(text[position + 3 : close - 2], self._state.text), position, close
             )
         else:
-            self._unknown(position, close)
+            self._printed(position, close, quoted)
         return close
+
+    def _printed(self, start: int, end: int, quoted: bool) -> None:
+        """`$(echo ...)` and its kin: what a command prints, where that is known."""
+        text = self._source.text
+        first = start + (1 if text[start] == "`" else 2)
+        pieces: tuple[Piece, ...] | None = None
+        is_plain = text[start] != "`" or "\\" not in text[first : end - 1]
+        is_small = (
+            self._depth < _DEEPEST_DEFAULT and text.count("<<", first, end) <= _MOST_DOCUMENTS
+        )
+        if (
+            is_plain
+            and PRINTS.match(text, first, end)
+            and is_small
+            and self._state.spend((end - first) // 8)
+        ):
+            inner = Source(text[first : end - 1], self._source.pieces(first, end - 1))
+            pieces = piped(Tokens(inner.text).found, self.reads(inner))
+        if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
+            self._unknown(start, end)
+        elif not quoted and self._splits:
+            self._split_into_fields(pieces, True)
+        else:
+            self._add(*pieces)
+
+    def reads(self, source: Source) -> Reads:
+        """How words of a source are expanded with the same variables."""
+        expander = Expander(source, self._state, self._positional, self._depth + 1)
+
+        def words(token: Token) -> list[tuple[Piece, ...]]:
+            return [tuple(field.pieces) for field in expander.fields(token.start, token.end)]
+
+        def body(document: Body) -> tuple[Piece, ...]:
+            if not document.expands:
+                return source.pieces(document.start, document.end)
+            return expander.pieces(document.start, document.end, here_document=True)
+
+        return Reads(
+            raw=lambda token: token.text or source.text[token.start : token.end],
+            words=words,
+            body=body,
+        )
 
     # What variables, arrays and arguments of the shell stand for.
 

@@ -13,6 +13,7 @@ from typing import Final
 from ..around import folders_above, is_readable, text_around, until_next_check
 from ..text import Text, UnreadableText, text_of
 from .records import SHELLS, Word
+from .values import Piece
 
 #: Programs that run what follows on their line; whether several times or elsewhere, others say.
 _RUNNERS: Final = frozenset(
@@ -33,6 +34,9 @@ class Followed:
         self.texts: list[tuple[int, Text]] = []  #: with the offset at which each begins
         self.content = text.content  #: the script's own, and all of theirs behind it
         self._chain = [text.path]  # the files that are being read, each called by the one before
+        #: texts that the script itself writes to files, by their names as it writes them
+        self.made: dict[str, tuple[Piece, ...]] = {}
+        self.has_job = False  #: whether it hands a job's script to sbatch
 
     def open(self, word: Word) -> tuple[int, Text] | None:
         """The file that a word names, with its offset; None where there is none, or too much."""
@@ -102,6 +106,23 @@ def called(words: Sequence[Word]) -> int | None:
         before = words[index - 1].prefix if index else ""
         if index and _is_script(word) and not before.startswith("-"):
             return index
+    return None
+
+
+def stdin_shell(words: Sequence[Word]) -> int | None:
+    """The index of the program that reads a script from its input: a shell, sbatch or ssh."""
+    first = basename(words[0].value or words[0].prefix or "")
+    if first in ("sbatch", "ssh"):
+        names_one = any(_is_script(word) for word in words[1:]) or "--wrap" in str(words)
+        return None if names_one else 0
+    if first not in _RUNNERS and first not in SHELLS and words[0].value is not None:
+        return None
+    for index, word in enumerate(words):
+        if basename(word.value or "") in SHELLS:
+            options = [each.value or "" for each in words[index + 1 :]]
+            reads = "-s" in options or all(one.startswith("-") for one in options)
+            is_text = any("c" in one for one in options if not one.startswith("--"))
+            return index if reads and not is_text else None
     return None
 
 

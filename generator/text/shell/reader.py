@@ -20,7 +20,7 @@ from ..text import Text
 from .commands import Shell
 from .records import Directive, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
-from .values import UNKNOWN, Piece, Source, State, Value
+from .values import HOLE, UNKNOWN, Piece, Source, State, Value
 
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
@@ -37,10 +37,14 @@ _SBATCH_WORD: Final = re.compile(
     re.ASCII,
 )
 #: A name between two signs that mean nothing there: another program fills it in.
-_TO_FILL: Final = re.compile(r"#[A-Za-z]\w{0,60}#", re.ASCII)
+_TO_FILL: Final = re.compile(rf"#[A-Za-z]\w{{0,60}}#|{HOLE}", re.ASCII)
 _QUOTES: Final = re.compile(r"\\(.)|[\"']")
 # a list goes on behind them, on the next line too
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})
+_PIPES: Final = frozenset({"|", "|&"})
+#: A text that begins with a blank, and one that begins with a variable and a blank.
+_BLANK_FIRST: Final = re.compile(r"[\"'](?:\\\n)?[ \t\n]")
+_ITSELF: Final = re.compile(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?[ \t\n]")
 _FUNCTION: Final = re.compile(
     r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
 )
@@ -101,7 +105,8 @@ class Reader:
         self._state = shell.state
         self._base = len(shell.state.frames)
         self._open: dict[str, int] = {}  # how many blocks of a kind are open
-        self._changes: dict[int, set[str]] = {}  # the names that a loop assigns, by its place
+        # the names that a loop assigns, by its place, and whether it only adds words to each
+        self._changes: dict[int, dict[str, bool]] = {}
         self._pattern = False  # a pattern of `case` comes next
         self._function = ""  # the function whose body comes next
         self._parameters = False  # the `)` of `name()` comes next
@@ -123,6 +128,7 @@ class Reader:
             {name: frozenset() for name in names if name not in self._state.functions}
         )
         command: list[Token] = []
+        takes_directives = shell.depth == 0 or shell.is_job
         for token in tokens.found:
             if self._ended:
                 break
@@ -132,8 +138,9 @@ class Reader:
                     command, self._before = [], token.text
             elif token.kind != COMMENT:
                 command.append(token)
-            elif shell.depth == 0:
-                shell.script.directives.append(_directive(token, text, self._executed))
+            elif takes_directives:
+                directive = _directive(token, shell.source, self._executed)
+                shell.script.directives.append(directive)
         self._until([] if self._ended else command, "\n")
         if shell.depth == 0 and not self._ended:
             left = [(place, end) for kind, place in self._begun if (end := _ENDS.get(kind))]
@@ -143,12 +150,13 @@ class Reader:
 
     def _open_block(self, kind: str, place: int = -1) -> None:
         """Opens a block; a loop's begins at `place`."""
-        changing = self._changes.get(place, set())
+        changes = self._changes.get(place, {})
+        changing = set(changes)
         self._begun.append((kind, place))
         self._open[kind] = self._open.get(kind, 0) + 1
         if kind == "loop" and self._open[kind] > _DEEPEST_LOOP:
             changing = set(self._state.values) if self._open[kind] == _DEEPEST_LOOP + 1 else set()
-        self._state.open(kind, changing)
+        self._state.open(kind, changing, {name for name, adds in changes.items() if adds})
 
     def _close_within(self, kind: str) -> None:
         """Closes what was left open inside the innermost block of a kind."""
@@ -182,7 +190,8 @@ class Reader:
                 return
         if tokens:
             self._executed = True
-            inner = self._shell.add(tokens, self._conditional)
+            is_piped = self._before in _PIPES
+            inner = self._shell.add(tokens, self._conditional, is_piped=is_piped)
             always = (
                 self._before in ("\n", ";", "&")
                 and separator in ("\n", ";")
@@ -310,38 +319,56 @@ def _matches(value: str | None, sign: str, pattern: str) -> bool | None:
     return matches is (sign != "!=")
 
 
-def _directive(token: Token, text: str, ignored: bool) -> Directive:
+def _directive(token: Token, source: Source, ignored: bool) -> Directive:
     """The directive of a comment; `ignored` where sbatch has stopped reading them."""
-    words: list[Word] = []
+    text, words = source.text, list[Word]()
     match = _SBATCH_WORD.match(text, token.start + len("#SBATCH"), token.end)
     while match is not None:
-        value = _QUOTES.sub(r"\1", match[1])
+        value, offset = _QUOTES.sub(r"\1", match[1]), source.place(match.start(1))
         if gap := _TO_FILL.search(value):
             parts = (value[: gap.start()] or None, None) if gap.start() else (None,)
-            words.append(Word(raw=match[1], value=None, offset=match.start(1), parts=parts))
+            words.append(Word(raw=match[1], value=None, offset=offset, parts=parts))
         else:
-            words.append(Word(raw=match[1], value=value, offset=match.start(1), parts=(value,)))
+            words.append(Word(raw=match[1], value=value, offset=offset, parts=(value,)))
         match = _SBATCH_WORD.match(text, match.end(), token.end)
-    return Directive(words=tuple(words), offset=token.start, ignored=ignored)
+    return Directive(words=tuple(words), offset=source.place(token.start), ignored=ignored)
 
 
-def _loop_changes(tokens: Sequence[Token], text: str) -> dict[int, set[str]]:
-    """The names that each loop assigns, by the place of its first token."""
-    changes: dict[int, set[str]] = {}
+def _loop_changes(tokens: Sequence[Token], text: str) -> dict[int, dict[str, bool]]:
+    """The names that each loop assigns, by the place of its first token.
+
+    Each with whether the loop only adds words to it.
+    """
+    changes: dict[int, dict[str, bool]] = {}
     if "done" not in text:
         return changes
-    stack: list[tuple[int, set[str]]] = []
+    stack: list[tuple[int, dict[str, bool]]] = []
     for token in tokens:
         if token.text in _LOOPS and token.kind == WORD:
             if len(stack) < _DEEPEST_LOOP:
-                stack.append((token.start, set()))
+                stack.append((token.start, {}))
         elif not stack or token.kind not in (WORD, ARRAY):
             continue
         elif token.text == "done":
-            place, changes[place] = stack[-1]
-            stack.pop()
+            place, names = stack.pop()
+            changes[place] = names
             if stack:
-                stack[-1][1].update(changes[place])
+                outer = stack[-1][1]
+                outer.update({name: adds and outer.get(name, True) for name, adds in names.items()})
         elif match := ASSIGNMENT.match(text, token.start, token.end):
-            stack[-1][1].add(match[1])
+            names = stack[-1][1]
+            names[match[1]] = _adds(token, match, text) and names.get(match[1], True)
     return changes
+
+
+def _adds(token: Token, match: re.Match[str], text: str) -> bool:
+    """Return whether an assignment keeps what a variable has and puts words behind it."""
+    if match[2]:
+        return False
+    if match[3]:
+        return token.kind == ARRAY or _BLANK_FIRST.match(text, match.end(), token.end) is not None
+    if token.kind == ARRAY:
+        first = text[slice(*token.words[0])] if token.words else ""
+        return first == f'"${{{match[1]}[@]}}"'
+    itself = _ITSELF.match(text, match.end(), token.end)
+    return itself is not None and match[1] == (itself[1] or itself[2])

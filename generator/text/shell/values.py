@@ -99,6 +99,8 @@ class Value(NamedTuple):
 
 
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
+#: What a loop has added to a variable so far, of which the loop's own words say what it may be.
+_MORE: Final = Piece(None, 0, 0)
 
 
 def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
@@ -234,6 +236,8 @@ class State:
         self.all_exported = False
         #: the variables that each sets, as far as it was read
         self.functions: dict[str, frozenset[str]] = {}
+        #: those that run their arguments; whether as a text that is read anew
+        self.runners: dict[str, bool] = {}
         self._assumed: set[str] = set()  # has the value that a condition tells
         self._sourced = False  # a file that wasn't read may have defined functions
         self._parent = parent
@@ -287,14 +291,18 @@ class State:
             self.values[name] = value
         self.history.setdefault(name, []).append((self.commands, value.text if value else None))
 
-    def open(self, kind: str, changing: Iterable[str] = ()) -> None:
-        """Opens a block. What a loop will change (`changing`) is unknown from its first line on."""
+    def open(self, kind: str, changing: Iterable[str] = (), adding: Iterable[str] = ()) -> None:
+        """Opens a block. What a loop will change (`changing`) is unknown from its first line on.
+
+        Of that to which it only adds words (`adding`), what is there stays.
+        """
         self.frames.append(Frame(kind))
         self.guards += kind in _GUARDS
         for name in changing:
             if name in self.values:
+                before = self.values[name]
                 self._touch(name)
-                self._put(name, UNKNOWN)
+                self._put(name, _with_more(before) if name in adding else UNKNOWN)
 
     def assume(self, name: str, value: Value) -> None:
         """Give a variable the value that the condition of the innermost block says.
@@ -395,6 +403,15 @@ class State:
             self.frames[-1].touch(name, before)
 
 
+def _with_more(value: Value) -> Value:
+    """A value behind which there may be more words."""
+    if value == UNKNOWN:
+        return value
+    if value.elements is None:
+        return Value((*value.pieces, Piece(" ", 0, 0), _MORE))
+    return Value((), (*value.elements, Element((_MORE,), 0, 0)))
+
+
 def _merged(values: Sequence[Value | None]) -> Value:
     """The value of a variable that holds any one of these values.
 
@@ -440,7 +457,14 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
         back += 1
     longest = max(lists, key=len)
     place = longest[front] if front < len(longest) else Element((), 0, 0)
-    differing = [elements[front : len(elements) - back] for elements in lists]
+    differing = [
+        [
+            one
+            for one in elements[front : len(elements) - back]
+            if not any(piece is _MORE for piece in one.pieces)
+        ]
+        for elements in lists
+    ]
     piece = Piece(None, place.start, place.end, (), perhaps(differing), _either(differing))
     hole = Element((piece,), place.start, place.end)
     return (*longest[:front], hole, *(longest[len(longest) - back :]))
