@@ -116,22 +116,35 @@ def fitted(
 def plans(table: Sequence[Row]) -> tuple[Part, ...]:
     """The plans as a table with a column per dimension, and the reasons of the named ones."""
     best = table[0].plan
+    expected = _expected(table)
     figures = (
         numbers("GiB"),
         numbers("step"),
         numbers("vs chosen", drop=2),
+        *([numbers("expected", drop=3)] if expected else []),
         numbers("MFU"),
         asides(drop=1),
     )
     steps = same_unit([float(row.plan.step_time.total_s) for row in table], steps=True)
     lines = []
-    for row, step in zip(table, steps, strict=True):
+    for number, (row, step) in enumerate(zip(table, steps, strict=True)):
         plan = row.plan
-        use = percent(plan.throughput.mfu)
-        speed = (gib(plan.memory.required_bytes), step, compared(plan, best), use)
+        speed = (gib(plan.memory.required_bytes), step, compared(plan, best))
+        speed += (*expected[number : number + 1], percent(plan.throughput.mfu))
         lines.append(((row.name,), plan, (*speed, unlike(plan, best))))
     reasons = [(row.name, row.reason) for row in table if row.reason]
     return (Noted(plan_table((whole("plan"),), figures, lines), reasons),)
+
+
+def _expected(table: Sequence[Row]) -> list[str]:
+    """The number that decides of each plan, where it isn't the estimate that does: with `--bold`.
+
+    It says why rows are in their order.
+    """
+    numbers = [row.plan.choice.decides_s for row in table]
+    unnamed = [number for row, number in zip(table, numbers, strict=True) if not row.reason]
+    in_order = numbers[0] == min(numbers) and unnamed == sorted(unnamed)
+    return same_unit(numbers, steps=True) if in_order and len(table) > 1 else []
 
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:

@@ -17,6 +17,7 @@ from ..estimate.uncertainty import (
     sized,
 )
 from ..estimate.whole_run import token_bytes
+from ..numerals import is_whole
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spares
 from ..search.plan import Plan
@@ -53,7 +54,8 @@ def _verdict(answer: Comparison, name: str) -> Iterator[tuple[str, str | Text]]:
         f"{key} {'searched' if value is None else in_spec(value)}"
         for key, value in answer.asked.items()
     )
-    yield name, Text(f"{answer.row or asked}: {answer.text}", style=BOLD if good else BAD)
+    row = f"row {answer.row}" if is_whole(answer.row) else answer.row
+    yield name, Text(f"{row or asked}: {answer.text}", style=BOLD if good else BAD)
     if answer.difference is None and answer.theirs is not None and answer.verdict != "same":
         yield (
             "",

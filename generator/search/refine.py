@@ -328,7 +328,7 @@ def refined(
         wave = rows.take(cut)
         held = reach.holds(wave, least[cut])
         if chunked is _OTHER_CHUNKS:
-            held &= _near_best(wave, [found, *made], details, bold)
+            held[held] = _near_best(job, wave.take(held), [found, *made], details, bold)
             reach = reach.less(_LEAST_GAIN)
         if not held.any():
             continue
@@ -342,10 +342,10 @@ def refined(
 
 
 def _near_best(
-    rows: Estimates, made: Sequence[Estimates], details: Sequence[Detail], bold: bool
+    job: Job, rows: Estimates, made: Sequence[Estimates], details: Sequence[Detail], bold: bool
 ) -> NDArray[np.bool_]:
     """Find layouts of which details make one that is nearly the best or the fastest, or would with
-    what only chunks allow.
+    what only chunks allow, or with full chunks, for which what was made had no use.
     """
     fixed = [name for name in FIELDS if name not in DETAILED]
 
@@ -353,19 +353,30 @@ def _near_best(
         return row_keys([getattr(layouts, name) for name in fixed])
 
     needing = [detail for detail in details if detail.needs == "virtual_pipeline"]
-    near = []
-    for each, seconds, best in _deciding(made, bold):
-        whole = each.layouts.virtual_pipeline == 1
-        least = seconds * np.where(whole, _floor(each, needing) / each.total_s, 1.0)
-        near.append(keys(each.layouts.take(least <= best * (1 + _OTHERS_GAIN))))
-    return np.asarray(is_among(keys(rows.layouts), rising(np.concatenate(near))), np.bool_)
-
-
-def _deciding(made: Sequence[Estimates], bold: bool) -> Iterator[tuple[Estimates, Floats, float]]:
-    """Estimates with seconds of theirs, and the least of these of all: what decides, then time."""
+    near, limits = [], []
     for all_s in ([deciding_s(each, bold=bold) for each in made], [each.total_s for each in made]):
         best = min(float(seconds.min(initial=np.inf)) for seconds in all_s)
-        yield from ((each, seconds, best) for each, seconds in zip(made, all_s, strict=True))
+        limits.append(best * (1 + _OTHERS_GAIN))
+        for each, seconds in zip(made, all_s, strict=True):
+            whole = each.layouts.virtual_pipeline == 1
+            least = seconds * np.where(whole, _floor(each, needing) / each.total_s, 1.0)
+            near.append(keys(each.layouts.take(least <= limits[-1])))
+    is_near = np.asarray(is_among(keys(rows.layouts), rising(np.concatenate(near))), np.bool_)
+
+    others = rows.take(~is_near)
+    full_s = _with_full_chunks(job, others)
+    decides = full_s if bold else full_s * (others.expected_s / others.total_s)
+    is_near[~is_near] = (decides <= limits[0]) | (full_s <= limits[1])
+    return is_near
+
+
+def _with_full_chunks(job: Job, rows: Estimates) -> Floats:
+    """The times of layouts with those full chunks that are the fastest, allowed or not."""
+    least = rows.total_s
+    for setting in chunk_choices(job, rows.layouts, full_chunks) if len(least) else ():
+        timed, _ = step_seconds(job, with_columns(rows.layouts, setting), ())
+        least = np.minimum(least, timed)
+    return least
 
 
 def lowest_s(job: Job, found: Estimates) -> float:

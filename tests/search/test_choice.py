@@ -473,3 +473,21 @@ def test_a_plan_whose_host_lacks_memory_does_not_fit() -> None:
     assert [finding.rule for finding in plan.findings] == ["MEM002"]
     assert not fits(plan)
     assert "the host lacks memory" in memory_text(plan)
+
+
+def test_names_are_the_same_however_many_rows_are_asked_for() -> None:
+    """The roomy plan has chunks of unequal sizes, and a base that no other search comes near."""
+    wanted = job(
+        model="qwen3-32b",
+        cluster="azure/standard_nd96isr_h200_v5",
+        gpus=96,
+        training__sequence_length=2048,
+        training__global_batch=1536,
+        training__precision="fp16",
+    )
+    one, ten = (search_with_estimates(wanted, top=top, explain=False)[0] for top in (1, 10))
+    assert isinstance(one, SearchResult) and isinstance(ten, SearchResult)
+    assert {name: plan.layout for name, plan in one.named.items()} == {
+        name: plan.layout for name, plan in ten.named.items()
+    }
+    assert one.named["roomy"].layout.virtual_pipeline == 5
