@@ -24,6 +24,7 @@ from dsgen.catalog import load_catalog
 from dsgen.job.overrides import parse_value
 from dsgen.job.records import Job, Pins
 from dsgen.job.resolve import pinned_value
+from dsgen.rules.run import FIT_RULES
 from dsgen.search.compare import compare
 from dsgen.search.feasible import Estimates, roomy_bytes
 from dsgen.search.plan import Decision, Plan, SearchResult
@@ -145,7 +146,10 @@ def contradictions(job: Job, answer: SearchResult) -> Iterator[str]:
         compared = compare(job, asked, best).theirs
         if compared is None or _figures(compared) != _figures(plan):
             yield f"compare: another answer for {plan.layout}"
-        if plan.choice.fits != fits(plan) or not plan.choice.fits:
+        said, document = alone.to_dict(compared=False), plan.to_dict(compared=False)
+        if said["choice"] != document["choice"]:
+            yield f"plan.json: {said['choice']} for {document['choice']} of {plan.layout}"
+        if not fits(plan) or not plan.choice.fits or not _passes(alone):
             yield f"fits: {plan.layout} is said to fit, and not to"
     for decision in best.decisions:
         if decision.other is not None:
@@ -158,6 +162,8 @@ def _wrong_reason(job: Job, best: Plan, decision: Decision) -> Iterator[str]:
     """
     values = {**best.layout.to_dict(), decision.key: parse_value(decision.other or "")}
     other = _estimated(job, {**values, **decision.changed})
+    if other.choice.fits != _passes(other):
+        yield f"fits: {other.layout} is said to fit, and not to"
     share = _seconds(other) / _seconds(best) - 1
     more = round(float(other.memory.required_bytes - best.memory.required_bytes))
     refused = bool(decision.why and decision.why.startswith("does not fit"))
@@ -171,6 +177,11 @@ def _wrong_reason(job: Job, best: Plan, decision: Decision) -> Iterator[str]:
         yield f"reason: {decision.key} {decision.other} is another layout to --compare"
     elif set(compared.changed) != set(decision.changed):
         yield f"reason: {decision.key} {decision.other} changes {compared.changed} to --compare"
+
+
+def _passes(plan: Plan) -> bool:
+    """Ask whether no rule on memory is broken, as `estimate` and `validate` say it."""
+    return not {finding.rule for finding in plan.findings} & {rule.id for rule in FIT_RULES}
 
 
 def _estimated(job: Job, values: dict[str, Any]) -> Plan:

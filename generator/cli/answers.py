@@ -129,8 +129,8 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
     lines = []
     for number, (row, step) in enumerate(zip(table, steps, strict=True)):
         plan = row.plan
-        speed = (gib(plan.memory.required_bytes), step, compared(plan, best))
-        speed += (*expected[number : number + 1], percent(plan.throughput.mfu))
+        decides, use = expected[number : number + 1], percent(plan.throughput.mfu)
+        speed = (gib(plan.memory.required_bytes), step, compared(plan, best), *decides, use)
         lines.append(((row.name,), plan, (*speed, unlike(plan, best))))
     reasons = [(row.name, row.reason) for row in table if row.reason]
     return (Noted(plan_table((whole("plan"),), figures, lines), reasons),)
@@ -149,16 +149,18 @@ def _expected(table: Sequence[Row]) -> list[str]:
 
 def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
     """What `--explain` adds: bars of memory, reasons of decisions, factors of the time, rules."""
-    from .asked_text import factors  # here, to save start-up time
+    from ..search.choice import expected_text  # here, to save start-up time
+    from .asked_text import factors
 
     headline = Text("Why this plan: one value changed, all else as it is", BOLD)
     why = (headline, *_decided(plan.decisions), "") if plan.decisions else ()
+    number = Lines([("Expected", expected_text(plan))], least=NAMES)
     rules = (
         ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by))
         if rejected_by
         else ()
     )
-    return ("", MemoryBars(plan), "", *why, *factors(plan), *rules)
+    return ("", MemoryBars(plan), "", number, "", *why, *factors(plan), *rules)
 
 
 def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:

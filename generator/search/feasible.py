@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.communication import exchange_saves
+from ..estimate.evidence import unmeasured_parts
 from ..estimate.expected_time import expected_s, out_of_memory_chance
 from ..estimate.layout import Layout, Layouts, as_column, places, starts, taken
 from ..estimate.ledgers import Memory, StepTime
@@ -345,4 +346,5 @@ def _choice(
         fits=fits,
         out_of_memory_chance=float(out_of_memory_chance(job, *sizes)),
         evidence=evidence,
+        unmeasured=unmeasured_parts(job, layout),
     )

@@ -171,6 +171,7 @@ class Choice:
     #: `like`: measured runs are like the plan; `kind`: some are of its kind; `none`: its kind was
     #: never measured
     evidence: str
+    unmeasured: tuple[str, ...] = ()  #: its parts that no measured run had, by name
 
     @property
     def expected_s(self) -> float | None:
@@ -186,6 +187,7 @@ class Choice:
             "fits": self.fits,
             "out_of_memory_chance": self.out_of_memory_chance,
             "evidence": self.evidence,
+            "unmeasured": list(self.unmeasured),
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,7 +17,7 @@ from dsgen.estimate.expected_time import expected_s, out_of_memory_chance, parts
 from dsgen.estimate.layout import Layout, Layouts, Offload
 from dsgen.estimate.memory import memory
 from dsgen.estimate.uncertainty import unmeasured_factor
-from dsgen.search.choice import SHOWN, why_first
+from dsgen.search.choice import SHOWN, expected_text, why_first
 from dsgen.search.feasible import Estimates, make_plan
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.search.search import search_with_estimates
@@ -91,6 +92,22 @@ def test_the_number_is_the_documented_product(name: str) -> None:
         chance = plan.choice.out_of_memory_chance
         seconds = float(plan.step_time.total_s) * factors / (1 - chance)
         assert plan.choice.expected_s == pytest.approx(seconds, rel=1e-3)  # the factor is rounded
+        assert len(plan.choice.unmeasured) == int(unmeasured(plan.job, plan.layout))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_product_that_is_said_gives_the_number(name: str) -> None:
+    """`--explain` says the number as a product, and its factors multiply to it."""
+    for plan in found(**JOBS[name])[0].plans:
+        said, product = expected_text(plan).split(" s = estimate ")
+        estimate, *factors = re.split(r" (?=[×÷] )", product)
+        number = float(estimate.removesuffix(" s"))
+        for factor in factors:
+            sign, value = factor.split()[:2]
+            number *= float(value) if sign == "×" else 1 / float(value)
+        assert float(said) == pytest.approx(number, rel=3e-3)
+        assert float(said) == pytest.approx(plan.choice.expected_s, rel=1e-3)
+        assert all(part in product for part in plan.choice.unmeasured)
 
 
 def test_rows_are_in_the_order_of_the_number_and_differ_by_what_is_shown() -> None:
