@@ -12,7 +12,7 @@ import pytest
 
 import dsgen
 from benchmarks.choice import violations
-from dsgen.estimate.evidence import evidence, unmeasured
+from dsgen.estimate.evidence import evidence, unmeasured, unmeasured_parts
 from dsgen.estimate.expected_time import expected_s, out_of_memory_chance, parts
 from dsgen.estimate.layout import Layout, Layouts, Offload
 from dsgen.estimate.memory import memory
@@ -188,7 +188,9 @@ def changed(plan: Plan, **keys: Any) -> Plan:
     """The same plan with other values of its choice, or a step that takes `total_s`."""
     seconds = keys.pop("total_s", float(plan.step_time.total_s))
     time = replace(plan.step_time, total_s=seconds)
-    return replace(plan, step_time=time, choice=replace(plan.choice, **keys))
+    unmeasured_now = unmeasured_parts(plan.job, plan.layout)
+    choice = replace(plan.choice, unmeasured=unmeasured_now, **keys)
+    return replace(plan, step_time=time, choice=choice)
 
 
 def test_a_reason_names_what_weighs_most() -> None:
