@@ -33,6 +33,8 @@ _CONFIG_NAME: Final = re.compile(
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
+#: A first line that names a program, and no shell: `#!/usr/bin/expect -f`.
+_OTHER_SHEBANG: Final = re.compile(r"#![ \t]*/(?![^\n]*sh\b)")
 _DIRECTIVE: Final = re.compile(rb"^#SBATCH[ \t]+-", re.MULTILINE)
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
@@ -164,6 +166,11 @@ def is_script(path: PurePath) -> bool:
     return path.suffix.lower() in _SCRIPTS
 
 
+def is_for_another(path: PurePath, content: str) -> bool:
+    """Return whether a file is a script by its name, and its first line names no shell."""
+    return is_script(path) and _OTHER_SHEBANG.match(content) is not None
+
+
 def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
     """Return whether JSON that isn't strict is worth reading as HJSON.
 
@@ -195,6 +202,8 @@ def kind_of(
         return "environment file"
     if name in _OUR_SPECS:
         return "job spec"
+    if is_for_another(path, content):
+        return None
     if suffix in _SCRIPTS or (_SHEBANG.match(content) and suffix not in MAPPINGS):
         return "launch script"
     if suffix not in MAPPINGS:

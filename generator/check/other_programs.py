@@ -32,10 +32,11 @@ from ..text.source import Source, escape
 from ..text.text import Text
 from .kinds import read_record
 
-#: A list of defaults, a value that must be given, a resolver. Source: hydra-core 1.3, omegaconf 2.3
-#: (grammar).
+#: A list of defaults, a value that must be given, a resolver, another key's value. Source:
+#: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = re.compile(
-    r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]",
+    r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]"
+    r"|:[ \t]+\$\{[a-z][a-z0-9_.]*\}[ \t]*$",
     re.MULTILINE,
 )
 #: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox

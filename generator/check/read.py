@@ -208,6 +208,8 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
                 "checks command jobs only"
             )
         reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
+    elif kinds.is_for_another(file.path, file.content):
+        reading.left_alone[file.name] = "a script, but of no shell"
     elif file.belongs_to or kinds.is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
         whose = f"of {program}" if program else "not recognized"

@@ -275,6 +275,23 @@ def test_a_template_of_a_script_is_left_alone(tmp_path: Path) -> None:
     ]
 
 
+def test_a_script_of_no_shell_is_left_alone(tmp_path: Path) -> None:
+    """A script whose first line names another program is not read as bash, and is named."""
+    (tmp_path / "all.sh").write_text("#!/usr/bin/expect -f\nfor {set i 0} {$i < 1} {incr i} {\n}\n")
+    (tmp_path / "run.sh").write_text("#!/usr/bin/env -S bash -eu\ntorchrun train.py\n")
+    reading = read_documents([tmp_path])
+    assert [document.path for document in reading.documents] == [str(tmp_path / "run.sh")]
+    assert dict(reading.left_alone) == {str(tmp_path / "all.sh"): "a script, but of no shell"}
+
+
+def test_yaml_that_takes_values_of_other_keys_is_hydras(tmp_path: Path) -> None:
+    """A DeepSpeed config in YAML whose values are other keys' is filled in by OmegaConf."""
+    reading = read(
+        tmp_path, ds__yaml="bf16:\n  enabled: ${is_bf16}\nzero_optimization:\n  stage: 3\n"
+    )
+    assert (reading.documents, set(reading.left_alone.values())) == ([], {"of Hydra"})
+
+
 def test_megatron_by_another_program_is_left_alone(tmp_path: Path) -> None:
     """A file by which LLaMA-Factory or ms-swift runs Megatron is none of TrainingArguments."""
     reading = read(tmp_path, train__yaml=SWIFT + "tensor_model_parallel_size: 2\n")

@@ -305,6 +305,7 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
     3.
     Prevents: ValueError: DeepSpeed can't be used with `save_only_model` along with
     `load_best_model_at_end`, or: `auto_find_batch_size` isn't supported yet with DeepSpeed Zero-3.
+    A warning of the latter where no release is named.
     Fix: remove one of the two, or use stage 2 or a fixed batch size
     """
     stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
@@ -324,10 +325,22 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
             message = f"save_only_model with load_best_model_at_end under {under}"
             yield violation(arguments, "save_only_model", message, "remove one of the two")
         if arguments.is_on("auto_find_batch_size") and stages.get(id(arguments)) == 3:
-            message = "auto_find_batch_size with ZeRO stage 3"
-            yield violation(
-                arguments, "auto_find_batch_size", message, "use stage 2, or set a batch size"
-            )
+            yield from _finds_no_batch_size(arguments)
+
+
+#: Source: huggingface/transformers pull request 29058, of February 2024.
+_REFUSES_TO_FIND: Final = (4, 38)
+
+
+def _finds_no_batch_size(arguments: TrainingArguments) -> Violations:
+    """Say that ZeRO 3 excludes the search, as far as the release of transformers is known."""
+    launches = [arguments.launch] if arguments.launch else []
+    release = release_for("transformers", arguments.path, launches)
+    if release.version[:2] >= _REFUSES_TO_FIND:
+        known = release.planned or (release.where and release.exact)
+        message = f"auto_find_batch_size with ZeRO stage 3: {release} refuses it, as any since 4.38"
+        hint, severity = "use stage 2, or set a batch size", None if known else WARNING
+        yield violation(arguments, "auto_find_batch_size", message, hint, severity=severity)
 
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
