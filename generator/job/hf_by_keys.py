@@ -6,6 +6,7 @@ models/<model_type>/.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
@@ -23,7 +24,7 @@ from ..catalog.layers.stack import MOST_LAYERS, Layer, Norm, Stack
 from ..catalog.layers.streams import Streams
 from ..dataclass import dataclass
 from ..text.wording import show
-from .hf_keys import KeyReader
+from .hf_keys import PER_LAYER, KeyReader
 from .hf_shape import (
     LONG,
     PUBLISHED,
@@ -97,6 +98,7 @@ class Traits:
     rotary_fraction: Told = 1.0
     #: the name of each layer, as in `layer_types`, where no key lists them
     kinds: Callable[[KeyReader, Shape], Sequence[str]] | None = None
+    last: str | None = None  #: the name of the last layer, whatever a list says
     #: numbers of the layers without rotary positions
     bare: Callable[[KeyReader, Shape], Container[int]] | None = None
 
@@ -170,6 +172,7 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
             streams=streams,
         )
         layers.append(layer if traits.layer is None else traits.layer(read, shape, i, layer))
+    _report_of_layers(read, shape["layers"])
 
     model = {
         "final_norms": told(traits.final_norms),
@@ -182,6 +185,20 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     internal = ("layers", "heads", "kv_heads", "head_dim", "activation")
     kept = {name: value for name, value in shape.items() if name not in internal}
     return {**kept, **model, "stack": Stack.of(layers)}
+
+
+def _report_of_layers(read: KeyReader, layers: int) -> None:
+    """Report what the config has for single layers and nobody read."""
+    for index, own in (read.of_layers or {}).items():
+        read.problems.extend(own.problems)
+        if index not in range(layers):
+            message = f"{PER_LAYER} has layer {index}, of layers 0 to {layers - 1}"
+            read.report(PER_LAYER, message, f"remove {index} from it")
+        for key in own.config.keys() - own.read:
+            if own.config[key] != read.config.get(key):
+                message = f"{PER_LAYER} has {show(key)} for layer {index}, which is not modelled"
+                read.report(PER_LAYER, message, f"remove {show(key)} from it")
+                return
 
 
 def _norms(read: KeyReader) -> int:
@@ -393,7 +410,8 @@ def _kinds(read: KeyReader, traits: Traits, shape: Shape) -> list[str]:
     listed = read.value("layer_types") if read.knows("layer_types") else None
     if listed is not None:
         read.read.update(_PERIODS)
-        return _listed(read, listed, layers, traits.mixers)
+        kinds = _listed(read, listed, layers, traits.mixers)
+        return kinds if traits.last is None else [*kinds[:-1], traits.last]
     if traits.kinds is not None:
         return list(traits.kinds(read, shape))
     if read.known is None and read.has("index_topk") and read.has("kv_lora_rank"):
@@ -406,12 +424,47 @@ def _kinds(read: KeyReader, traits: Traits, shape: Shape) -> list[str]:
     return every(period)(read, shape) if period else [LOCAL] * layers
 
 
+#: Mixers by the beginnings of words that layers with them are called by, each with a `model_type`
+#: that has it.
+_MIXERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "linear delta gdn kda lightning": {
+        "gated delta": "qwen3_next",
+        "KDA": "kimi_linear",
+        "lightning attention": "minimax",
+    },
+    "mamba ssm": {"Mamba-2": "nemotron_h", "Mamba-1": "jamba"},
+    "conv shortconv": {"a short convolution": "lfm2"},
+}
+SET_TYPE: Final = (
+    "set model_type to the one that has such layers, with its keys, or describe the model without "
+    "them in the job spec, as model: {hidden_size: ..., num_hidden_layers: ...}"
+)
+
+
+def mixers_like(name: object) -> str:
+    """What layers of a name may be, and in which known `model_type`s; nothing where nothing is
+    like it.
+    """
+    words = re.split(r"[\W_]+", name.lower()) if isinstance(name, str) else []
+    found = next(
+        (
+            mixers
+            for starts, mixers in _MIXERS.items()
+            if any(word.startswith(tuple(starts.split())) for word in words)
+        ),
+        {},
+    )
+    said = " or ".join(f"{mixer} as in {family}" for mixer, family in found.items())
+    return f"such layers may be {said}" if said else ""
+
+
 #: Keys that say which layers are local, where no list does.
 _PERIODS: Final = (
     "sliding_window_pattern",
     "_sliding_window_pattern",
     "global_attn_every_n_layers",
     "max_window_layers",
+    "hybrid_layer_pattern",
 )
 
 
@@ -424,7 +477,12 @@ def _listed(read: KeyReader, listed: object, layers: int, others: Iterable[str])
     kinds = (*SOFTMAX, *others)
     odd = [name for name in listed if not isinstance(name, str) or name not in kinds]
     if odd:
-        report_odd_kind(read, "layer_types", odd[0], kinds, usual=(FULL, LOCAL))
+        like = mixers_like(odd[0]) if read.known is None else ""
+        if like:
+            message = f"layer_types has {show(odd[0])}, and this model_type is unknown: {like}"
+            read.report("layer_types", message, SET_TYPE)
+        else:
+            report_odd_kind(read, "layer_types", odd[0], kinds, usual=(FULL, LOCAL))
         return [FULL] * layers
     if len(listed) < layers:
         message = f"layer_types has {len(listed)} values for {layers} layers"
@@ -460,7 +518,8 @@ def _feed_forwards(
         "bias": bias if traits.mlp_bias is None else told(traits.mlp_bias),
     }
     dense = Dense(**{**mlp, "width": shape["ffn"], **told(traits.dense)})
-    count = read.optional_integer("num_experts", low=0)
+    # where a class has experts, it has them of any number
+    count = read.optional_integer("num_experts", low=1 if read.usual("num_experts") else 0)
     if not told(traits.routes):
         read.ignore(*read.called("num_experts_per_tok", "moe_intermediate_size"))
         return dense, None, ()
@@ -515,7 +574,7 @@ def dense_places(read: KeyReader, shape: Shape) -> Container[int]:
     layers: int = shape["layers"]
     listed = read.value("mlp_layer_types") if read.knows("mlp_layer_types") else None
     if isinstance(listed, (list, tuple)) and len(listed) >= layers:
-        read.ignore(*read.called("first_k_dense_replace", "moe_layer_freq"))
+        read.ignore(*read.called("first_k_dense_replace"), "moe_layer_freq")
         return frozenset(i for i, kind in enumerate(listed) if kind == "dense")
     plain = set(range(read.optional_integer("first_k_dense_replace", low=0) or 0))
     if read.knows("mlp_only_layers"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,7 @@ from ..catalog.names import closest, most_like
 from ..text.lookup import is_slip
 from ..text.wording import show, whole_number
 from ..units import count
-from .hf_by_keys import Traits, read_by_keys
+from .hf_by_keys import SET_TYPE, Traits, mixers_like, read_by_keys
 from .hf_dense import DENSE
 from .hf_hybrid import HYBRID
 from .hf_keys import (
@@ -24,6 +24,7 @@ from .hf_keys import (
     multimodal,
     odd_keys,
     type_of_model,
+    unread_parts,
     unread_sizes,
 )
 from .hf_mamba import STATE_SPACE
@@ -104,6 +105,7 @@ _SAME: Final[Mapping[str, str]] = {
     "minimax_m3": "minimax_m3_vl_text",
     "minimax_text_01": "minimax",
     "qwen2_5_vl_text": "qwen2_vl_text",
+    "youtu_llm": "youtu",
 }
 
 #: The `model_type`s that are read with what their classes decide.
@@ -120,7 +122,8 @@ _TELLING: Final[Mapping[str, str]] = {
     "convolution layers": "conv_L_cache conv_kernel",
     _SPARSE: "index_topk index_n_heads indexer_",
     "attention heads or MLP widths that differ by layer": (
-        "block_configs num_query_heads num_heads_per_layer ffn_multipliers qkv_multipliers"
+        "block_configs num_query_heads num_heads_per_layer ffn_multipliers qkv_multipliers "
+        "per_layer_config"
     ),
     "cross-attention layers": "cross_attention_layers add_cross_attention",
     "layers that share keys and values": "use_cla num_kv_shared_layers",
@@ -185,7 +188,12 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
         )
     if parts:
         message = f"unknown model_type {show(family)}; its config has {parts}"
-        return "model_type", message, _INLINE
+        like = next(filter(None, map(mixers_like, found)), "")
+        return (
+            "model_type",
+            f"{message}; {like}" if like else message,
+            SET_TYPE if like else _INLINE,
+        )
     missing = [key for key in _SIZED if not read.has(key)]
     if isinstance(read, KeyReader) and 0 < len(missing) < len(_SIZED):
         message = f"unknown model_type {show(family)}, and its config has no {missing[0]}"
@@ -199,9 +207,12 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
 
 
 def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
-    """Name the sizes that stand under a name of another class only, and what a router of another
-    class would do.
+    """Name the sizes that stand under a name of another class only, what a router of another class
+    would do, and a latent of no width.
     """
+    if whole_number(read.config.get("q_lora_rank")) == 0 and "q_lora_rank" in read.read:
+        other = "transformers makes a latent of no width of it, and null says no latent"
+        return (f"q_lora_rank is 0: queries have no latent here; {other}",)
     present = [key for key in _NOT_OF_ALL if key in read.config and key not in read.read]
     if not present:
         return ()
@@ -323,7 +334,7 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
         if usual is None or _has_sizes(config) is not ("hidden_size" in config):
             return config, ()
         if "hidden_size" in config:
-            return {**config, "model_type": usual}, (_left_out(family, "its own keys"),)
+            return {**config, "model_type": usual}, (_left_out(family, "its own keys describe it"),)
         sizes: Mapping[str, object] = known.get("sizes", {}) if known else {}
         tie = config.get(_TIED, known.get("tied") if known else None)
         missing = known["place"] if known else _PLACES[0]
@@ -341,7 +352,10 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
         tied = inner.get(_TIED)
     if family in _TIED_OUTSIDE:
         tied = config.get(_TIED, _TIED_OUTSIDE[family])
-    notes = (_left_out(family or show(outer), place), *_own_sizes(inner, place, family))
+    notes = (
+        _left_out(family or show(outer), f"{place} describes it"),
+        *_own_sizes(inner, place, family),
+    )
     return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, notes
 
 
@@ -367,8 +381,8 @@ def _own_sizes(inner: Mapping[str, object], place: str, outer: str) -> Iterator[
         )
 
 
-def _left_out(outer: str, place: str) -> str:
-    return f"{outer} is multimodal: its language model alone is planned, as {place} describes it"
+def _left_out(outer: str, described: str) -> str:
+    return f"{outer} is multimodal: its language model alone is planned, as {described}"
 
 
 _EXPERTS = "num_experts num_local_experts n_routed_experts"
@@ -452,10 +466,14 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
             if key in _EXPERTS.split() and _has_experts(shape):
                 continue  # under the name of another class: noted
             message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
+            is_unknown = named and known_class(_usual(inner)) is None
+            like = mixers_like(meaning) if is_unknown else ""
+            if like and _is_told(read):
+                continue
             read.report(
                 key,
-                message.replace("attention are", "attention is"),
-                f"remove {key} if the model has none",
+                message.replace("attention are", "attention is") + (f"; {like}" if like else ""),
+                SET_TYPE if like else f"remove {key} if the model has none",
             )
     misspelled = [
         (key, f"unknown key {key}", f"did you mean {meant}?") for key, meant in slips.items()
@@ -464,6 +482,8 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         raise ConfigError(tuple(dict.fromkeys([*problems, *_other_class(read)])))
     if named:
         notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
+        if known_class(_usual(inner)) is not None:
+            notes = (*notes, *_left(unread_parts(read), read))
     made = Model if "stack" in shape else model_of
     planned = made(name=name, family=family, source=source, notes=notes, **shape)
     return _with_depths(planned, read.config) if named else planned
@@ -600,11 +620,14 @@ def _as_class(read: ConfigReader, family: str) -> tuple[str, ...]:
 def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
     """Report keys that nobody knows; the note on a config that was read by its keys alone."""
     for key in odd_keys(read):
+        like = mixers_like(key) if read.known is None and family not in REMOTE else ""
+        if like and _is_told(read):
+            continue
+        known = f"dsgen doesn't know what it changes in a model of model_type {family}"
         read.report(
             key,
-            f"{key} is {show(read.config[key])}: dsgen doesn't know what it changes in a model "
-            f"of model_type {family}",
-            f"remove {key} if the model has no such part",
+            f"{key} is {show(read.config[key])}: {like or known}",
+            SET_TYPE if like else f"remove {key} if the model has no such part",
         )
     if read.known is not None or family in REMOTE:
         return ()
@@ -612,13 +635,23 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
         message = f"{key} is {show(read.config[key])}, but {other}, and both say the same thing"
         read.report(key, message, "remove the one that the model doesn't read")
     exact, close, checked = BY_KEYS_ALONE
-    unread = [f"{key} is {show(read.config[key])}" for key in unread_sizes(read)]
-    left_out = f"{', '.join(unread)}: dsgen doesn't know what this changes, and leaves it out"
     return (
         f"model_type {family} is unknown: its keys alone were read; of {checked} known types, that "
         f"gives the number of parameters within 0.01 % for {exact}, and within 1 % for {close}",
-        *([left_out] if unread else []),
+        *_left(unread_sizes(read), read),
     )
+
+
+def _is_told(read: ConfigReader) -> bool:
+    """Whether a problem says what layers of an unknown type may be: once is enough."""
+    return any(hint == SET_TYPE for _, _, hint in read.problems)
+
+
+def _left(keys: Iterable[str], read: ConfigReader) -> Iterator[str]:
+    """The note on sizes that nobody read."""
+    unread = [f"{key} is {show(read.config[key])}" for key in keys]
+    if unread:
+        yield f"{', '.join(unread)}: dsgen doesn't know what this changes, and leaves it out"
 
 
 #: Known types whose parameters are right within 0.01 % when their keys alone are read, those within

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from ..numerals import read_whole
 from ..resources import read_text
 from ..text.wording import show
 from .hf_shape import LARGEST, ConfigReader
@@ -91,6 +92,10 @@ _TELLING_WORDS: Final = (
 _TELLING: Final = frozenset(_TELLING_WORDS.split())
 
 
+#: Keys that single layers have instead of the config's own, by their numbers. transformers writes
+#: what the class made of other keys there, and those no more.
+PER_LAYER: Final = "per_layer_config"
+
 #: Keys that transformers' code reads of any config, whether its class names them or not.
 _OTHERS: Final = (
     "head_dim",
@@ -98,6 +103,7 @@ _OTHERS: Final = (
     "rope_scaling",
     "rope_parameters",
     "partial_rotary_factor",
+    PER_LAYER,
 )
 
 
@@ -202,6 +208,8 @@ class KeyReader(ConfigReader):
         #: What `called` said since `names` and `others` changed: a reader asks once for each layer.
         self._said: dict[tuple[str, ...], list[str]] = {}
         self._said_with: tuple[Mapping[str, str], frozenset[str]] = self.names, self.others
+        #: What the config says of single layers, where somebody asked for it.
+        self.of_layers: dict[int, ConfigReader] | None = None
 
     def called(self, *keys: str) -> list[str]:
         """The names that the class reads for `keys`, best first: other names that it has, then its
@@ -269,6 +277,21 @@ class KeyReader(ConfigReader):
         usual = self.usual(*keys, default=default)
         return super().text(*keys, default=usual if isinstance(usual, str) else default)
 
+    def of_layer(self, index: int) -> ConfigReader:
+        """A reader of the keys that `per_layer_config` has for one layer alone."""
+        if self.of_layers is None:
+            self.of_layers = dict(self._read_layers())
+        return self.of_layers.get(index) or ConfigReader({})
+
+    def _read_layers(self) -> Iterator[tuple[int, ConfigReader]]:
+        for number, keys in self.mapping(PER_LAYER).items():
+            index = number if isinstance(number, int) else read_whole(str(number))
+            if index is None or not isinstance(keys, Mapping):
+                message = f"{PER_LAYER} has {show(number)}: not a layer's number with its keys"
+                self.report(PER_LAYER, message, f"remove {PER_LAYER}")
+            else:
+                yield index, ConfigReader(keys)
+
     def value(self, key: str) -> Any:
         """What the config has, else what the class takes for it."""
         name = self.given(key)
@@ -304,7 +327,7 @@ def odd_keys(read: KeyReader) -> Iterator[str]:
             yield key
 
 
-def unread_sizes(read: KeyReader) -> Iterator[str]:
+def unread_sizes(read: ConfigReader) -> Iterator[str]:
     """Keys that nobody read, that no class of transformers has, and that hold a number which may be
     a size: a whole one above 1, alone, in a list or in a mapping.
     """
@@ -312,6 +335,16 @@ def unread_sizes(read: KeyReader) -> Iterator[str]:
         if not isinstance(key, str) or key in read.read or key in every_key():
             continue
         if _has_size(value) and not re.search(_OF_USE, key):
+            yield key
+
+
+def unread_parts(read: ConfigReader) -> Iterator[str]:
+    """Those of them whose names tell of layers or widths, and that say another number than every
+    key that was read.
+    """
+    said = [value for key, value in read.config.items() if key in read.read]
+    for key in unread_sizes(read):
+        if _is_telling(key) and read.config[key] not in said:
             yield key
 
 

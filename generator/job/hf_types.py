@@ -20,7 +20,7 @@ from ..numerals import read_whole
 from ..text.wording import show
 from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
-from .hf_keys import KeyReader
+from .hf_keys import PER_LAYER, KeyReader
 from .hf_shape import ConfigReader, Shape, switch, without_rotary
 
 _SINUSOIDS: Final = ("sinusoidal positions",)
@@ -98,13 +98,11 @@ def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """
     if kind != LOCAL:
         return {}
-    by_layer = read.mapping("per_layer_config")
-    # transformers writes indices with leading zeros, all of one length
-    listed = next((by_layer[key] for key in by_layer if key == str(index).zfill(len(key))), {})
-    own = ConfigReader(listed if isinstance(listed, dict) else {})
+    own, is_listed = read.of_layer(index), bool(read.of_layers)
+    own.ignore("num_key_value_heads")
 
     def width(name: str, usual: int) -> int:
-        key = name if by_layer else f"swa_{name}"
+        key = name if is_listed else f"swa_{name}"
         return own.integer(name, default=read.integer(key, default=usual))
 
     nope, whole = width("qk_nope_head_dim", 192), width("head_dim", 256)
@@ -184,12 +182,16 @@ def _mimo(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
 def _gemma4(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """Whole attention of Gemma 4 has other heads; its last layers take keys of layers before."""
     takes = {"takes_keys": _takes_keys(read, shape, index)}
-    if kind == LOCAL:
-        return takes
-    one = read.boolean("attention_k_eq_v", False)
-    heads = read.optional_integer("num_global_key_value_heads") if one else None
+    one = kind != LOCAL and read.boolean("attention_k_eq_v", False)
+    width, heads = read.optional_integer("global_head_dim") or 512, None
+    if one:
+        heads = read.optional_integer("num_global_key_value_heads")
+    if kind == LOCAL or PER_LAYER in read.config:
+        own = read.of_layer(index)  # as transformers writes it, without the keys of above
+        width = own.optional_integer("head_dim") or shape["head_dim"]
+        heads = own.optional_integer("num_key_value_heads")
     return {
-        "head_dim": read.optional_integer("global_head_dim") or 512,
+        "head_dim": width,
         "kv_heads": heads or shape["kv_heads"],
         "values_are_keys": one,
         **takes,
@@ -350,7 +352,9 @@ def _step(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     other = ConfigReader(read.mapping("attention_other_setting"))
     heads = read.optional_integer("num_sliding_attention_heads")
     heads = heads or other.optional_integer("num_attention_heads")
-    return {"heads": heads} if heads and kind == LOCAL else {}
+    if PER_LAYER in read.config:
+        heads = read.of_layer(index).optional_integer("num_attention_heads")
+    return {"heads": heads} if heads and (kind == LOCAL or PER_LAYER in read.config) else {}
 
 
 def _step_plain(read: KeyReader, shape: Shape) -> frozenset[int]:
@@ -421,6 +425,7 @@ _GEMMA4: Final = Traits(
     qk_norm="head",
     attention=_gemma4,
     kinds=_beam,
+    last=FULL,
     routes=switch("enable_moe_block", False),
     plain=lambda read, shape: (),
     experts=_gemma4_experts,
@@ -631,7 +636,7 @@ TYPES: Final[Mapping[str, Traits]] = {
         attention=_dots3_attention,
         plain=first_dense(1, "first_k_dense_replace"),
         experts=_dots3_experts,
-        others="first_k_dense_replace use_dsa use_sliding_window per_layer_config "
+        others="first_k_dense_replace use_dsa use_sliding_window "
         "swa_num_attention_heads swa_num_key_value_heads swa_q_lora_rank swa_kv_lora_rank "
         "swa_head_dim swa_qk_nope_head_dim swa_qk_rope_head_dim swa_v_head_dim",
         names={

@@ -5,6 +5,7 @@ and nothing else.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from dsgen.catalog import Model
 from dsgen.catalog.layers.latent import Latent
 from dsgen.estimate.model_size import parameter_count
-from dsgen.job.hf_config import FAMILIES, REFUSED, ConfigError, model_from_config
+from dsgen.job.hf_by_keys import mixers_like
+from dsgen.job.hf_config import FAMILIES, KNOWN, REFUSED, ConfigError, model_from_config
 from tests.models import Sizes
 
 INLINE: dict[str, object] = {
@@ -808,7 +810,8 @@ def test_unknown_family_is_told_from_its_keys() -> None:
         model_type="llama5_hybrid", mamba_d_state=128, kv_lora_rank=512
     )
     has = "state-space layers (Mamba), latent attention"
-    assert message == f"unknown model_type 'llama5_hybrid'; its config has {has}"
+    may_be = "such layers may be Mamba-2 as in nemotron_h or Mamba-1 as in jamba"
+    assert message == f"unknown model_type 'llama5_hybrid'; its config has {has}; {may_be}"
     assert "did you mean" not in str(hint)
 
 
@@ -853,6 +856,84 @@ def test_layers_of_another_kind_are_refused() -> None:
     ((key, message, _),) = problems(model_type="qwen3", num_hidden_layers=2, layer_types=types)
     assert key == "layer_types"
     assert message == "layer_types has 'linear_attention': linear attention layers are not modelled"
+
+
+OF_NOBODY = {**INLINE, "model_type": "of_nobody"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "place", "likely"),
+    [
+        ({"layer_types": ["linear_attention"] * 2}, "layer_types", ["qwen3_next", "kimi_linear"]),
+        ({"layer_types": ["mamba2"] * 2, "mamba_d_state": 64}, "layer_types", ["nemotron_h"]),
+        ({"layer_types": ["short_conv"] * 2}, "layer_types", ["lfm2"]),
+        ({"linear_key_head_dim": 64, "linear_num_key_heads": 16}, "linear_key_head_dim", ["KDA"]),
+    ],
+)
+def test_mixers_of_an_unknown_type_are_said_with_what_they_may_be(
+    keys: dict[str, object], place: str, likely: list[str]
+) -> None:
+    """Layers of an unknown type with a mixer are one problem, which names the known types that have
+    such layers, and its hint says how to take one.
+    """
+    ((key, message, hint),) = problems(**{**OF_NOBODY, "num_hidden_layers": 2, **keys})
+    assert key == place
+    assert all(name in message for name in likely)
+    assert hint is not None and hint.startswith("set model_type to the one that has such layers")
+
+
+def test_mixers_are_named_with_known_types() -> None:
+    """What an unknown type's layers may be is named with types that dsgen reads."""
+    words = ("linear_attention", "mamba", "conv")
+    named = [family for word in words for family in re.findall(r"as in (\w+)", mixers_like(word))]
+    assert len(named) == 6
+    assert set(named) <= set(KNOWN)
+    assert mixers_like("shortcut_layers") == mixers_like("full_attention") == mixers_like(3) == ""
+
+
+def test_sizes_of_a_known_type_that_nobody_reads_are_noted() -> None:
+    """A number that tells of layers under a key that no class has is noted with a known type, but
+    not one that a key of the class says too.
+    """
+    given = {"num_attention_heads": 32, "heads_again": 32, "my_seed": 7}
+    (note,) = convert(model_type="llama", num_memory_heads=48, **given).notes
+    assert note == "num_memory_heads is 48: dsgen doesn't know what this changes, and leaves it out"
+
+
+def test_lists_of_other_programs_count_nothing_beside_listed_layers() -> None:
+    """Patterns that MiMo-V2's config has for other programs may say anything where it names its
+    layers too, as transformers writes it.
+    """
+    names = {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense", "sparse"],
+    }
+    small = {"model_type": "mimo_v2_flash", "num_hidden_layers": 2, **names}
+    assert convert(**small, hybrid_layer_pattern=[1, 1], moe_layer_freq=[1, 1]) == convert(**small)
+
+
+def test_a_latent_of_no_width_is_noted() -> None:
+    """`q_lora_rank: 0` is planned as null is, which is noted: transformers differs."""
+    (note,) = convert(model_type="deepseek_v3", q_lora_rank=0).notes
+    assert note.startswith("q_lora_rank is 0: queries have no latent here")
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ({"model_type": "llama", "per_layer_config": {"1": {"intermediate_size": 8}}}, "differ by"),
+        ({"model_type": "gemma4_text", "per_layer_config": {"1": {"hidden_size": 8}}}, "'hidden_"),
+        ({"model_type": "gemma4_text", "per_layer_config": {"99": {}}}, "has layer 99, of layers"),
+        ({"model_type": "gemma4_text", "per_layer_config": {"x": {}}}, "not a layer's number"),
+        ({"model_type": "gemma4_text", "per_layer_config": {"1": 3}}, "not a layer's number"),
+        ({"model_type": "gemma4_text", "per_layer_config": {1: {"head_dim": -1}}}, "at least 1"),
+        ({"model_type": "gemma4_text", "per_layer_config": 3}, "not a mapping"),
+    ],
+)
+def test_keys_of_single_layers_are_read_or_refused(config: dict[str, object], part: str) -> None:
+    """What `per_layer_config` has is refused where no reader takes it, or where it is none."""
+    ((_, message, _),) = problems(**config)
+    assert part in message
 
 
 GEMMA_TEXT = {
