@@ -48,7 +48,8 @@ SOFTMAX: Final[Mapping[str, str]] = {
         (LOCAL, "reference_sliding_attention", "sliding", "local", "sliding_window", "swa"), LOCAL
     ),
     CHUNKED: CHUNKED,
-    INDEXED: INDEXED,
+    # as configs were published before transformers had a name for it
+    **dict.fromkeys((INDEXED, "deepseek_sparse_attention"), INDEXED),
     BLOCKS: BLOCKS,
 }
 
@@ -488,7 +489,7 @@ def _listed(read: KeyReader, listed: object, layers: int, others: Iterable[str])
         message = f"layer_types has {len(listed)} values for {layers} layers"
         read.report("layer_types", message, f"set num_hidden_layers: {len(listed)}")
         return [FULL] * layers
-    return [str(name) for name in listed[:layers]]
+    return [SOFTMAX.get(name, name) for name in map(str, listed[:layers])]
 
 
 def _latent(read: KeyReader, shape: Shape) -> Shape:
@@ -574,7 +575,8 @@ def dense_places(read: KeyReader, shape: Shape) -> Container[int]:
     layers: int = shape["layers"]
     listed = read.value("mlp_layer_types") if read.knows("mlp_layer_types") else None
     if isinstance(listed, (list, tuple)) and len(listed) >= layers:
-        read.ignore(*read.called("first_k_dense_replace"), "moe_layer_freq")
+        first = "first_k_dense_replace"  # which a class may not even have
+        read.ignore(*read.called(first), first, "moe_layer_freq")
         return frozenset(i for i, kind in enumerate(listed) if kind == "dense")
     plain = set(range(read.optional_integer("first_k_dense_replace", low=0) or 0))
     if read.knows("mlp_only_layers"):

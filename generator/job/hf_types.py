@@ -18,7 +18,7 @@ from ..catalog.layers.stack import Layer
 from ..catalog.layers.streams import Streams
 from ..numerals import read_whole
 from ..text.wording import show
-from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, Traits, every, first_dense
+from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, SOFTMAX, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import PER_LAYER, KeyReader
 from .hf_shape import ConfigReader, Shape, switch, without_rotary
@@ -295,7 +295,8 @@ def _glm5_next_kinds(read: KeyReader, shape: Shape) -> list[str]:
     if listed is None:
         return [INDEXED if i % 4 == 3 else _LINEAR for i in range(layers)]
     kinds = {FULL: INDEXED, INDEXED: INDEXED, _LINEAR: _LINEAR}
-    whole = listed if isinstance(listed, list) else []
+    names = map(str, listed if isinstance(listed, list) else [])
+    whole = [SOFTMAX.get(name, name) for name in names]
     if len(whole) < layers or any(kind not in kinds for kind in whole):
         message = f"layer_types is {show(listed)}: not a known kind for each of {layers} layers"
         read.report("layer_types", message, "remove layer_types")

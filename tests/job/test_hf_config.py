@@ -912,6 +912,22 @@ def test_lists_of_other_programs_count_nothing_beside_listed_layers() -> None:
     assert convert(**small, hybrid_layer_pattern=[1, 1], moe_layer_freq=[1, 1]) == convert(**small)
 
 
+def test_layers_with_an_indexer_are_read_by_their_older_name() -> None:
+    """GLM-5.3's published names of layers are those of transformers by other words, and a kind that
+    is no name is reported.
+    """
+    kinds = ["linear_attention", "{} attention", "linear_attention"]
+    small = {"model_type": "glm5_next_text", "num_hidden_layers": 3, "first_k_dense_replace": 1}
+    small["mlp_layer_types"] = ["dense", "sparse", "sparse"]
+    models = [
+        convert(**small, layer_types=[kind.format(name).replace(" ", "_") for kind in kinds])
+        for name in ("deepseek_sparse", "indexed", "full")
+    ]
+    assert models[0] == models[1] == models[2]
+    ((key, _, _),) = problems(**small, layer_types=["linear_attention", [1], 3])
+    assert key == "layer_types"
+
+
 def test_a_latent_of_no_width_is_noted() -> None:
     """`q_lora_rank: 0` is planned as null is, which is noted: transformers differs."""
     (note,) = convert(model_type="deepseek_v3", q_lora_rank=0).notes
