@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...job.named_models import model_called
 from ...numerals import is_whole, read_whole, whole
 from ...submission.launches import Launch
 from ...text.shell.records import Word
@@ -33,6 +34,9 @@ _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
 _MOST_VARIANTS: Final = 64  # values of settings together that branches give
 _NONE: Final = frozenset({"null", "none", "~", "???"})
+HEADS: Final = "heads"  #: in counts, those of the model
+#: What is behind a model's name where it was trained further, with the same layers.
+_SAME_SHAPE: Final = re.compile(r"-(?:Instruct|Base|Chat|Thinking|it|hf)\Z", re.IGNORECASE)
 RAY_GPUS: Final = "ray start --num-gpus"  #: the name of what starts Ray says of the cluster
 #: Another node that joins Ray's cluster, whoever starts it.
 _JOINS: Final = re.compile(r"\bray[ \t]+start\b[^\n]*?--address")
@@ -445,10 +449,21 @@ class Settings:
         settings = tuple(one for part in (*parts, *below) for one in part.settings)
         return Counted(value=value, text=text, settings=settings)
 
+    def _heads(self) -> Counted | None:
+        """The attention heads of the model, where its name is that of one in the catalog."""
+        model = self.get("model")
+        name = "" if model is None else _SAME_SHAPE.sub("", model.text.strip("'\"").rstrip("/"))
+        found = model_called(name) if name else None
+        if found is None:
+            return None
+        return Counted(value=found.heads, text=f"{found.heads} heads of {found.name}", settings=())
+
     def _factors(self, written: str) -> Iterator[Counted | None]:
         for name in written.split():
             if is_whole(name):
                 yield Counted(value=whole(name), text=name, settings=())
+            elif name == HEADS:
+                yield self._heads()
             elif name in self.front_end.counts:
                 count = self.count(self.front_end.counts[name])
                 if count is None:
