@@ -71,9 +71,11 @@ def parameters(rows: Sequence[Run]) -> list[Parameter]:
     """Every constant that has a spread and acts on runs of enough clusters."""
     found: dict[tuple[str, str, float], set[str]] = {}
     for run in rows:
-        for name, key, spread in _acting(run):
-            if spread > 0 and feeds(run, name):
-                found.setdefault((name, key, spread), set()).add(cluster(run))
+        for acting in _acting(run):
+            name, _, spread = acting
+            is_new = spread > 0 and cluster(run) not in found.get(acting, ())
+            if is_new and feeds(run, name):
+                found.setdefault(acting, set()).add(cluster(run))
     return [
         Parameter(*parameter)
         for parameter, clusters in sorted(found.items())

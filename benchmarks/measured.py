@@ -95,11 +95,14 @@ class Run:
 
 def runs() -> Iterator[Run]:
     """All rows that name enough to be estimated, but for those in NVFP4, which no fit saw."""
+    yield from _read()
+
+
+@cache
+def _read() -> tuple[Run, ...]:
     with DATA.open(newline="") as file:
-        for row in csv.DictReader(file):
-            run = run_of(with_shape(row))
-            if run is not None and run.job.training.precision != "nvfp4":
-                yield run
+        found = [run_of(with_shape(row)) for row in csv.DictReader(file)]
+    return tuple(run for run in found if run and run.job.training.precision != "nvfp4")
 
 
 def _number(row: dict[str, str], key: str, default: int = 0) -> int:

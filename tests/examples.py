@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import dsgen
 from dsgen.job.needs import bound_values, only_mounted
 from dsgen.job.records import Job
@@ -14,6 +16,9 @@ from dsgen.search.plan import Infeasible, Plan
 
 FOLDER = Path(__file__).parent.parent / "examples"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+#: Of tests that need the plan of every example: one process plans them.
+plans_examples = pytest.mark.xdist_group("examples")
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +38,20 @@ def _has_mpu(plan: Plan) -> bool:
     return plan.job.framework.passes_mpu or plan.layout.pipeline > 1
 
 
-def complaints(plan: Plan, folder: Path, spec: Path | None = None) -> tuple[Finding, ...]:
-    """What `validate` finds, notes apart, in the plan's files, written into `folder`; `spec` is
-    their job.
+def complaints(
+    plan: Plan, folder: Path, *, specs: Iterable[Path | None] = (None,)
+) -> list[Finding]:
+    """What `validate` finds, notes apart, in the plan's files, written into `folder`: without their
+    job, or with it as each of `specs`.
 
     Files for pods whose job names no volume aren't ready, and save to none (KUB032).
     """
     allowed = {"KUB032"} if "volumes" in {each.what for each in plan.missing} else set()
     for file in dsgen.render(plan):
         (folder / file.path).write_text(file.text, encoding="utf-8")
-    findings = dsgen.validate(folder, job=spec)
-    return tuple(
+    return [
         finding
-        for finding in findings
+        for spec in specs
+        for finding in dsgen.validate(folder, job=spec)
         if finding.severity is not Severity.NOTE and finding.rule not in allowed
-    )
+    ]

@@ -17,7 +17,7 @@ import dsgen
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.programs.launchers import LAUNCHERS
 from tests.deepspeed_parser import batch_triple
-from tests.examples import FOLDER, NAMES, job_for_target, plan_for_target
+from tests.examples import FOLDER, NAMES, job_for_target, plan_for_target, plans_examples
 from tests.needs import needs_azure, needs_deepspeed, needs_shellcheck, needs_slurm
 from tests.planned import complaints, meant_triple, parse_plan
 from tests.programs.places import put, shell_complaints
@@ -44,12 +44,13 @@ WITHOUT_EXAMPLE = [target for target in LAUNCHERS if target not in _SHOWN]
 
 def test_examples_cover_the_ground() -> None:
     """There are at least twelve, for every framework."""
-    jobs = [plan_for_target(name).job for name in NAMES]
+    jobs = [dsgen.load_job(FOLDER / f"{name}.yaml") for name in NAMES]
     assert len(jobs) >= 12
     assert {job.framework.name for job in jobs} == set(FRAMEWORKS)
     assert any(job.model.experts > 0 for job in jobs)
 
 
+@plans_examples
 @pytest.mark.parametrize("name", NAMES)
 def test_plan_is_sound(name: str) -> None:
     """The chosen plan satisfies both identities, breaks no rule and fits with its headroom."""
@@ -60,6 +61,7 @@ def test_plan_is_sound(name: str) -> None:
     assert plan.uncertainty.required.high <= plan.memory.capacity_bytes * (1 - plan.job.headroom)
 
 
+@plans_examples
 @pytest.mark.parametrize(
     ("name", "target"), list(zip(NAMES, itertools.cycle(LAUNCHERS), strict=False))
 )
@@ -77,18 +79,19 @@ def test_the_target_decides_no_layout(name: str, target: str) -> None:
     )
 
 
+@plans_examples
 @pytest.mark.parametrize("target", [None, *LAUNCHERS])
 @pytest.mark.parametrize("name", NAMES)
 def test_files_validate_clean(name: str, target: str | None, tmp_path: Path) -> None:
     """`dsgen validate` has nothing against the files of any example, launched its own way or any
     other.
     """
-    assert complaints(plan_for_target(name, target), tmp_path) == ()
     spec = FOLDER / f"{name}.yaml"
-    told = complaints(plan_for_target(name, target), tmp_path, spec)
+    told = complaints(plan_for_target(name, target), tmp_path, specs=(None, spec))
     assert [finding for finding in told if finding.where.path != str(spec)] == []
 
 
+@plans_examples
 @pytest.mark.parametrize(
     ("name", "target"),
     [*((name, None) for name in NAMES), *((NAMES[0], target) for target in WITHOUT_EXAMPLE)],
@@ -132,6 +135,7 @@ def test_deepspeed_reads_the_planned_batch(name: str) -> None:
     assert parsed.zero_config.stage == plan.layout.zero_stage
 
 
+@plans_examples
 @needs_shellcheck
 @pytest.mark.parametrize("name", NAMES)
 def test_scripts_are_clean(name: str, tmp_path: Path) -> None:

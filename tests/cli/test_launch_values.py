@@ -19,7 +19,7 @@ from dsgen.findings import Severity
 from dsgen.job.schema import load_schema
 from dsgen.programs.slurm import values as slurm_values
 from tests.cli.running import run
-from tests.examples import NAMES, plan_for_target
+from tests.examples import NAMES, plan_for_target, plans_examples
 
 JOB = {
     "model": "gpt3-1.3b",
@@ -145,6 +145,7 @@ def test_a_folder_named_like_an_option_is_shown_as_a_path(workdir: Path) -> None
     assert "  sbatch ./-x/launch.sbatch" in run("generate", "job.yaml", "-o", "-x").stdout
 
 
+@plans_examples
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_draw_no_errors(name: str) -> None:
     """The files of every example, launched on every target, break no rule on files."""

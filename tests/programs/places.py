@@ -32,15 +32,23 @@ def put(files: Iterable[RenderedFile], folder: Path) -> None:
         (folder / file.path).chmod(0o755 if file.executable else 0o644)
 
 
+#: What was said about scripts, by their text: many folders hold the same.
+_SAID: dict[str, list[str]] = {}
+
+
 def shell_complaints(*scripts: Path) -> list[str]:
     """What bash -n and shellcheck say about `scripts`, of which there has to be one."""
     assert scripts
-    said = []
+    for script in scripts:
+        if (text := script.read_text()) not in _SAID:
+            _SAID[text] = [*_said_of(script)]
+    return [said for script in scripts for said in _SAID[script.read_text()]]
+
+
+def _said_of(script: Path) -> Iterator[str]:
     for command in (["bash", "-n"], [str(SHELLCHECK), "--shell=bash"]):
-        for script in scripts:
-            result = subprocess.run(
-                [*command, str(script)], text=True, capture_output=True, check=False
-            )
-            if result.returncode or result.stdout or result.stderr:
-                said.append(f"{script}: {result.returncode}: {result.stdout}{result.stderr}")
-    return said
+        result = subprocess.run(
+            [*command, str(script)], text=True, capture_output=True, check=False
+        )
+        if result.returncode or result.stdout or result.stderr:
+            yield f"{script}: {result.returncode}: {result.stdout}{result.stderr}"

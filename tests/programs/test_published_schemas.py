@@ -18,7 +18,7 @@ from dsgen.findings import InvalidJob
 from dsgen.job.records import Output
 from dsgen.programs.launchers import LAUNCHERS, launch_files
 from dsgen.programs.program import RenderedFile
-from tests.examples import NAMES, plan_for_target
+from tests.examples import NAMES, plan_for_target, plans_examples
 from tests.programs.cluster_schemas import validator
 from tests.programs.hand_built import plan, program
 
@@ -42,6 +42,7 @@ def complaints(files: tuple[RenderedFile, ...]) -> list[str]:
     return found
 
 
+@plans_examples
 @pytest.mark.parametrize("name", NAMES)
 def test_every_example_passes(name: str) -> None:
     """Every example, launched on Kubernetes as each kind of job and by SkyPilot, is what the
