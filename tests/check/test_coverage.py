@@ -19,6 +19,8 @@ _UNREAD = {
     "deepspeed --module openrlhf.cli.train_sft --x 1": (
         "the options of openrlhf.cli.train_sft of OpenRLHF are not read"
     ),
+    "uv run rl @ rl.toml --trainer.model.name a/b": "FSDP, with which prime-rl trains here",
+    "oumi distributed torchrun -m oumi train -c a.yaml": "the options of Oumi are not read",
     "tune run --nproc_per_node 4 full --config a": "FSDP, with which torchtune trains here",
     "axolotl train a.yaml --x": (
         "the file with the settings of axolotl is not among the files read"
