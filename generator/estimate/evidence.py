@@ -24,7 +24,7 @@ from ..resources import read_text
 from .activations import local_tokens
 from .flops import layer_flops
 from .groups import group
-from .layout import Layout, LayoutLike, Offload
+from .layout import Layout, LayoutLike, Offload, rising
 from .products import datasheet_flops_per_s
 from .states import has_flat_gradients
 
@@ -277,10 +277,12 @@ def _nearest_kinds() -> NDArray[np.int64]:
 
     A program that was measured is compared with its own runs alone.
     """
-    codes, measured = np.arange(_CODES), np.unique(_measured()[1])
+    codes, measured = np.arange(_CODES), rising(_measured()[1])
     ours, theirs = (codes >> 2) & 3, (measured >> 2) & 3
     of_another = np.isin(ours, theirs)[:, None] & (ours[:, None] != theirs)
-    far = np.where(of_another, _CODES, differences(codes[:, None], measured))
+    # How far two kinds are apart depends on the bits alone in which they differ.
+    apart = differences(codes, 0).astype(np.int16).take(codes[:, None] ^ measured)
+    far = np.where(of_another, np.int16(_CODES), apart)
     nearest: NDArray[np.int64] = measured[far.argmin(axis=1)]
     return nearest
 

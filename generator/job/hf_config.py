@@ -9,7 +9,7 @@ from typing import Final
 
 from ..catalog.model import Model, model_of
 from ..catalog.names import closest, most_like
-from ..text.lookup import is_slip
+from ..text.slips import is_slip
 from ..text.wording import show, whole_number
 from ..units import count
 from .hf_by_keys import SET_TYPE, Traits, mixers_like, read_by_keys
@@ -262,15 +262,13 @@ def _slips(read: ConfigReader) -> dict[str, str]:
     }
     found: dict[str, str] = {}
     for key in read.config:
-        if not isinstance(key, str) or key in read.read:
+        if not isinstance(key, str) or key in read.read or key in every_key():
             continue
         plain = re.sub(r"[\W_]", "", key.lower())
         near = absent.get(most_like(plain, tuple(absent), _SLIP) or "")
         near = near or next((name for name in absent.values() if is_slip(key, name)), None)
         # with a word more it is another key
-        if near is None or set(near.split("_")) < set(key.split("_")):
-            continue
-        if key not in every_key():
+        if near is not None and not set(near.split("_")) < set(key.split("_")):
             found[key] = near
     return found
 

@@ -16,7 +16,7 @@ from ..catalog.names import closest
 from ..catalog.yarn import Yarn
 from ..dataclass import dataclass
 from ..numerals import read_whole
-from ..text.lookup import is_slip
+from ..text.slips import is_slip
 from ..text.wording import show
 
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint

@@ -297,14 +297,18 @@ def joined(blocks: Iterable[Layouts]) -> Layouts:
     kept = [rows for rows in blocks if len(rows)]
     if len(kept) == 1:
         return kept[0]
-    columns: dict[str, Any] = dict.fromkeys(FIELDS, np.zeros(0, np.int64))
-    for name in FIELDS if kept else ():
-        parts = [getattr(rows, name) for rows in kept]
-        if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
-            columns[name] = as_column(parts[0][:1], sum(map(len, parts)))
-        else:
-            columns[name] = np.concatenate(parts)
-    return Layouts(**columns)
+    return Layouts(
+        **{name: joined_column([getattr(rows, name) for rows in kept]) for name in FIELDS}
+    )
+
+
+def joined_column(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """One column after another, none of them empty; what is constant in all takes no memory."""
+    if not parts:
+        return np.zeros(0, np.int64)
+    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
+        return as_column(parts[0][:1], sum(map(len, parts)))
+    return np.concatenate(parts)
 
 
 def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:

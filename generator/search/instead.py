@@ -125,7 +125,7 @@ def _searched(job: Job, other: Job) -> tuple[Job, Feasible] | None:
     other = replace(other, deepspeed_config={})
     findings = (*check_job(other), *check_pins(other))
     broken = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
-    if broken - {finding.rule for finding in check_job(job)}:
+    if broken and broken - {finding.rule for finding in check_job(job)}:
         return None
     return other, feasible_layouts(other)
 

@@ -26,6 +26,7 @@ from ..estimate.layout import (
     is_among,
     rising,
     row_keys,
+    taken,
 )
 from ..estimate.memory import memory
 from ..estimate.stages import end_layers, inner_layers, layers_of, split
@@ -36,7 +37,7 @@ from ..rules.layout.recompute import module_choices
 from ..rules.run import binding_rules
 from ..rules.violations import divisors
 from .choice import deciding_s, first_of_each, ranking, shown_keys
-from .enumerate import Enumeration, joined
+from .enumerate import Enumeration, joined, joined_column
 from .feasible import (
     Estimates,
     Feasible,
@@ -572,14 +573,20 @@ def _made(
     needing = [each for each in later if each.needs in detail.turns]
     if not len(rows.total_s):
         return rows, np.zeros(0, np.int64)
-    changed: list[Layouts] = []
-    of: list[NDArray[np.int64]] = []
-    for turned, differs in _legal_settings(job, rows.layouts, detail):
-        of.append(np.flatnonzero(differs))
-        changed.append(turned.take(of[-1]))
-    every, at = joined(changed), np.concatenate([np.zeros(0, np.int64), *of])
-    if not len(at):
-        return rows.take(at), at
+    settings = [
+        (turned, np.flatnonzero(differs))
+        for turned, differs in _legal_settings(job, rows.layouts, detail)
+        if differs.any()
+    ]
+    if not settings:
+        return rows.take(slice(0)), np.zeros(0, np.int64)
+    at = np.concatenate([own for _, own in settings])
+    # Only the columns that the detail sets differ from those of the rows that it is turned on.
+    columns = {
+        name: joined_column([taken(getattr(turned, name), own) for turned, own in settings])
+        for name in detail.turns
+    }
+    every = with_columns(rows.layouts.take(at), columns)
     parts = []
     for cut in chunks(len(at)):
         # The time alone rules out most: only for the others is it asked what they need.

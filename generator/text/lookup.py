@@ -6,7 +6,6 @@ They are looked for among the documents that were read, and on the disk.
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -15,12 +14,11 @@ from pathlib import Path
 from posixpath import basename, dirname, isabs, isdir, isfile, join, normpath
 from typing import Any, Final, Protocol, cast
 
-from ..numerals import is_whole
 from .around import is_readable, names_in
 from .document import Document, Kind
+from .slips import is_slip
 
 _MOST: Final = 10_000  # names of one folder that are compared
-_LETTERS: Final = 4  # of a word in which one is a slip
 
 
 class _Written(Document, Protocol):
@@ -43,46 +41,6 @@ def _parts(path: str) -> list[str]:
     """The names of a path, without the root or the folders above that it begins with."""
     parts = place_of(path).lstrip("/").split("/")
     return parts[parts.count("..") :] or [""]
-
-
-def _alike(name: str, other: str) -> int:
-    """How many characters both begin with."""
-    pairs = enumerate(zip(name, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(name), len(other)))
-
-
-def is_slip(name: str, other: str) -> bool:
-    """Return whether one name is the other with a slip.
-
-    A slip is one letter more, less or other, or two that are swapped. It is no digit, and not in a
-    short word: `zero2` and `zero3`, `_s` and `_m` are meant to differ.
-    """
-    if abs(len(name) - len(other)) > 1:
-        return False
-
-    # What is between the beginning and the end that both have.
-    start = _alike(name, other)
-    end = min(_alike(name[::-1], other[::-1]), len(name) - start, len(other) - start)
-    between, between_other = name[start : len(name) - end], other[start : len(other) - end]
-    is_swapped = len(between) == 2 and between == between_other[::-1]
-    if not is_swapped and max(len(between), len(between_other)) != 1:
-        return False
-
-    changed = between + between_other
-    if "/" in changed:
-        return False
-    if any(map(is_whole, changed)):  # of digits only one that changed places: `zer2o`
-        return is_swapped and any(map(str.isalpha, between))
-    if not changed.isalpha():
-        return True
-
-    # In a word of three letters one may be missing, as in `min.py` for `main.py`, but none another.
-    longer = max(name, other, key=len)
-    before = re.findall(r"(?<![A-Za-z])[A-Za-z]*\Z", longer[:start])[0]
-    after = re.findall(r"^[A-Za-z]*", longer[start:])[0]
-    is_replaced = len(between) == len(between_other) and not is_swapped
-    least = _LETTERS if is_replaced or not start else _LETTERS - 1
-    return len(before + after) >= least
 
 
 def is_written(document: Document) -> bool:

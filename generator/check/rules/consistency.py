@@ -20,8 +20,8 @@ from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import FLAGS, MOST_GPUS, world_of
 from ...text.around import folders_above
-from ...text.lookup import is_slip
 from ...text.options import Options
+from ...text.slips import is_slip
 from ...text.wording import counted
 
 _KINDS: Final = (

@@ -48,8 +48,8 @@ from ...submission.subjects import launches, subject
 from ...submission.submission import Submission
 from ...submission.world import world_of
 from ...text.around import folders_above
-from ...text.lookup import is_slip
 from ...text.shell.records import Word
+from ...text.slips import is_slip
 
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
 _SPREAD: Final = ("--npernode", "--pernode", "--map-by", "--ppn")

@@ -22,7 +22,7 @@ from ...programs.releases import is_of_copy
 from ...rule import Rule, findings_by_rule, path_read, rules_in
 from ...submission.repository import is_named
 from ...submission.submission import Submission
-from ...text.lookup import is_slip
+from ...text.slips import is_slip
 from ..codes import MOST_FINDINGS, bounded
 
 # Imports within functions save start-up time.

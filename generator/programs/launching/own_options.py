@@ -19,7 +19,7 @@ from ...numerals import read_whole
 from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import folders_above, is_readable, names_in, text_around, until_next_check
-from ...text.lookup import is_slip
+from ...text.slips import is_slip
 from ...text.wording import whole_number
 from ..releases import COPIES, parsed
 

@@ -10,7 +10,7 @@ from ....findings import ERROR, Severity, Violations
 from ....rules.violations import accelerate, deepspeed, listed, violation
 from ....shape import Shape, Type
 from ....submission.repository import sets_key
-from ....text.lookup import is_slip
+from ....text.slips import is_slip
 from ....text.wording import escape
 from ...releases import release_of
 from ..config import DTYPES, OFFLOADED, OPTIMIZER, PARAMS, Config

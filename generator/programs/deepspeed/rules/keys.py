@@ -13,7 +13,7 @@ from ....numerals import is_whole
 from ....submission.repository import reads_key
 from ....text.hjson.edits import move_member, rename_key, replace_value
 from ....text.hjson.text import JsonText
-from ....text.lookup import is_slip
+from ....text.slips import is_slip
 from ....text.wording import dots, escape, show
 from .. import schema as tables
 from ..config import HANDED_ON, ZERO, Config

@@ -17,8 +17,8 @@ from ....submission.repository import program_text
 from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts
 from ....submission.world import world_of
-from ....text.lookup import is_slip
 from ....text.shell.records import Assignment, Command, ShellScript
+from ....text.slips import is_slip
 from ....text.wording import show
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import accelerate_calls, launcher_calls

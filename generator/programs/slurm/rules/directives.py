@@ -11,8 +11,8 @@ from ....places import is_placeholder
 from ....rules.violations import slurm, slurm_manual
 from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
-from ....text.lookup import is_slip
 from ....text.options import Argument, Table
+from ....text.slips import is_slip
 from ....text.wording import counted, show
 from ...launching.tables import TABLES
 from ..request import GPU_OPTIONS, Request

@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, 
 from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, suggest, violation
 from ....submission.repository import prepares_no_loader, program_text
-from ....text.lookup import is_slip
+from ....text.slips import is_slip
 from ....text.wording import show, whole_number
 from ...deepspeed.submission import release_of_deepspeed, used_config
 from ...launching.launcher_call import LauncherCall

@@ -18,7 +18,7 @@ from ....submission.repository import declares_field, program_of
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
-from ....text.lookup import is_slip
+from ....text.slips import is_slip
 from ....text.wording import show, whole_number
 from ...launching.own_options import lacks_word
 from ...python_around import release_for, tells

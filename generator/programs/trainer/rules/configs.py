@@ -13,7 +13,7 @@ from ....submission.subjects import subject, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.hjson.edits import replace_value
-from ....text.lookup import is_slip
+from ....text.slips import is_slip
 from ....text.wording import show, whole_number
 from ...deepspeed.config import FILLERS, ZERO, Config
 from ...deepspeed.rules.subjects import ds_configs
