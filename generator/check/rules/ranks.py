@@ -357,13 +357,15 @@ def _classes() -> tuple[tuple[str, frozenset[str]], ...]:
 )
 def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
-    Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory
+    Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
+    its folder has other programs, and none of a like name.
     Fix: correct the program's path"""
     program, holder = program_path(launch), launch.script.text.path
     if launch.program is None or not program or not program.endswith(".py") or program_of(launch):
         return
     name, above = PurePath(program), list(folders_above(holder))
     places = [(folder / program).parent for folder in above]
+    own = places if len(name.parts) > 1 and not name.is_absolute() else []
     # another machine's: its folder may be here
     if name.is_absolute() or launch.program.value is None:
         places += [
@@ -378,6 +380,18 @@ def program_is_there(launch: Launch) -> Violations:
     if near is not None:
         message = f"the program {program} is not there"
         yield Violation(launch.script.locate(launch.program), message, f"did you mean {near}?")
+    elif (
+        launch.program.value is not None
+        and not any(one.words[0].value in _BRINGS for one in launch.script.commands if one.words)
+        and any(programs_in(place, Path(holder).parent) for place in own)
+    ):
+        message = f"the program {program} is not there, and its folder is"
+        hint = "correct the path, or add the program"
+        yield Violation(launch.script.locate(launch.program), message, hint, severity=NOTE)
+
+
+#: Commands after which other files are there.
+_BRINGS: Final = frozenset({"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"})
 
 
 def _by_folder(program: PurePath, holder: str) -> str | None:
