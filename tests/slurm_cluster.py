@@ -69,13 +69,15 @@ class SlurmCluster:
             time.sleep(0.2)
         raise TimeoutError(f"job {job} did not end within {timeout_s} s: {fields}")
 
-    def ran(self, script: Path, folder: Path) -> tuple[dict[str, str], str]:
-        """Submit a script from `folder`, with this Python first in the path: its fields once it has
-        ended, its output.
+    def ran(
+        self, script: Path, folder: Path, programs: Path = Path(sys.executable).parent
+    ) -> tuple[dict[str, str], str]:
+        """Submit a script from `folder`, with this folder of programs first in the path: its fields
+        once it has ended, its output.
 
         Fails where Slurm refuses it.
         """
-        path = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"PATH={programs}:{os.environ['PATH']}"
         command = ("env", path, "sbatch", "--parsable", "--output=out.txt", str(script))
         submitted = self.run(*command, cwd=folder)
         assert submitted.returncode == 0, submitted.stderr

@@ -48,11 +48,24 @@ def warm_python() -> Path:
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept(at):
-            program.write_text(f'#!/bin/sh\nexec {sys.executable} -ISE {CLIENT} {at} "$@"\n')
-            program.chmod(0o755)
+            write(program, f'exec {sys.executable} -ISE {CLIENT} {at} "$@"')
+            (folder / "bin").mkdir(exist_ok=True)
+            launched = f'PYTHON_EXEC={program} exec {program} -m torch.distributed.run "$@"'
+            write(folder / "bin" / "torchrun", launched)
             start_server(at)
             assert kept(at)
     return program
+
+
+def warm_torchrun() -> Path:
+    """The real torchrun, in a folder of its own: it and its ranks begin with all imported."""
+    return warm_python().parent / "bin" / "torchrun"
+
+
+def write(program: Path, line: str) -> None:
+    """A program of one line."""
+    program.write_text(f"#!/bin/sh\n{line}\n")
+    program.chmod(0o755)
 
 
 _KEPT: list[object] = []  # as long as this process lives

@@ -22,6 +22,7 @@ from dsgen.render import trial, trial_files
 from tests.needs import needs_shellcheck, needs_slurm
 from tests.programs.places import shell_complaints
 from tests.slurm_cluster import running_slurm
+from tests.warm_python import warm_torchrun
 
 SPEC: dict[str, Any] = {
     "name": "tiny",
@@ -78,9 +79,14 @@ def workdir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tune(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def tune(
+    folder: Path,
+    *arguments: str,
+    programs: Path = Path(sys.executable).parent,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
     """`dsgen tune` in a folder, without a terminal."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{programs}:{os.environ['PATH']}"
     command = (sys.executable, "-m", "dsgen", "tune", "job.yaml", "-o", "t", *arguments)
     return subprocess.run(
         command,
@@ -119,9 +125,8 @@ def test_trials_are_ranked_by_what_was_measured(workdir: Path) -> None:
         )
     (workdir / "times.json").write_text(json.dumps(times))
     with running_slurm(nodes=1, gpus=2) as slurm:
-        done = tune(
-            workdir, "--top", "4", "--steps", "8", "--yes", "--format", "json", **slurm.environment
-        )
+        words = ("--top", "4", "--steps", "8", "--yes", "--format", "json")
+        done = tune(workdir, *words, programs=warm_torchrun().parent, **slurm.environment)
         assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     Draft202012Validator(load_schema("tune")).validate(document)

@@ -20,7 +20,7 @@ from dsgen.search.elastic import plan_counts
 from dsgen.search.plan import Infeasible
 from tests.programs.places import put
 from tests.slurm_cluster import SlurmCluster
-from tests.warm_python import warm_python
+from tests.warm_python import warm_torchrun
 from tests.workers import HANGS_S
 
 STEPS = 40
@@ -128,11 +128,9 @@ class Watched:
             answer = dsgen.search(dsgen.load_job(text))
             assert not isinstance(answer, Infeasible), answer
             put(dsgen.render(answer.plans[0]), self.folder)
-        python = sys.executable if self.cold else warm_python()
+        words = f"{sys.executable} -m torch.distributed.run" if self.cold else warm_torchrun()
         torchrun = self.folder / "torchrun"
-        torchrun.write_text(
-            f'#!/bin/bash\nPYTHON_EXEC={python} exec {python} -m torch.distributed.run "$@"\n'
-        )
+        torchrun.write_text(f'#!/bin/bash\nexec {words} "$@"\n')
         torchrun.chmod(0o755)
 
     def submit(self) -> str:

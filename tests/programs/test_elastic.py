@@ -22,6 +22,7 @@ from tests.needs import needs_shellcheck, needs_slurm
 from tests.programs.hand_built import plan, program
 from tests.programs.places import put, shell_complaints
 from tests.slurm_cluster import running_slurm
+from tests.warm_python import warm_torchrun
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 
@@ -269,7 +270,7 @@ def test_a_job_starts_without_the_node_that_is_down(
     )
     with running_slurm(nodes=4, gpus=2) as cluster:
         cluster.run("scontrol", "update", "NodeName=dsgen-node1", "State=DOWN", "Reason=test")
-        ended, output = cluster.ran(script, tmp_path)
+        ended, output = cluster.ran(script, tmp_path, warm_torchrun().parent)
     assert ended["JobState"] == "COMPLETED", output
     assert ended["NumNodes"] == "3"
     seen = [json.loads(path.read_text()) for path in sorted((tmp_path / "reports").glob("*.json"))]

@@ -5,7 +5,6 @@ version.
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from dsgen.check.runs import read_runs
 from dsgen.facts.measurement import Measurement
 from tests.needs import needs_deepspeed, needs_transformers
+from tests.warm_python import warm_python, warm_torchrun
 from tests.workers import HANGS_S
 
 WORKER = Path(__file__).with_name("real_runs.py")
@@ -40,7 +40,7 @@ def read_run(command: list[str], folder: Path) -> Measurement:
 @needs_transformers
 def test_a_real_trainer_is_read(tmp_path: Path) -> None:
     """The Trainer's own log gives its speed and its batch."""
-    run = read_run([sys.executable, str(WORKER), "trainer"], tmp_path)
+    run = read_run([str(warm_python()), str(WORKER), "trainer"], tmp_path)
     assert 1e-4 < run.step_time_s < 100
     assert run.keys == {
         "training.global_batch": 8,
@@ -55,7 +55,7 @@ def test_a_real_engine_is_read(tmp_path: Path) -> None:
     """DeepSpeed's own log gives the speed of its steps, the batch, the ZeRO stage, the precision
     and the peak.
     """
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    torchrun = [str(warm_torchrun()), "--standalone", "--nproc_per_node=2"]
     run = read_run([*torchrun, str(WORKER), "engine"], tmp_path)
     assert 1e-4 < run.step_time_s < 100
     assert run.peak_bytes is not None
