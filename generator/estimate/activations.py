@@ -24,7 +24,7 @@ from .workspaces import copies_attention, fuses_softmax, is_local
 
 def repeats(layout: LayoutLike, module: Modules) -> Any:
     """Tell where selective recomputation repeats one of these modules."""
-    return (layout.recompute == Recompute.SELECTIVE) & (
+    return (layout.recompute == int(Recompute.SELECTIVE)) & (
         (layout.recompute_modules & int(module)) > 0
     )
 
@@ -33,7 +33,7 @@ def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
     """Layers of a stage's `layers` that full recomputation repeats."""
     in_blocks = np.minimum(layers, layout.recompute_layers * layout.virtual_pipeline)
     some = np.where(layout.recompute_layers > 0, in_blocks, layers)
-    return np.where(layout.recompute == Recompute.FULL, some, 0)
+    return np.where(layout.recompute == int(Recompute.FULL), some, 0)
 
 
 #: Room of a paged stash over an even load's activations, Megatron-Core's default.
@@ -94,7 +94,7 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
         + _gathered_per_token(job, part) * (layout.expert_tensor - 1)
         - element * unsaved_elements(job, layer)
     )
-    whole = (layout.recompute == Recompute.FULL) | repeats(layout, Modules.CORE_ATTN)
+    whole = (layout.recompute == int(Recompute.FULL)) | repeats(layout, Modules.CORE_ATTN)
     scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(whole)
     masks = element * layer.mixer.kept_of_sequence(job.training.sequence_length)
     whole_inputs = element * gathered_elements(job, layout, layer)
@@ -298,7 +298,7 @@ def _kept_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     scores = scores_bytes_per_token(job, layout, layer.mixer)
     return (
         layer_bytes_per_token(job, layout, layer)
-        + scores * (layout.recompute == Recompute.FULL)
+        + scores * (layout.recompute == int(Recompute.FULL))
         - sum(repeated_bytes_per_token(job, layout, layer))
     )
 
@@ -381,7 +381,7 @@ def _workspace_per_token(job: Job, layout: LayoutLike, layer: Layer) -> dict[str
     scores = scores_bytes_per_token(job, layout, mixer)
     repeated = np.maximum(*repeated_bytes_per_token(job, layout, layer))
     recomputed = np.where(
-        layout.recompute == Recompute.FULL,
+        layout.recompute == int(Recompute.FULL),
         (layer_bytes_per_token(job, layout, layer) + scores) * layout.recompute_group,
         repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
     )

@@ -17,6 +17,9 @@ from ..dataclass import dataclass
 
 
 class _Choice(IntEnum):
+    # Compare columns with `int(...)` of a member where much is computed: before Python 3.12 numpy
+    # takes twenty times as long to see that a member is a number.
+
     @property
     def label(self) -> str:
         """The spelling of the job spec."""

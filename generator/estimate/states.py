@@ -183,7 +183,9 @@ def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
     if not job.engine.flat_gradients or job.training.precision in ("fp32", "fp16"):
         return layout.zero_stage < 0
     sharded = (
-        (layout.zero_stage == 1) & (layout.offload == Offload.NONE) & sums_gradients_in_fp32(job)
+        (layout.zero_stage == 1)
+        & (layout.offload == int(Offload.NONE))
+        & sums_gradients_in_fp32(job)
     )
     return sharded | ((layout.zero_stage == 0) & (layout.pipeline > 1))
 
@@ -275,8 +277,8 @@ def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the
     device first, and fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).
     """
-    out = layout.offload >= Offload.OPTIMIZER
-    parameters_out = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    out = layout.offload >= int(Offload.OPTIMIZER)
+    parameters_out = layout.offload == int(Offload.OPTIMIZER_AND_PARAMETERS)
     stays = np.where(out, 1.0 - layout.offload_fraction, 1.0)
     gradients = held.gradients
     if job.engine.sharding == "units":
@@ -307,7 +309,7 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
     summed = summed_bytes(job)
     if job.engine.sharding == "units":
         states = 2 * shard_bytes(job) + moment_bytes(job)
-        moved = np.where(layout.offload == Offload.NONE, 0, states)
+        moved = np.where(layout.offload == int(Offload.NONE), 0, states)
         return parameters * moved * rates(job).pinned_memory_factor
     kept = np.where(
         (layout.zero_stage == 2) & (layout.gradient_accumulation > 1) & (summed < FP32), element, 0
@@ -316,9 +318,9 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
         FP32 + FP32 + moment_bytes(job) + np.where(layout.zero_stage >= 3, summed, element + kept)
     )
     per_parameter = np.where(
-        layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
+        layout.offload == int(Offload.OPTIMIZER_AND_PARAMETERS),
         optimizer + element * (1 + second_shares(layout)),
-        np.where(layout.offload == Offload.OPTIMIZER, optimizer, 0),
+        np.where(layout.offload == int(Offload.OPTIMIZER), optimizer, 0),
     )
     return parameters * per_parameter * layout.offload_fraction * host_factor(job)
 
@@ -357,5 +359,5 @@ def first_copies_bytes(job: Job, layout: LayoutLike) -> Any:
         return sum(map(block, weights)) + element * (layer.parameters - sum(weights)) / ranks
 
     tables = filter(None, (embedding_parameters(job.model), head_parameters(job.model)))
-    offloaded = layout.offload == Offload.OPTIMIZER_AND_PARAMETERS
+    offloaded = layout.offload == int(Offload.OPTIMIZER_AND_PARAMETERS)
     return np.where(offloaded, over_layers(job.model, of_layer) + sum(map(block, tables)), 0.0)
