@@ -12,7 +12,6 @@ import fcntl
 import gc
 import json
 import os
-import random
 import runpy
 import selectors
 import shutil
@@ -237,7 +236,6 @@ def run(asked: dict[str, Any], files: list[int]) -> int:
             assert ctypes.CDLL(None).setns(host, _CLONE_NEWUTS) == 0
         for file in files:
             os.close(file)
-        random.seed()
         os.chdir(asked["folder"])
         os.environ.clear()
         os.environ.update(asked["environment"])
