@@ -7,7 +7,7 @@ With `bold`, the estimated time alone decides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log
+from math import floor, log, log10
 from typing import Final
 
 import numpy as np
@@ -150,19 +150,26 @@ def expected_text(plan: Plan) -> str:
     factors.append(
         f"{1 + WHOLE_CARD * share:.3f} ({share:.0%} of the card, half of the cache counts)"
     )
-    product = " × ".join((f"estimate {float(plan.step_time.total_s):.4g} s", *factors))
+    product = " × ".join((f"estimate {_with_digits(plan.step_time.total_s)} s", *factors))
     chance = choice.out_of_memory_chance
-    lost = f" ÷ {1 - chance:.3f} ({chance:.1%} chance of running out of memory)"
-    return f"{choice.decides_s:.4g} s = {product}{lost if chance >= _CHANCE_SHOWN else ''}"
+    if chance >= _CHANCE_SHOWN:
+        product += f" ÷ {1 - chance:.3f} ({chance:.1%} chance of running out of memory)"
+    return f"{_with_digits(choice.decides_s)} s = {product}"
 
 
 def _told_apart(seconds: list[float]) -> list[str]:
     """Numbers with four digits, or with as many as tell them apart, but at most seven."""
     for digits in range(4, 8):
-        texts = [f"{each:.{digits}g}" for each in seconds]
+        texts = [_with_digits(each, digits) for each in seconds]
         if len({*texts}) == len(texts):
             break
     return texts
+
+
+def _with_digits(seconds: float, digits: int = 4) -> str:
+    """A number of so many digits, zeros too, and of all before the point: `15.00`, `12,345`."""
+    before = floor(log10(seconds)) + 1 if seconds > 0 else 1
+    return f"{seconds:,.{max(digits - before, 0)}f}"
 
 
 def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:

@@ -202,12 +202,12 @@ def test_a_reason_names_what_weighs_most() -> None:
     copies = replace(plan, layout=replace(plan.layout, zero_copies=2))
     new = changed(copies, decides_s=10.5, total_s=9.9)
     other = "the fastest"
-    start = f"expected 10.4 s (estimate 10), {other}"
+    start = f"expected 10.40 s (estimate 10.00), {other}"
     runs_out = "10.0% chance of running out of memory"
-    assert why_first(plan, risky, other) == f"{start} 11 s (9.5): {runs_out}"
+    assert why_first(plan, risky, other) == f"{start} 11.00 s (9.500): {runs_out}"
     part = "1 part that no run had (several copies of the sharded states)"
-    assert why_first(plan, new, other) == f"{start} 10.5 s (9.9): {part}"
-    assert why_first(plan, risky, other, bold=True) == "estimate 10 s, the fastest 9.5 s"
+    assert why_first(plan, new, other) == f"{start} 10.50 s (9.900): {part}"
+    assert why_first(plan, risky, other, bold=True) == "estimate 10.00 s, the fastest 9.500 s"
 
 
 def test_a_reason_names_as_many_causes_as_turn_the_order() -> None:
@@ -224,7 +224,7 @@ def test_a_reason_names_as_many_causes_as_turn_the_order() -> None:
     for seconds, causes in ((9.5, part), (8.5, f"{part} and {risk}")):
         decides_s = seconds * factor / 0.9 * 10.4 / 10
         theirs = changed(copies, decides_s=decides_s, total_s=seconds, out_of_memory_chance=0.1)
-        assert why_first(plan, theirs, "row 2").endswith(f" s ({seconds}): {causes}")
+        assert why_first(plan, theirs, "row 2").endswith(f" s ({seconds}00): {causes}")
 
 
 def test_numbers_that_differ_are_told_apart() -> None:
@@ -232,7 +232,7 @@ def test_numbers_that_differ_are_told_apart() -> None:
     plan = changed(found(**JOBS["megatron-lm"])[0].plans[0], decides_s=13.0712, total_s=12.4)
     near = changed(plan, decides_s=13.0714, total_s=12.3)
     text = why_first(plan, near, "row 2")
-    assert text.startswith("expected 13.0712 s (estimate 12.4), row 2 13.0714 s (12.3)")
+    assert text.startswith("expected 13.0712 s (estimate 12.40), row 2 13.0714 s (12.30)")
 
 
 def test_columns_are_as_well_measured_as_each_row() -> None:
