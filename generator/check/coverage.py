@@ -73,8 +73,8 @@ def paths_not_checked(
     directives.
     """
     counts: dict[str, int] = {}
-    for one in unread:
-        counts[one.where.path] = counts.get(one.where.path, 0) + 1
+    for launch in unread:
+        counts[launch.where.path] = counts.get(launch.where.path, 0) + 1
     scripts = (script for submission in submissions for script in submission.scripts)
     return frozenset(
         script.path

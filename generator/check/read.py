@@ -194,26 +194,36 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
             if unread and file.name not in reading.left_alone:
                 _read_nothing(file, reading)
     elif file.named:
-        message = "unknown kind of document"
-        hint = f"name {_KINDS}, or a folder of them"
-        if file.program in _TEMPLATED and is_template(file.content):
-            message = _TEMPLATE.format(f"file of {file.program}")
-            hint = "check what that program makes, such as the output of helm template"
-        elif file.program:
-            message = f"this is a file of {file.program}, which dsgen does not check"
-        elif file.other_job is not None:
-            article = "an" if file.other_job[0] in "aeiou" else "a"
-            message = (
-                f"this is {article} {file.other_job}; of AzureML's files dsgen "
-                "checks command jobs only"
-            )
-        reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
-    elif kinds.is_for_another(file.path, file.content):
+        _refuse(file, reading)
+    else:
+        _leave_alone(file, reading)
+
+
+def _refuse(file: File, reading: Reading) -> None:
+    """Say why a file that was named by itself is none that dsgen checks."""
+    message = "unknown kind of document"
+    hint = f"name {_KINDS}, or a folder of them"
+    if file.program in _TEMPLATED and is_template(file.content):
+        message = _TEMPLATE.format(f"file of {file.program}")
+        hint = "check what that program makes, such as the output of helm template"
+    elif file.program:
+        message = f"this is a file of {file.program}, which dsgen does not check"
+    elif file.other_job is not None:
+        article = "an" if file.other_job[0] in "aeiou" else "a"
+        message = (
+            f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
+        )
+    reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
+
+
+def _leave_alone(file: File, reading: Reading) -> None:
+    """Note why a file of a folder isn't judged, where it looks like one that might have been."""
+    if kinds.is_for_another(file.path, file.content):
         reading.left_alone[file.name] = "a script, but of no shell"
     elif file.belongs_to or kinds.is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
-        whose = f"of {program}" if program else "not recognized"
         is_made = program in _TEMPLATED and is_template(file.content)
+        whose = f"of {program}" if program else "not recognized"
         reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
 
 

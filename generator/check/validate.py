@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
 from pathlib import PurePath
@@ -153,17 +153,9 @@ def _answer(
     findings += dict.fromkeys(chain.from_iterable(map(check_submission, submissions)))
     texts = {**job_text, **reading.texts}
     if counts_for_engine is not None:
-        from .engine import ask_engine  # saves start-up time where it isn't asked
-
         counted = tuple(filter(counts_for_engine, without_ignored(findings, texts)))
-        findings += dict.fromkeys(
-            finding for submission in submissions for finding in ask_engine(submission, counted)
-        )
-    # Files that mustn't be changed get no fixes.
-    findings = [
-        replace(f, edits=()) if f.edits and f.where.path in reading.untouchable else f
-        for f in findings
-    ]
+        findings += _of_engine(submissions, counted)
+    findings = _without_edits(findings, reading.untouchable)
 
     secrets = {value for text in texts.values() for value in text.secret_values}
     not_checked = _not_checked(submissions, findings)
@@ -177,6 +169,25 @@ def _answer(
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(written_anew), WRITTEN)},
     )
+
+
+def _of_engine(submissions: Iterable[Submission], errors: tuple[Finding, ...]) -> Iterable[Finding]:
+    """The findings of the installed DeepSpeed, each once, on configs that have no error yet."""
+    from .engine import ask_engine  # saves start-up time where it isn't asked
+
+    return dict.fromkeys(
+        finding for submission in submissions for finding in ask_engine(submission, errors)
+    )
+
+
+def _without_edits(findings: Iterable[Finding], untouchable: Collection[str]) -> list[Finding]:
+    """The findings, without fixes for files that mustn't be changed."""
+    return [
+        replace(finding, edits=())
+        if finding.edits and finding.where.path in untouchable
+        else finding
+        for finding in findings
+    ]
 
 
 def _submissions(

@@ -25,8 +25,6 @@ from ..program import ConfigPath, RenderedFile
 
 FILE_NAME: Final = "fsdp_config.json"
 _UNITS: Final = "transformer_layer_cls_to_wrap"
-#: The oldest release whose `--fsdp` is FSDP2 (training_args.py @ 5.10.0).
-FIRST_RELEASE: Final = (5, 10)
 
 
 def config(job: Job, layout: Layout) -> dict[str, bool | int | str | list[str]]:

@@ -48,8 +48,6 @@ _EASY: Final = (
     rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
 )
 _OLD: Final = re.compile(_OLD_ARITHMETIC)
-EASY_EXPANSION: Final = re.compile(_NESTED)
-EASY_QUOTED: Final = re.compile(f'(?s:"{_IN_QUOTES}")')
 _EASY_WORD: Final = re.compile(rf"{_EASY}(?=([\s;&|()])?)")
 
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
