@@ -305,9 +305,10 @@ def is_among(values: Any, known: NDArray[Any]) -> Any:
 
 
 def _alike(keys: Column) -> tuple[Column, NDArray[np.intp]]:
-    """A row of every key, or a few, and for each row the place of one with its key among these.
+    """At least one row for each key, and for each row the place, among these, of one with its key.
 
-    Rows share slots of a table by the first bits of their keys: faster than to sort them.
+    Rows share slots of a table by the first bits of their keys, which is faster than to sort them;
+    where two keys share a slot, one of them may come more than once.
     """
     bits, every = (4 * len(keys)).bit_length(), np.arange(len(keys))
     # of which numpy makes places faster
@@ -332,11 +333,10 @@ Figures = TypeVar("Figures")
 def distinct(
     layout: LayoutLike, names: Sequence[str], *columns: Any
 ) -> tuple[LayoutLike, NDArray[np.intp] | None, list[Any]]:
-    """The distinct rows, and for each row the place of the one that is like it.
+    """The distinct rows, for each row the place of the one that is like it, and their `columns`.
 
-    Rows are compared in the fields `names` and in further columns.
-
-    The columns of these rows come last. Of few rows, no places but all.
+    Rows are alike where the fields `names` and the further columns are. Few rows aren't compared:
+    all of them come back, and `None` for the places.
     """
     if not isinstance(layout, Layouts) or len(layout) < _MANY_ROWS:
         return layout, None, [*columns]
@@ -346,9 +346,9 @@ def distinct(
 
 
 def spread(value: Any, number: NDArray[np.intp], count: int) -> Any:
-    """Take the values of every row from those of `count` distinct ones.
+    """The values of all rows from those of the `count` distinct ones that `distinct` gave.
 
-    A figure of all rows may be one number.
+    A figure that is one number for all rows stays as it is.
     """
 
     def taken(figure: Any) -> Any:
@@ -401,12 +401,11 @@ def once_each(
     computed: Callable[..., Figures],
     *columns: Any,
 ) -> Figures:
-    """Compute figures of rows once for rows that are alike.
+    """What `computed` makes of a job, rows and columns, computed once for rows that are alike.
 
-    The fields `names` and these columns decide what `computed` makes of a job, rows and columns.
-
-    Figures are columns along their last axis. Few rows differ in what decides, and those that were
-    computed for the last few jobs are known.
+    Rows are alike where the fields `names` and `columns` are: `computed` may read nothing else of
+    them. It returns figures with the rows along their last axis. Those of the last few jobs are
+    kept, so that a second call computes only rows that are new.
     """
     if not isinstance(layout, Layouts) or not len(layout):
         return computed(job, layout, *columns)

@@ -36,8 +36,8 @@ def loaded(name: str) -> Any:
 class Signs:
     """Top-level keys of a kind of file, and how much of them is enough.
 
-    One of `plain` is enough by itself. Else one of `own` and `least` in all are, which are a
-    `share` of the file's.
+    One key of `plain` is enough by itself. Else one key of `own` is enough where the file has at
+    least `least` of the kind's keys, and they are at least a `share` of all its keys.
     """
 
     plain: frozenset[str]
@@ -45,7 +45,7 @@ class Signs:
     shared: frozenset[str] = frozenset()
     least: int = 1
     share: float = 0.0
-    #: of the file's keys that are the kind's where one of `plain` is there
+    #: the share of the file's keys that are the kind's, at least, where one of `plain` is there
     least_share: float = 0.0
 
     @property
@@ -76,7 +76,7 @@ class Signs:
         return bool(keys & self.own) and self.hits(keys) >= self.least and most
 
     def is_near(self, keys: frozenset[str]) -> bool:
-        """Return whether the keys speak for the kind, and may be too few."""
+        """Return whether the keys speak for the kind, even if they are too few to show it."""
         return bool(keys & self.plain) or (
             bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5)
         )
