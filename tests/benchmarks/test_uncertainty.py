@@ -7,12 +7,15 @@ import pytest
 import yaml
 
 from benchmarks.measured import runs
-from benchmarks.pairs import left_out_seconds, shipped_seconds
+from benchmarks.pairs import left_out_seconds
 from benchmarks.uncertainty import (
     ACCURACY,
+    EVIDENCE,
+    FILE,
     Residual,
     accuracy_document,
     document,
+    evidence_document,
     make_bands,
     weighted_quantile,
 )
@@ -78,21 +81,15 @@ def test_an_unknown_regime_is_the_widest() -> None:
     assert bands["unknown"] == max(bands["dense"], bands["moe"])
 
 
-def test_the_accuracy_of_sources_is_that_of_clusters_left_out() -> None:
-    """`accuracy.json` is what the command makes of today's runs and left-out estimates."""
-    seconds = left_out_seconds()
-    assert seconds is not None
-    assert ACCURACY.read_text() == accuracy_document(runs(), seconds)
-
-
-def test_the_file_is_what_the_package_reads() -> None:
-    """The command writes every regime of both estimates and the band of the ranking, and writes it
-    the same again.
+def test_the_files_are_what_the_command_gives() -> None:
+    """`uncertainty.yaml`, `evidence.json` and `accuracy.json` are what the command makes of today's
+    ledger, runs and left-out estimates, with every regime that the package asks for.
     """
-    rows = list(runs())[::2]
-    text = document(rows, shipped_seconds)
-    written = yaml.safe_load(text)
+    rows, seconds = list(runs()), left_out_seconds()
+    assert seconds is not None
+    assert FILE.read_text() == document(rows, seconds)
+    assert EVIDENCE.read_text() == evidence_document(rows)
+    assert ACCURACY.read_text() == accuracy_document(rows, seconds)
+    written = yaml.safe_load(FILE.read_text())
     assert set(written["step_time"]) == set(TIME_REGIMES)
     assert set(written["memory"]) == set(MEMORY_KINDS)
-    assert 0 <= written["ordering"]["band"] <= 0.1
-    assert document(rows, shipped_seconds) == text
