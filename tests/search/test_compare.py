@@ -144,7 +144,7 @@ def test_what_a_slower_plan_spends_to_fit_is_said() -> None:
     """Where the asked keys force recomputation, the memory that it saves is named with its
     limit.
     """
-    answer = asked(BIG, tensor=1, pipeline=16, context=1, micro_batch=None)
+    answer = asked(BIG, tensor=2, pipeline=8, context=1, micro_batch=None)
     assert answer.ours is not None and answer.ours.layout.recompute.label == "none"
     assert answer.theirs is not None and answer.theirs.layout.recompute.label == "full"
     assert "; with recompute: none it needs up to " in answer.text and answer.text.endswith(" GiB")
