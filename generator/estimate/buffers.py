@@ -14,8 +14,6 @@ Sizes take one layout or columns of them and are a whole number or a column of w
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,15 +23,7 @@ from ..job.records import Job
 from . import model_size
 from .adapters import adapter_parameters
 from .layout import LayoutLike, Offload
-from .states import (
-    FP32,
-    MOMENT_BYTES,
-    has_flat_gradients,
-    has_no_masters,
-    is_precision_aware,
-    summed_bytes,
-    weight_bytes,
-)
+from .states import FP32, has_flat_gradients, summed_bytes, weight_bytes
 
 #: 0.4 GB in 16 bit: large enough for bandwidth, less than half of DeepSpeed's default
 BUCKET_ELEMENTS = 200_000_000
@@ -184,27 +174,6 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     )
     bytes_ = np.where(flat, np.where(stage == 0, FP32 * share, 0), bytes_)
     return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
-
-
-def widened_bytes(job: Job, layout: LayoutLike, shares: Iterable[Any]) -> Any:
-    """Device bytes of the fp32 copies that an update makes of narrow moments and masters.
-
-    `shares` are the parameters that a rank updates, by the optimizer's groups: they come one after
-    another, each with the copies of all that it has.
-
-    **Source**: TransformerEngine 2.x, pytorch/optimizers/fused_adam.py @ 04912bf0
-    (get_unscaled_state, step): states that aren't fp32 are converted, and the lists of a group's
-    copies live until the next; Megatron-LM core_v0.16.1, core/optimizer/__init__.py: experts'
-    groups are others than those of the rest.
-    """
-    kept = job.training.moment_dtype
-    if not is_precision_aware(job) or has_no_masters(job):
-        return 0.0
-    narrow = kept not in (None, "fp32", "same")
-    each = MOMENT_BYTES[job.training.optimizer] * narrow
-    each += FP32 * (job.training.master_dtype == "fp16")
-    on_device = np.where(layout.offload >= Offload.OPTIMIZER, 0, 1)
-    return each * on_device * functools.reduce(np.maximum, shares)
 
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:

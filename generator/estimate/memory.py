@@ -123,7 +123,6 @@ def _lasting(
     parts = tuple(zip(_sharers(job, layout), (trained.shared, trained.experts), strict=True))
     reduction = sum(buffers.reduction_bytes(job, layout, d, count) for d, count in parts)
     step = sum(buffers.step_bytes(job, layout, d, count) for d, count in parts)
-    step = step + buffers.widened_bytes(job, layout, [count / d for d, count in parts])
     net = step - buffers.freed_bytes(
         job, layout, sum(count / d for d, count in parts), states["gradients_bytes"]
     )

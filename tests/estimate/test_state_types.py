@@ -7,12 +7,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from dsgen.estimate import model_size, stages
+from dsgen.estimate import model_size
 from dsgen.estimate.activations import input_bytes, layer_bytes_per_token
-from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.layout import Layout, Offload
 from dsgen.estimate.memory import memory
 from dsgen.estimate.rates import rates
 from dsgen.job.records import Job
@@ -51,24 +50,6 @@ def test_state_types(training: dict[str, Any], expected: float) -> None:
     bits they lack.
     """
     assert per_parameter(**training) == pytest.approx(expected, rel=1e-6)
-
-
-def test_an_update_widens_narrow_moments() -> None:
-    """An update has fp32 copies of narrow moments beside the states: 8 bytes of each parameter that
-    a rank updates, of experts or of the rest, whichever are more.
-    """
-    experts = {"model": "mixtral-8x7b", "gpus": 8, "training__sequence_length": 512}
-    experts |= {"training__global_batch": 8}
-    layout = Layout(data=8, expert=8, expert_tensor=1, zero_stage=1, recompute=Recompute.FULL)
-    wide, narrow = (
-        memory(job(**experts, training__moment_dtype=dtype), layout) for dtype in ("fp32", "bf16")
-    )
-    held = stages.stage_contents(job(**experts), layout, np.array([0]))
-    copies = 8 * max(float(held.experts[0]), float(held.shared[0]) / 8)
-    end = copies + float(narrow.parameters_bytes + narrow.gradients_bytes + narrow.optimizer_bytes)
-    assert float(narrow.required_bytes) > end
-    assert float(narrow.required_bytes) - end < 0.1 * end
-    assert float(wide.optimizer_bytes) > float(narrow.optimizer_bytes)
 
 
 def test_fp8_parameters() -> None:
