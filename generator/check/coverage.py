@@ -1,4 +1,4 @@
-"""Launches of which no option was judged.
+"""Launches of which no option was judged, and scripts in which none is recognized.
 
 An answer of no findings would be read as a pass, though nothing was held against anything.
 """
@@ -6,6 +6,7 @@ An answer of no findings would be read as a pass, though nothing was held agains
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ..dataclass import dataclass
@@ -23,10 +24,11 @@ _OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
 
 @dataclass(frozen=True, slots=True)
 class NotChecked:
-    """A launch that wasn't checked, by the place of its program, and why."""
+    """A launch that wasn't checked, by the place of its program, and why; or a script."""
 
     where: Location
     reason: str
+    of: str = "launch"  #: what wasn't checked; or a whole script
 
     @property
     def message(self) -> str:
@@ -83,6 +85,31 @@ def paths_not_checked(
         and not script.directives.entries
         and counts.get(script.path, 0) == len(script.launches)
     )
+
+
+def scripts_not_checked(
+    submissions: Iterable[Submission], judged: AbstractSet[str]
+) -> tuple[NotChecked, ...]:
+    """The scripts among `judged`, where all are scripts in which nothing was held to a rule.
+
+    They start no program that is recognized, and have no directives. Beside files that were judged
+    such scripts set up what the others need.
+    """
+    documents = [document for submission in submissions for document in submission.documents]
+    idle = {
+        document.path
+        for document in documents
+        if isinstance(document, LaunchScript)
+        and not document.launches
+        and not document.directives.entries
+    }
+    # A script may have a config in it, which was judged.
+    idle -= {document.path for document in documents if not isinstance(document, LaunchScript)}
+    if not judged <= idle:
+        return ()
+    reason = "no launch is recognized in it"
+    places = (Location(path=path, line=1, column=1) for path in sorted(judged))
+    return tuple(NotChecked(where=where, reason=reason, of="script") for where in places)
 
 
 def _has_word_at(launch: Launch, places: set[Location]) -> bool:

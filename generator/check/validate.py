@@ -36,7 +36,12 @@ from ..text.document import Document, JobSpec
 from ..text.lookup import Files
 from ..text.text import Text, UnreadableText, read_path, text_of
 from . import codes
-from .coverage import NotChecked, launches_not_checked, paths_not_checked
+from .coverage import (
+    NotChecked,
+    launches_not_checked,
+    paths_not_checked,
+    scripts_not_checked,
+)
 from .read import WRITTEN, Reading, read_documents, read_texts
 from .rules.run import check_submission
 
@@ -60,7 +65,7 @@ class Answer:
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
     #: files that weren't judged, with the reason
     left_alone: Mapping[str, str] = field(default_factory=dict)
-    #: launches of which no option was judged, in file order
+    #: launches of which no option was judged, in file order; scripts, where nothing else was read
     not_checked: tuple[NotChecked, ...] = ()
     faults: tuple[Fault, ...] = ()  #: of dsgen itself; each is a finding too
 
@@ -159,12 +164,14 @@ def _answer(
 
     secrets = {value for text in texts.values() for value in text.secret_values}
     not_checked = _not_checked(submissions, findings)
-    paths_without_checks = paths_not_checked(not_checked, submissions) - {
-        finding.where.path for finding in findings
-    }
+    found_in = {finding.where.path for finding in findings}
+    judged = {document.path for document in documents}
+    judged -= paths_not_checked(not_checked, submissions) - found_in
+    if not findings and (scripts := scripts_not_checked(submissions, judged)):
+        not_checked, judged = (*not_checked, *scripts), set()
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
-        documents=len({document.path for document in documents} - paths_without_checks),
+        documents=len(judged),
         not_checked=not_checked,
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(written_anew), WRITTEN)},

@@ -345,7 +345,9 @@ def _not_checked(launches: Sequence[NotChecked], *, strict: bool) -> str:
     unshown = len(launches) - sum(len(places) for _, places in shown)
     if unshown:
         parts.append(f"{unshown:,} more for other reasons, which --strict lists")
-    counts = f"{len(launches):,} launch{'es' * (len(launches) > 1)}"
+    scripts = sum(launch.of == "script" for launch in launches)
+    nouns = ((len(launches) - scripts, "launch", "es"), (scripts, "script", "s"))
+    counts = ", ".join(f"{n:,} {noun}{end * (n > 1)}" for n, noun, end in nouns if n)
     return printable(f"not checked: {counts} ({'; '.join(parts)})")
 
 

@@ -33,7 +33,6 @@ _READ = (
     "srun python train.py",
     "swift sft --model a --per_device_train_batch_size 1",
     "llamafactory-cli train --output_dir out --learning_rate 1e-5",
-    "echo done",
 )
 
 
@@ -47,8 +46,35 @@ def test_a_launch_that_is_not_read_is_not_checked(line: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("line", _READ)
 def test_a_launch_that_is_read_is_checked(line: str, tmp_path: Path) -> None:
-    """Options of launchers and arguments that are known are judged; a command is no launch."""
+    """Options of launchers and arguments that are known are judged."""
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
+    answer = validate([tmp_path])
+    assert (answer.not_checked, answer.documents) == ((), 1)
+
+
+@pytest.mark.parametrize("line", ["uv run examples/run_grpo_math.py a.b=1", "echo done"])
+def test_a_script_without_a_launch_is_no_pass(line: str, tmp_path: Path) -> None:
+    """A script in which no launch is recognized is not checked, where nothing else was read; what
+    sets up a launch beside it is silent.
+    """
+    (tmp_path / "own.sh").write_text(f"#!/bin/bash\n{line}\n")
+    answer = validate([tmp_path])
+    assert [(each.of, each.reason) for each in answer.not_checked] == [
+        ("script", "no launch is recognized in it")
+    ]
+    assert answer.documents == 0
+    said = run("validate", str(tmp_path), "--require-checked")
+    assert said.exit_code == 1 and "not checked: 1 script (no launch" in said.stderr
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
+    answer = validate([tmp_path])
+    assert (answer.not_checked, answer.documents) == ((), 2)
+
+
+def test_a_config_in_a_script_without_a_launch_is_checked(tmp_path: Path) -> None:
+    """A script that writes a config of DeepSpeed, which is judged, was read."""
+    config = '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}'
+    text = f"#!/bin/bash\ncat > ds_config.json <<EOF\n{config}\nEOF\n"
+    (tmp_path / "write.sh").write_text(text)
     answer = validate([tmp_path])
     assert (answer.not_checked, answer.documents) == ((), 1)
 
