@@ -281,7 +281,8 @@ def _nearest_kinds() -> NDArray[np.int64]:
     ours, theirs = (codes >> 2) & 3, (measured >> 2) & 3
     of_another = np.isin(ours, theirs)[:, None] & (ours[:, None] != theirs)
     # How far two kinds are apart depends on the bits alone in which they differ.
-    apart = differences(codes, 0).astype(np.int16).take(codes[:, None] ^ measured)
+    # `take` refuses these places where numpy's own are of 32 bits, as in a browser.
+    apart = differences(codes, 0).astype(np.int16)[codes[:, None] ^ measured]
     far = np.where(of_another, np.int16(_CODES), apart)
     nearest: NDArray[np.int64] = measured[far.argmin(axis=1)]
     return nearest

@@ -101,7 +101,11 @@ async function planned(command, ...options) {
   const made = await run([command, SPEC, ...options], { [SPEC]: said.plan });
   if (made.status === 0) return made;
   if (made.status === 3) draw.plan(made.out);
-  else draw.findings(await work.findings());
+  else {
+    const found = await work.findings();
+    draw.findings(found);
+    if (!found.length) throw new Error(made.err); // a fault of dsgen's own, which no finding names
+  }
   reveal(made.status === 3 ? "plan" : "findings");
   throw null;
 }

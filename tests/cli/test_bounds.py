@@ -5,6 +5,7 @@ words.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -45,7 +46,7 @@ def answered(*arguments: str) -> str:
 
 def process(shell: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A shell line with `dsgen` for the program."""
-    line = shell.replace("dsgen", f"{sys.executable} -m dsgen")
+    line = re.sub(r"(?<![\w/.-])dsgen(?= )", f"{sys.executable} -m dsgen", shell)
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,

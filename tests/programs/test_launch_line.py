@@ -199,7 +199,10 @@ def test_the_scripts_we_write_are_understood(script: Path) -> None:
     lines = script.with_name("arguments.txt").read_text(encoding="utf-8").splitlines()
     assert launch.call("torchrun") is not None
     if script.with_name("overrides.txt").exists():
-        assert words == [None]  # an array to which a loop adds the lines of a file
+        # A loop adds the lines of a file, whose overrides are read from there.
+        assert words[-1] is None
+        assert [word for word in words[:-1] if word] == words[:-1]
+        assert {"--recipe", "--model"} & {*words} and "--mode" in words
         return
     assert len(words) >= len([line for line in lines if line.startswith("--")])
 
