@@ -316,7 +316,10 @@ def variables_are_set(script: LaunchScript) -> Violations:
     words = (
         word for launch in script.launches for call in launch.calls for word in call.command.words
     )
-    code = "\n".join(line for line in shell.text.lines if not line.lstrip().startswith("#"))
+    # A launch may be in a script that this one calls, with defaults of its own.
+    texts = (shell.text, *(text for _, text in shell.followed))
+    lines = (line for text in texts for line in text.lines)
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     provided = {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word in words:
