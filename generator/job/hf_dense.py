@@ -527,6 +527,7 @@ DENSE: Final[Mapping[str, Family]] = {
         kv_heads=2,
         positions=131072,
         head_dim=128,
+        derives_heads=True,
         tied=True,
         rotary_base=500000.0,
         epsilon=1e-5,

@@ -43,14 +43,22 @@ def layer_types(
     return list(usual)
 
 
-def _gated_delta(read: ConfigReader, shape: Shape, **defaults: int) -> GatedDelta:
+def _gated_delta(
+    read: ConfigReader, shape: Shape, *, may_be_null: bool = False, **defaults: int
+) -> GatedDelta:
+    """The gated delta rule by its keys; a class may reckon sizes that are null from others."""
+
+    def size(key: str, default: int) -> int:
+        given = read.optional_integer(key) if may_be_null else read.integer(key, default=default)
+        return default if given is None else given
+
     usual = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128, **defaults}
     mixer = GatedDelta(
         hidden=shape["hidden"],
-        key_heads=read.integer("linear_num_key_heads", default=usual["key_heads"]),
-        value_heads=read.integer("linear_num_value_heads", default=usual["value_heads"]),
-        key_dim=read.integer("linear_key_head_dim", default=usual["key_dim"]),
-        value_dim=read.integer("linear_value_head_dim", default=usual["value_dim"]),
+        key_heads=size("linear_num_key_heads", default=usual["key_heads"]),
+        value_heads=size("linear_num_value_heads", default=usual["value_heads"]),
+        key_dim=size("linear_key_head_dim", default=usual["key_dim"]),
+        value_dim=size("linear_value_head_dim", default=usual["value_dim"]),
         kernel=read.integer("linear_conv_kernel_dim", default=4),
     )
     if mixer.value_heads % mixer.key_heads:
@@ -106,9 +114,8 @@ def _olmo(read: ConfigReader, shape: Shape) -> Shape:
     read.ignore(*(f"linear_{key}" for key in _OLMO_UNSIZED.split()))
     key_heads = read.optional_integer("linear_num_key_heads") or heads
     key_dim = read.optional_integer("linear_key_head_dim") or int(0.75 * hidden / key_heads)
-    delta = _gated_delta(
-        read, shape, key_heads=heads, value_heads=heads, key_dim=key_dim, value_dim=2 * key_dim
-    )
+    sizes = {"key_heads": heads, "value_heads": heads, "key_dim": key_dim, "value_dim": 2 * key_dim}
+    delta = _gated_delta(read, shape, may_be_null=True, **sizes)
     return {
         "mixers": [delta if kind == LINEAR else None for kind in kinds],
         "norm_after": [kind == FULL for kind in kinds],
@@ -372,6 +379,7 @@ HYBRID: Final[Mapping[str, Family]] = {
         kv_heads=32,
         positions=1048576,
         head_dim=64,
+        derives_heads=True,
         position_embedding="none",
         epsilon=1e-5,
         attention_bias=False,

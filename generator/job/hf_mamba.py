@@ -24,6 +24,7 @@ FULL, LINEAR = "full_attention", "linear_attention"
 #: Older names of kinds of layers. Source: transformers 5.23, configuration_utils.py,
 #: remap_legacy_layer_types.
 _OLDER: Final = {"mamba": LINEAR, "attention": FULL}
+_PATTERN: Final = "hybrid_override_pattern"
 #: Symbols of Nemotron-H's patterns.
 _SYMBOLS: Final = {"M": LINEAR, "E": "moe", "*": FULL, "-": "mlp"}
 
@@ -82,21 +83,24 @@ def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
     """Layers of a mixer or a feed-forward alone, by a pattern or a list, whose length counts."""
     key = next(
         (key for key in ("layers_block_type", "layer_types") if read.config.get(key)),
-        "hybrid_override_pattern",
+        _PATTERN,
     )
-    read.ignore("layers_block_type", "layer_types", "hybrid_override_pattern")
+    read.ignore("layers_block_type", "layer_types", _PATTERN)
     given = read.config.get(key)
     if given is None:
         kinds = [LINEAR, "moe", FULL, "mlp"]
-    elif isinstance(given, str):
-        kinds = [_SYMBOLS.get(symbol, symbol) for symbol in given]
     else:
-        whole = isinstance(given, (list, tuple))
-        kinds = [_OLDER.get(str(kind), str(kind)) for kind in given] if whole else [show(given)]  # type: ignore[attr-defined]
+        # A pattern may be a list of its symbols, as it is for the class.
+        names = _SYMBOLS if isinstance(given, str) or key == _PATTERN else {}
+        listed = given if isinstance(given, (str, list, tuple)) else ()
+        kinds = [{**_OLDER, **names}.get(str(kind), str(kind)) for kind in listed]
     odd = next((kind for kind in kinds if kind not in _SYMBOLS.values()), None)
     if odd is not None or not kinds:
-        message = f"{key} has {show(odd)}: such layers are not modelled"
-        read.report(key, message, f"use a pattern of {', '.join(_SYMBOLS)}")
+        message = f"{key} has {show(odd)}, which is no kind of layer of this model_type"
+        if odd is None:
+            message = f"{key} is {show(given)}, which names no layer"
+        known = _SYMBOLS if key == _PATTERN else _SYMBOLS.values()
+        read.report(key, message, f"name each layer by one of {', '.join(known)}")
         kinds = [LINEAR]
 
     hidden, bias = shape["hidden"], read.boolean("use_bias", False)

@@ -382,6 +382,7 @@ MOE: Final[Mapping[str, Family]] = {
     "deepseek_v2": Family(
         vocab=102400,
         head_dim=64,
+        derives_heads=True,
         attention_bias=False,
         mlp_bias=False,
         fields={"router_normalizes": False},
@@ -407,6 +408,7 @@ MOE: Final[Mapping[str, Family]] = {
         kv_heads=128,
         positions=4096,
         head_dim=64,
+        derives_heads=True,
         attention_bias=False,
         fields=_SIGMOID,
         more=partial(

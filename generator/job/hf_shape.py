@@ -106,8 +106,11 @@ class ConfigReader:
         return None if present is None else self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
-        """true or false; null counts as the default."""
-        return self._typed((key,), bool, default, "true or false", str(default).lower())
+        """true or false; null counts as the default, or of a class of transformers as false."""
+        value = self._typed((key,), bool, default, "true or false", str(default).lower())
+        if not value or self.given(key) is not None or "model_type" not in self.config:
+            return value
+        return not any(name in self.config for name in self.called(key))
 
     def text(self, *keys: str, default: str) -> str:
         """A string; null counts as the default."""
@@ -384,6 +387,7 @@ class Family:
     positions: int = 2048
     head_dim: int | None = None  #: None: hidden over heads
     rounds_heads: bool = False  #: hidden over heads is rounded down where it isn't whole
+    derives_heads: bool = False  #: the same where `head_dim` is null, but not where it is missing
     activation: str = "silu"
     tied: bool = False
     position_embedding: str = "rotary"
@@ -416,7 +420,6 @@ class Family:
             return read.integer(key, default=None if needed else usual, high=high)
 
         hidden, heads = size("hidden_size", self.hidden), size("num_attention_heads", self.heads)
-        default = max(1, hidden // heads) if self.rounds_heads else self.head_dim
         wide = "intermediate_size"
         ffn = size(wide, self.ffn) if self.ffn else read.optional_integer(wide) or 4 * hidden
         places = self.required and learned, LARGEST if learned else LONG
@@ -428,9 +431,7 @@ class Family:
             "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
             "heads": heads,
             "kv_heads": heads if self.kv_heads == 0 else read_kv_heads(read, heads, self.kv_heads),
-            "head_dim": read.integer("head_dim", default=default)
-            if default
-            else read_head_dim(read, hidden, heads),
+            "head_dim": self._head_dim(read, hidden, heads),
             "max_positions": positions,
             "position_rows": positions if learned else 0,
             "gated_mlp": True,
@@ -453,6 +454,15 @@ class Family:
         for name, value in self.fields.items():
             shape[name] = value(read, shape) if callable(value) else value
         return {**shape, **self.more(read, shape)}
+
+    def _head_dim(self, read: ConfigReader, hidden: int, heads: int) -> int:
+        divided = max(1, hidden // heads)
+        if self.derives_heads and "head_dim" in read.config and not read.has("head_dim"):
+            return divided
+        default = divided if self.rounds_heads else self.head_dim
+        if default:
+            return read.integer("head_dim", default=default)
+        return read_head_dim(read, hidden, heads)
 
     def _windows(self, read: ConfigReader, layers: int) -> Shape:
         if self.mixed:

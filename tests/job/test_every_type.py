@@ -212,10 +212,11 @@ _APART = re.compile("token|version|dtype|label|cache|initializer|model_type|rope
 
 
 def changes(written: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A whole config with each dimension and each switch changed, one by one."""
+    """A whole config with each dimension and each switch changed, or null, one by one."""
     for key, value in written.items():
         if not _APART.search(key) and isinstance(value, (int, type(None))):
-            yield from ({**written, key: other} for other in others(value))
+            nulls = () if value is None else (None,)
+            yield from ({**written, key: other} for other in (*others(value), *nulls))
 
 
 @pytest.mark.parametrize("family", [family for family in KNOWN if family not in _ENCODERS])

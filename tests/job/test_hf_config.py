@@ -83,6 +83,32 @@ def test_null_is_a_problem_only_where_the_class_takes_none() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("family", "key", "parameters"),
+    [
+        ("ernie4_5", "head_dim", 318_280_704),
+        ("deepseek_v3", "head_dim", 671_026_404_352),
+        ("olmo_hybrid", "linear_value_head_dim", 7_430_870_688),
+        ("falcon", "multi_query", 8_224_576_384),
+        ("bamba", "mamba_conv_bias", 9_992_486_912),
+    ],
+)
+def test_a_null_is_what_the_class_makes_of_it(family: str, key: str, parameters: int) -> None:
+    """Where a class takes null for a size or a switch, it counts as transformers counts it, not as
+    a missing key.
+    """
+    assert parameter_count(convert(model_type=family, **{key: None})) == parameters
+
+
+def test_a_pattern_of_layers_may_be_a_list_of_its_symbols() -> None:
+    """A list of symbols is the same pattern, and what isn't one is told as a kind of layer."""
+    pattern = {"model_type": "nemotron_h", "hybrid_override_pattern": "MEM*"}
+    assert convert(**{**pattern, "hybrid_override_pattern": list("MEM*")}) == convert(**pattern)
+    ((_, message, hint),) = problems(model_type="nemotron_h", layers_block_type=["M", "E"])
+    assert message.startswith("layers_block_type has 'M', which is no kind of layer")
+    assert hint == "name each layer by one of linear_attention, moe, full_attention, mlp"
+
+
 def test_every_problem_is_reported_at_once() -> None:
     """Five mistakes in one config are five problems, in one error."""
     found = problems(
