@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..estimate.layout import told_with
+from ..estimate.layout_words import told_with
 from ..estimate.uncertainty import percent
 from ..job.records import Job
 from ..rules.violations import divisors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import log
 
-from ..estimate.layout import details, dimensions
+from ..estimate.layout_words import details, dimensions
 from ..estimate.model_size import active_parameter_count, parameter_count
 from ..estimate.saving import Assumption, assumptions
 from ..estimate.uncertainty import (

@@ -20,10 +20,11 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from .activations import local_tokens, sequence_cut
 from .adapters import base_share, trained
+from .alike import once_each
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .compute import LayerTime, busiest, core_time, repeated, repeated_share, ring_steps
 from .groups import Group, group, sends_tokens_once_per_node, sends_tokens_once_per_rank
-from .layout import LayoutLike, Modules, Offload, Recompute, once_each
+from .layout import LayoutLike, Modules, Offload, Recompute
 from .products import exposed_s, spread_s, stream_s
 from .rates import rates
 from .stages import StageContents, expert_replicas

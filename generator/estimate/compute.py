@@ -19,9 +19,10 @@ from .activations import (
     routed_bytes_per_token,
     sequence_cut,
 )
+from .alike import once_each
 from .groups import sends_tokens_once_per_rank
 from .host import ROUTING_KERNELS, start_s, with_launches
-from .layout import LayoutLike, Modules, Recompute, once_each
+from .layout import LayoutLike, Modules, Recompute
 from .products import (
     Passes,
     adapter_products,

@@ -8,6 +8,7 @@ get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are said where the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,8 @@ from ..catalog.model import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
-from .layout import Layout, LayoutLike, distinct
+from .alike import distinct
+from .layout import Layout, LayoutLike
 from .model_size import over_layers
 
 
@@ -209,40 +211,45 @@ def waiting_layers(job: Job, layout: LayoutLike) -> Any:
 
 
 def kinds_of(job: Job, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
-    """Layers of each kind that `stage` holds: between two layers lie the difference of those before
-    each.
+    """Layers of each kind that `stage` holds, in the order of the model's kinds.
 
-    Of the largest kind a stage has what is left of all its layers.
+    A chunk holds of a kind what lies before its end less what lies before its start. The largest
+    kind gets what the others leave of the stage's layers.
     """
     stack = job.model.averaged
-    whole = layers_of(split(job, layout), layout, stage)
+    all_layers = layers_of(split(job, layout), layout, stage)
     largest = stack.kinds.index(stack.largest)
-    others = [place for place in range(len(stack.kinds)) if place != largest]
+    others = [kind for kind in range(len(stack.kinds)) if kind != largest]
     if not others:
-        return (whole,)
+        return (all_layers,)
 
-    # Few layouts are cut in different ways.
-    few, number, columns = distinct(layout, _CUT_BY, *np.atleast_2d(stage))
-    of_few = stage
-    if number is not None:
-        of_few = np.stack(columns) if np.ndim(stage) > 1 else columns[0]
-    cut = split(job, few)
+    # Many layouts are cut alike.
+    cuts = distinct(layout, _CUT_BY, *np.atleast_2d(stage))
+    stage_of_cut = stage
+    if cuts.places is not None:
+        stage_of_cut = np.stack(cuts.columns) if np.ndim(stage) > 1 else cuts.columns[0]
+    held = cuts.spread(_held_of_kinds(job, cuts.layout, stage_of_cut, others))
 
-    # Chunks come along a first axis.
-    most = int(np.max(few.virtual_pipeline, initial=0))
-    shape = np.broadcast_shapes(np.shape(of_few), np.shape(few.virtual_pipeline))
-    chunk = np.arange(most).reshape(-1, *(1 for _ in shape))
-    start = _start(cut, few, of_few, chunk)
-    end = np.maximum(start + _layers_of_chunk(cut, few, of_few, chunk), 0)
-    start, end = (np.minimum(np.maximum(i, 0), len(stack)) for i in (start, end))
-
-    before = np.array([stack.before(place) for place in others], np.int64)
-    here = before[:, np.maximum(end, start)] - before[:, start]
-    held = ((chunk < few.virtual_pipeline) * here).sum(axis=1)
-    if number is not None:
-        held = held.take(number, axis=-1)
     by_kind = dict(zip(others, held, strict=True))
-    return tuple(by_kind.get(place, whole - held.sum(axis=0)) for place in range(len(stack.kinds)))
+    rest = all_layers - held.sum(axis=0)
+    return tuple(by_kind.get(kind, rest) for kind in range(len(stack.kinds)))
+
+
+def _held_of_kinds(job: Job, layout: LayoutLike, stage: Any, kinds: Sequence[int]) -> Any:
+    """Layers of some kinds in `stage`, along the first axis."""
+    stack, cut = job.model.averaged, split(job, layout)
+    # Chunks come along a first axis.
+    most_chunks = int(np.max(layout.virtual_pipeline, initial=0))
+    shape = np.broadcast_shapes(np.shape(stage), np.shape(layout.virtual_pipeline))
+    chunk = np.arange(most_chunks).reshape(-1, *(1 for _ in shape))
+    start = _start(cut, layout, stage, chunk)
+    end = np.maximum(start + _layers_of_chunk(cut, layout, stage, chunk), 0)
+    # A layout that a rule refuses may ask for layers that the model doesn't have.
+    start, end = (np.minimum(np.maximum(place, 0), len(stack)) for place in (start, end))
+
+    before = np.array([stack.before(kind) for kind in kinds], np.int64)
+    of_chunks = before[:, np.maximum(end, start)] - before[:, start]
+    return ((chunk < layout.virtual_pipeline) * of_chunks).sum(axis=1)
 
 
 def chunk_sizes(job: Job, layout: Layout) -> list[int]:

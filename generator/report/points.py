@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.evidence import unmeasured
-from ..estimate.layout import FIELDS, in_words
+from ..estimate.layout import FIELDS
+from ..estimate.layout_words import in_words
 from ..estimate.ledgers import Memory
 from ..estimate.memory import every_stage, memory
 from ..estimate.step_time import step_time

@@ -12,7 +12,8 @@ from math import ceil, floor
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import PARTS_OF, REFINED, told_with
+from ..estimate.layout import PARTS_OF, REFINED
+from ..estimate.layout_words import told_with
 from ..estimate.memory import memory
 from ..estimate.uncertainty import ordering_band, required_band
 from ..findings import Finding, Severity

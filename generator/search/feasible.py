@@ -15,7 +15,7 @@ from ..estimate.evidence import unmeasured_parts
 from ..estimate.expected_time import expected_s, out_of_memory_chance
 from ..estimate.layout import Layout, Layouts, as_column, places, starts, taken
 from ..estimate.ledgers import Memory, StepTime
-from ..estimate.memory import lasting, memory
+from ..estimate.memory import LastingMemory, lasting_memory, memory
 from ..estimate.step_time import step_time, throughput
 from ..estimate.uncertainty import host_band, required_band, uncertainty
 from ..job.records import Job
@@ -107,12 +107,12 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     kept: list[tuple[Layouts, Floats, Floats]] = []
     nearest: tuple[tuple[float, float], Layout] | None = None
     for rows in _chunks(legal):
-        promising, lasts, least = _promising(job, rows, removed)
+        promising, lasting, least = _promising(job, rows, removed)
         count += len(rows)
         if nearest is None or least[0] < nearest[0]:
             nearest = least
         if len(promising):
-            ledger = memory(job, promising, *lasts)
+            ledger = memory(job, promising, *lasting)
             fits = _fit(job, promising, ledger, removed)
             fitted += int(fits.sum())
             rows_that_fit = places(fits)
@@ -164,7 +164,7 @@ def has_plan(job: Job) -> tuple[bool, int]:
 
 def _promising(
     job: Job, rows: Layouts, removed: dict[str, int]
-) -> tuple[Layouts, tuple[dict[str, Any], NDArray[np.intp]], tuple[tuple[float, float], Layout]]:
+) -> tuple[Layouts, tuple[LastingMemory, NDArray[np.intp]], tuple[tuple[float, float], Layout]]:
     """The rows that may fit, what lasts of their memory, and the nearest of all with its demand;
     counts the others.
 
@@ -180,8 +180,8 @@ def _promising(
     begin = np.flatnonzero(smallest | starts(columns, len(rows)))
     sizes = np.diff(begin, append=len(rows))
     first = rows.take(begin)
-    lasts = lasting(job, first)
-    ledger = memory(job, first, lasts)
+    lasting = lasting_memory(job, first)
+    ledger = memory(job, first, lasting)
     # Need over what may be used of device and host memory: the tighter decides what comes nearest.
     device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
     host = host_band(job, ledger).low / host_limit_bytes(job)
@@ -190,7 +190,7 @@ def _promising(
     fits = _fit(job, first, ledger, removed, sizes)
     group = np.repeat(np.flatnonzero(fits), sizes[fits])
     nearest = (float(tighter[least]), float(other[least])), first[least]
-    return rows.take(np.repeat(fits, sizes)), (lasts, group), nearest
+    return rows.take(np.repeat(fits, sizes)), (lasting, group), nearest
 
 
 def estimates(

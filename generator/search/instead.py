@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from ..estimate.layout import FIELDS, stage_in_words
+from ..estimate.layout import FIELDS
+from ..estimate.layout_words import stage_in_words
 from ..findings import Severity
 from ..job.records import Framework, Job, Pins
 from ..rules.run import check_job, check_pins

@@ -10,7 +10,8 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import FIELDS, Layout, dimensions, in_words, told_with
+from ..estimate.layout import FIELDS, Layout
+from ..estimate.layout_words import dimensions, in_words, told_with
 from ..estimate.ledgers import Memory, StepTime, Throughput
 from ..estimate.model_size import parameter_count
 from ..estimate.saving import Saving, assumptions, saving

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..dataclass import dataclass
-from ..estimate.layout import differing, dimensions
+from ..estimate.layout_words import differing, dimensions
 from ..estimate.model_size import parameter_count
 from ..estimate.uncertainty import (
     MFU_NOTE,

@@ -25,7 +25,8 @@ from dsgen.cli.known_rules import rules_table
 from dsgen.cli.printing import PALETTE
 from dsgen.cli.sweep_text import sweep_report
 from dsgen.cli.tables import Lines, Part, Table, asides, lines_of, numbers, whole, words
-from dsgen.estimate.layout import Layout, Modules, Offload, Recompute, differing
+from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
+from dsgen.estimate.layout_words import differing
 from dsgen.findings import Finding, Location, Severity
 from dsgen.search import Infeasible, Plan, SearchResult
 from dsgen.search.compare import Comparison

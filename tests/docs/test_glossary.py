@@ -11,7 +11,8 @@ import pytest
 
 from dsgen.cli import commands
 from dsgen.cli.known_rules import known_rules
-from dsgen.estimate.layout import Layout, dimensions
+from dsgen.estimate.layout import Layout
+from dsgen.estimate.layout_words import dimensions
 from tests.case import NAMES as NAMES_OF_CASES
 from tests.case import read_case
 from tests.cli.running import run

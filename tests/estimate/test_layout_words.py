@@ -12,11 +12,8 @@ from dsgen.estimate.layout import (
     Modules,
     Offload,
     Recompute,
-    details,
-    differing,
-    dimensions,
-    in_words,
 )
+from dsgen.estimate.layout_words import details, differing, dimensions, in_words
 
 USUAL = Layout(data=16, tensor=4, pipeline=16, zero_stage=1, gradient_accumulation=96)
 PRODUCT = "16 replicas × 4 tensor × 16 pipeline"

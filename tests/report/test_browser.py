@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dsgen
-from dsgen.estimate.layout import in_words
+from dsgen.estimate.layout_words import in_words
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.units import GIB
 from tests.chromium import chromium

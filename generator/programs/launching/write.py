@@ -15,7 +15,7 @@ import yaml
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ...dataclass import dataclass
-from ...estimate.layout import stage_in_words
+from ...estimate.layout_words import stage_in_words
 from ...job.needs import PATHS, listed_versions, spec_values
 from ...job.records import Job
 from ...resources import read_text
