@@ -20,8 +20,8 @@ OUTCOMES = {
     ExitStatus.FAULT: "a rule or a reader of dsgen failed, which is a fault to report; all "
     "else is answered. It "
     "comes before every other status",
-    ExitStatus.READER_GONE: "nothing reads the pipe any more, as after `| head -1`; as if SIGPIPE "
-    "had ended the program",
+    ExitStatus.READER_GONE: "nothing reads the pipe any more, as after `| head -1`; files are "
+    "written all the same. Every other status but 0 comes before it",
 }
 
 

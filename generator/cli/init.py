@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .options import DEFAULT_SPEC, PURPOSES, Request, job_flags
+from .options import DEFAULT_SPEC, PURPOSES, STDOUT, Request, job_flags
 from .printing import ExitStatus, echo
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _MOST_NOTES: Final = 200
     default=DEFAULT_SPEC,
     show_default=True,
     metavar="FILE",
-    help="Spec to write.",
+    help="Spec to write; - prints it.",
 )
 @click.option(
     "--purpose", type=click.Choice(PURPOSES), help="Sets defaults of batch and framework."
@@ -59,11 +59,12 @@ def init(
     from ..job.overrides import parse_value
     from ..text.around import checking  # here, to save start-up time
     from .questions import RATE, read_cluster, with_network
+    from .writing import write_file
 
     if more and not sources:
         raise click.UsageError(f"put --from before {more[0]}: `dsgen init --from {more[0]}`")
     output = Path(request.spec or DEFAULT_SPEC)
-    if output.exists() and not force:
+    if str(output) != STDOUT and output.exists() and not force:
         echo(f"{output}: error: file exists", err=True)
         echo(
             "hint: use --force to overwrite it, or -o for another file; nothing was written",
@@ -84,25 +85,17 @@ def init(
     paths = (*sources, *more)
     with checking(paths or (".",)):
         text, outcome = _spec_of_files(paths, answers, output) if paths else _asked(answers, output)
-    _tell(outcome)
-    _write(output, text, force, outcome.by_hand)
+    printed = str(output) == STDOUT  # all else that is said goes to standard error then
+    _tell(outcome, err=printed)
+    if write_file(text, str(output), force=force):
+        _say_next(output, outcome.by_hand)
     if any(finding.severity.value == "error" for finding in outcome.findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
     if outcome.infeasible is not None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _write(output: Path, text: str, force: bool, by_hand: str) -> None:
-    from ..programs.program import RenderedFile  # here, to save start-up time
-    from .writing import write_files
-
-    file = RenderedFile(path=output.name, text=text)
-    write_files(
-        [file],
-        output.parent,
-        force=force,
-        hint="use --force to overwrite it, or -o for another file",
-    )
+def _say_next(output: Path, by_hand: str) -> None:
     name = "" if output.name == DEFAULT_SPEC and output.parent == Path() else f" {output}"
     echo(f"written: {output}")
     last = "" if by_hand else f"\n  dsgen{name}           # its launch files"
@@ -313,7 +306,7 @@ def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False)
         echo(f"an assumption, to be corrected: {RATE}: {draft.get(RATE):g}", err=True)
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: Outcome, *, err: bool) -> None:
     """Print what came of planning the spec."""
     from ..estimate.uncertainty import seconds_with_band  # here, to save start-up time
     from ..job.records import Pins
@@ -334,15 +327,15 @@ def _tell(outcome: Outcome) -> None:
                 err=True,
             )
     if outcome.infeasible is not None:
-        print_parts(*obstacle(outcome.infeasible))
+        print_parts(*obstacle(outcome.infeasible), err=err)
         echo("The spec was written, but no layout of it fits.", err=True)
     elif outcome.plan is not None:
         plan = outcome.plan
         step = seconds_with_band(plan.step_time.total_s, plan.uncertainty.step_time)
         is_pinned = plan.job.pins != Pins()
         title = "your layout" if is_pinned else "best plan"
-        print_parts(f"{title}: {plan.in_words()}, {step} per step")
+        print_parts(f"{title}: {plan.in_words()}, {step} per step", err=err)
         if price := _price(plan):
-            print_parts(price)
+            print_parts(price, err=err)
         elif is_pinned:
-            print_parts(f"without pins: no layout is over {TIME_BAND:.0%} faster")
+            print_parts(f"without pins: no layout is over {TIME_BAND:.0%} faster", err=err)

@@ -28,7 +28,6 @@ from ..facts.measurement import (
 )
 from ..findings import Finding, Location, Severity
 from ..job.records import Job
-from ..programs.program import RenderedFile
 from ..units import seconds
 from .findings_text import stop
 from .options import DEFAULT_SPEC
@@ -69,11 +68,9 @@ def fit(
     return report, _left_out(report.excluded, places, Severity.WARNING)
 
 
-def rendered(report: CalibrationReport, name: str) -> RenderedFile:
-    """Return the calibration file."""
-    return RenderedFile(
-        path=name, text=json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n"
-    )
+def rendered(report: CalibrationReport) -> str:
+    """Return the text of the calibration file."""
+    return json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _measurements(

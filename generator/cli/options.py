@@ -19,6 +19,7 @@ from .printing import FORM
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MOST_PLANS = 100  #: that are listed; each is explained against all others
+STDOUT = "-"  #: standard output, where a command writes one file
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
 
 #: The commands in the order of a job's life, and their modules.
@@ -92,9 +93,18 @@ def given(name: str) -> bool:
     )
 
 
-output_option = click.option(
-    "-o", "--output", metavar="DIR", help="Folder for the files.  [default: NAME-Ngpus]"
-)
+def _folder(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value == STDOUT:
+        raise click.BadParameter("the files go to a folder; `-`, standard output, is none")
+    return value
+
+
+def folder_option(text: str) -> Callable[[Command], Command]:
+    """Return `--output` of commands that write several files."""
+    return click.option("-o", "--output", metavar="DIR", callback=_folder, help=text)
+
+
+output_option = folder_option("Folder for the files.  [default: NAME-Ngpus]")
 bold_option = click.option(
     "--bold",
     is_flag=True,

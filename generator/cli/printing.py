@@ -43,9 +43,9 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     click.echo(printable(text, keep="\n\t"), err=err, nl=nl)
 
 
-def echo_styled(text: str, *, err: bool = False) -> None:
+def echo_styled(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text that is escaped already; colours are removed where the output isn't a terminal."""
-    click.echo(text, err=err)
+    click.echo(text, err=err, nl=nl)
 
 
 def echo_diff(text: str, *, err: bool = False) -> None:

@@ -91,6 +91,7 @@ class Guarded:
     """
 
     def __init__(self, stream: TextIO) -> None:
+        self.reader_gone = False  #: what is printed since then goes nowhere
         self._stream = stream
         self._line = ""  # what the line that isn't finished holds
 
@@ -100,7 +101,7 @@ class Guarded:
         return getattr(self._stream, name)
 
     def write(self, text: str | bytes) -> int:
-        """Print text; end the program with `READER_GONE` where nobody reads the output any more."""
+        """Print text; it goes nowhere where nobody reads the output any more."""
         # click prints the completions of words as bytes.
         shown = text if isinstance(text, str) else text.decode()
         self._print(harmless(shown, self._line))
@@ -115,7 +116,7 @@ class Guarded:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            self._end()
+            self._discard()
 
     def redraw(self, text: str) -> None:
         """Print a text over the current line, as progress is shown."""
@@ -138,27 +139,40 @@ class Guarded:
         try:
             self._stream.write(text)
         except BrokenPipeError:
-            self._end()
+            self._discard()
 
-    def _end(self) -> None:
-        """End as SIGPIPE ends programs: output that `| head` drops is neither error nor finding."""
+    def _discard(self) -> None:
+        """Drop this and all later output: a command still writes its files, whoever reads."""
+        self.reader_gone = True
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             # What is still in the stream's buffer goes nowhere when Python flushes it at its end.
             os.dup2(null, self._stream.fileno())
             os.close(null)
-        sys.exit(READER_GONE)
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Filter standard output and standard error while the body runs."""
+    """Filter standard output and standard error while the body runs.
+
+    Where the reader of one is gone, what would have ended with status 0 ends with `READER_GONE`, as
+    if by SIGPIPE, but at its own end: output that `| head` drops takes no file away.
+    """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(_guard, before)
+    during = sys.stdout, sys.stderr = _guard(sys.stdout), _guard(sys.stderr)
     try:
         yield
+    except SystemExit as ended:
+        if ended.code or not _unread(during):
+            raise
     finally:
         sys.stdout, sys.stderr = before
+    if _unread(during):
+        sys.exit(READER_GONE)
+
+
+def _unread(streams: Iterable[Any]) -> bool:
+    return any(isinstance(stream, Guarded) and stream.reader_gone for stream in streams)
 
 
 def _guard(stream: Any) -> Any:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -332,7 +331,7 @@ _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
     metavar="FILE",
     default="report.html",
     show_default=True,
-    help="File for the page.",
+    help="File for the page; - prints it.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
 @click.option(
@@ -366,14 +365,13 @@ def report(
     It shows memory by stage, the step as a timeline, all plans that fit, the rules that removed the
     others, a sweep, and the uncertainty of the estimates.
     """
-    from ..programs.program import RenderedFile  # here, to save start-up time
     from ..report.page import report_page
     from ..search.search import search_with_estimates
     from ..search.sensitivity import sensitivity
     from ..search.sweep import Axis
     from ..search.sweep import sweep as plan_points
     from .loading import JobLoader, or_exit, planning, say_range
-    from .writing import ACTIONS, write_files
+    from .writing import ACTIONS, write_file
 
     loader = JobLoader(request)
     job, _ = loader.reported()
@@ -395,8 +393,5 @@ def report(
     command = request.command.replace("dsgen", "dsgen report", 1)
     spec = mask(loader.text)
     page = report_page(answer, found, swept, moved=moved, command=command, spec=spec)
-    target = Path(output)
-    file = RenderedFile(path=target.name, text=page)
-    hint = "use --force to overwrite, or -o for another file"
-    (change,) = write_files([file], target.parent, force=force, hint=hint)
-    echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")
+    if change := write_file(page, output, force=force):
+        echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")

@@ -112,10 +112,12 @@ def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
         if one.step_time_s is not None
     ]
     try:
-        return rendered(fit_calibration(runs), "calibration.json") if runs else None
+        if runs:
+            text = rendered(fit_calibration(runs))
+            return RenderedFile(path="calibration.json", text=text)
     except NoUsableRuns as problem:
         echo(f"no calibration: {problem}", err=True)
-        return None
+    return None
 
 
 def announced(

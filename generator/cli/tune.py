@@ -12,6 +12,7 @@ from .options import (
     Request,
     assignment_text,
     bold_option,
+    folder_option,
     form_option,
     job_options,
     set_option,
@@ -22,9 +23,7 @@ from .printing import print_json
 
 @click.command(short_help="Run the best plans as short trials, and rank them by measured time.")
 @job_options
-@click.option(
-    "-o", "--output", metavar="DIR", help="Folder for the trials.  [default: NAME-Ngpus-tune]"
-)
+@folder_option("Folder for the trials.  [default: NAME-Ngpus-tune]")
 @top_option(5, "Plans to try.")
 @click.option(
     "--steps",
@@ -106,7 +105,7 @@ def tune(
     metavar="FILE",
     default="calibration.json",
     show_default=True,
-    help="File to write.",
+    help="File to write; - prints it.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
 @form_option("table", "json")
@@ -130,7 +129,7 @@ def calibrate(
     from .findings_text import print_findings  # here, to save start-up time
     from .measured_jobs import fit, rendered, report_parts
     from .tables import print_parts
-    from .writing import write_files
+    from .writing import write_file
 
     if len(specs) not in (0, 1, len(runs)):
         raise click.UsageError(f"{len(specs)} --job for {len(runs)} RUNS; use one, or one for each")
@@ -140,14 +139,11 @@ def calibrate(
         {path: Flag(text, f"--set {assignment_text(path, text)}") for path, text in assignments},
     )
     print_findings(findings)
-    path = Path(output)
-    hint = "use --force to overwrite, or -o for another file"
-    write_files([rendered(report, path.name)], path.parent, force=force, hint=hint)
+    change = write_file(rendered(report), output, force=force)
     if form == "json":
-        print_json(report.to_dict())
-    else:
-        use = (
-            f"{output} written; use it with --calibration {output}, or "
-            "`calibration:` in the job spec"
-        )
-        print_parts(*report_parts(report), "", use)
+        if change is not None:  # else it is printed already
+            print_json(report.to_dict())
+        return
+    use = f"{output} written; use it with --calibration {output}, or `calibration:` in the job spec"
+    parts = (*report_parts(report), *(("", use) if change else ()))
+    print_parts(*parts, err=change is None)

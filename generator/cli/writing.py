@@ -19,7 +19,8 @@ from ..findings import Edit, Finding, printable
 from ..programs.program import RenderedFile
 from ..text.hjson.edits import apply_edits
 from ..write import CannotWrite, Change
-from .printing import ExitStatus, echo, echo_diff, form_asked
+from .options import STDOUT
+from .printing import ExitStatus, echo, echo_diff, echo_styled, form_asked
 from .refusals import refused, tell_in_json
 
 if TYPE_CHECKING:
@@ -62,6 +63,18 @@ def write_files(
         raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE) from None
     except CannotWrite as problem:
         refuse_unwritable(problem)
+
+
+def write_file(text: str, output: str, *, force: bool) -> Change | None:
+    """Write one file, or print it where `output` is `-`; None where it is printed."""
+    if output == STDOUT:
+        echo_styled(text, nl=False)
+        return None
+    path = Path(output)
+    file = RenderedFile(path=path.name, text=text)
+    hint = "use --force to overwrite it, or -o for another file"
+    (change,) = write_files([file], path.parent, force=force, hint=hint)
+    return change
 
 
 def changes_in(files: Sequence[RenderedFile], folder: Path) -> tuple[disk.Change, ...]:

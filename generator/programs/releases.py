@@ -41,6 +41,13 @@ _SHOWN: Final = {
     "accelerate": "accelerate",
     "torch": "PyTorch",
 }
+#: Keys of the job spec that name the release for which files are written.
+_SPEC_KEYS: Final = {
+    "deepspeed": "deepspeed_version",
+    "transformers": "transformers_version",
+    "megatron-core": "megatron_version",
+    "megatron-bridge": "megatron_bridge_version",
+}
 #: Names under which package managers have a program, as a pattern; else its own.
 _PACKAGES: Final = {"torch": "(?:py)?torch"}
 #: What a text that may name a release of a program holds, in lower case.
@@ -172,6 +179,8 @@ class Release:
     def __str__(self) -> str:
         """`DeepSpeed 0.9.5 (requirements.txt:11)`."""
         text = f"{_SHOWN[self.program]} {self.named or '.'.join(map(str, self.version))}"
+        if self.planned and self.program in _SPEC_KEYS:  # what a reader can change
+            return f"{text} ({_SPEC_KEYS[self.program]} of the job)"
         return f"{text} ({self.where})" if self.where else text
 
     def certain(self, holds: Callable[[Version], bool]) -> bool:

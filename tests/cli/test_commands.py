@@ -497,3 +497,29 @@ def test_the_catalogue_finds_names_as_people_write_them(name: str, said: str) ->
     What a model lacks is one line.
     """
     assert said in run("catalog", name).output
+
+
+def test_a_dash_is_standard_output(workdir: Path) -> None:
+    """`-o -` prints what the file would hold and nothing else, where a command writes one file, and
+    is refused where it writes several; no file is called `-`.
+    """
+    job = ("--model", "gpt2", "--cluster", "8xh100", "--gpus", "8", "--framework", "deepspeed")
+    job = (*job, "--target", "shell")
+    table = "gpus,model,cluster,global_batch,zero_stage,step_time_s\n8,gpt2,8xh100,64,1,0.1\n"
+    Path("runs.csv").write_text(table)
+    arguments = {"init": job, "report": (*job, "--no-sweep"), "calibrate": ("runs.csv",)}
+    for name, command in commands.commands.items():
+        output = next((one for one in command.params if "--output" in one.opts), None)
+        if output is None:
+            continue
+        result = run(name, *arguments.get(name, ()), "-o", "-")
+        if output.metavar == "DIR":
+            assert result.exit_code == ExitStatus.USAGE, name
+            continue
+        assert result.exit_code == ExitStatus.OK, result.stderr
+        run(name, *arguments[name], "-o", "written")
+        ours, theirs = (text.splitlines() for text in (result.stdout, Path("written").read_text()))
+        commands_apart = [line for line in zip(ours, theirs, strict=True) if line[0] != line[1]]
+        assert not commands_apart, name
+        Path("written").unlink()
+    assert not Path("-").exists()

@@ -291,15 +291,34 @@ def test_nothing_prints_around_the_filter() -> None:
     assert {*around} == {"cli/printing.py: click.echo"}
 
 
-def test_a_reader_that_ends_is_no_finding(tmp_path: Path) -> None:
-    """`dsgen plan | head -1` ends as other programs do whose reader is gone, with status 141, and
-    says nothing.
+GONE = (
+    (("rules", "--format", "json"), ExitStatus.READER_GONE, ()),
+    (("generate", "-o", "out"), ExitStatus.READER_GONE, ("out/plan.json",)),
+    (
+        (
+            *("init", "--cluster", "8xh100", "--gpus", "8", "--model", "gpt2"),
+            *("--framework", "deepspeed", "--target", "shell"),
+        ),
+        ExitStatus.READER_GONE,
+        ("dsgen.yaml",),
+    ),
+    (("plan", "--gpus", "1", "--set", "layout.tensor=1"), ExitStatus.INFEASIBLE, ()),
+)
+
+
+@pytest.mark.parametrize(("words", "status", "files"), GONE, ids=lambda each: str(each)[:20])
+def test_a_reader_that_ends_is_no_finding(
+    tmp_path: Path, words: tuple[str, ...], status: ExitStatus, files: tuple[str, ...]
+) -> None:
+    """`dsgen ... | head -1` says nothing more, writes its files, and ends with status 141, or with
+    that of its own answer.
     """
-    words = (sys.executable, "-m", "dsgen", "rules", "--format", "json")
+    words = (sys.executable, "-m", "dsgen", *words)
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as gone:
         ended = subprocess.run(
-            words, stdout=gone, stderr=subprocess.PIPE, cwd=tmp_path, check=False
+            words, stdout=gone, stderr=gone, stdin=subprocess.DEVNULL, cwd=tmp_path, check=False
         )
-    assert (ended.returncode, ended.stderr) == (ExitStatus.READER_GONE, b"")
+    assert ended.returncode == status
+    assert all((tmp_path / name).is_file() for name in files)

@@ -190,7 +190,10 @@ def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violati
     shorts = [*settings.shorts_in(*counts), *identity.get("where", {})]
     made = _of_counts if "count" in identity else _of_settings
     first: list[Violation] = []
-    for variant in settings.variants(short for short in shorts if short != "program"):
+    variants = [*settings.variants(short for short in shorts if short != "program")]
+    if "else" in identity and len(variants) == 1:
+        return  # the engine's own rule, which knows no branches, says it
+    for variant in variants:
         violations = (
             list(made(variant, identity)) if variant.meets(identity.get("where", {})) else []
         )
@@ -298,8 +301,21 @@ def _short_name(settings: Settings, setting: Setting) -> str:
 
 
 def _passes(settings: Settings, identity: Mapping[str, Any], short: str, value: int) -> bool:
-    changed = Setting(name=short, text=str(value))
-    settings = settings.having({short: changed})
-    left, right = settings.count(identity["count"]), settings.count(identity["of"])
+    """Whether the identity holds with that value, and every other one that holds without it."""
+    changed = settings.having({short: Setting(name=short, text=str(value))})
+    left, right = changed.count(identity["count"]), changed.count(identity["of"])
     relation = identity["is"].removeprefix("less or a ")
-    return left is not None and right is not None and _holds(relation, left.value, right.value)
+    if left is None or right is None or not _holds(relation, left.value, right.value):
+        return False
+    others = (other for other in settings.front_end.identities if "count" in other)
+    return not any(
+        _is_broken(changed, other) and not _is_broken(settings, other)
+        for other in others
+        if short in settings.shorts_in(other["count"], other["of"])
+    )
+
+
+def _is_broken(settings: Settings, identity: Mapping[str, Any]) -> bool:
+    left, right = settings.count(identity["count"]), settings.count(identity["of"])
+    known = left is not None and right is not None and settings.meets(identity.get("where", {}))
+    return known and not _holds(identity["is"], left.value, right.value)
