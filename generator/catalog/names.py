@@ -36,6 +36,7 @@ _COUNTED_LAST: Final = lazy_pattern(
 )
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
 _BOARD: Final = lazy_pattern(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
+_SURELY: Final = 0.9  #: how alike names are, from 0 to 1, where one is of a whole node
 _SIZE: Final = r"[0-9]+(?:\.[0-9]+)?[bm]"
 
 
@@ -151,6 +152,10 @@ def nearest(name: str, kind: str) -> str | None:
         name = name.rpartition("/")[2]
     plain, machines = "-".join(_words(name)), machines_of(name)
     if machines is not None and kind == "node_types":
+        if find_node_type(machines.accelerator):  # it has its own number: `32xgb300-nvl72`
+            return machines.accelerator
+        if near := closest(machines.accelerator, names, _SURELY):
+            return near
         card = nearest(machines.accelerator, "accelerators")
         return card and f"{machines.per_node}x{card}"
     begun = [each for each in names if plain and each.startswith(plain)]

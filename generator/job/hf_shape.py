@@ -22,6 +22,7 @@ from ..text.wording import show
 Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
 
 _LARGEST_NUMBER = 1e12  # of a base or a factor
+_MOST_TRIED: Final = 512  # counts around one that doesn't fit: a bound on time
 LARGEST = 10_000_000  # of a width or a count; products of such still fit 64-bit columns
 
 #: Where a size stands that nobody can guess.
@@ -346,11 +347,17 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     given = read.optional_integer("head_dim")
     if given is None and hidden % heads:
         key = read.given("hidden_size") or "hidden_size"
+        of_heads = read.given("num_attention_heads") or "num_attention_heads"
+        grouped = read.config.get(read.given("num_key_value_heads") or "")
+        groups = grouped if isinstance(grouped, int) and 0 < grouped <= heads else 1
+        around = range(max(1, heads - _MOST_TRIED), heads + _MOST_TRIED)
+        passing = [each for each in around if hidden % each == each % groups == 0]
+        near = min(passing, key=lambda each: abs(each - heads), default=None)
         multiple = max(1, round(hidden / heads)) * heads
         read.report(
             key,
             f"{key} is {hidden}, not a multiple of the {heads} attention heads",
-            f"set {key}: {multiple}",
+            f"set {of_heads}: {near}, or {key}: {multiple}" if near else f"set {key}: {multiple}",
         )
     return given or max(1, hidden // heads)
 
@@ -361,6 +368,9 @@ def read_kv_heads(read: ConfigReader, heads: int, default: int | None) -> int:
     absent = heads if default is None or key in read.config else default
     given = read.optional_integer(key)
     kv_heads = absent if given is None else given
+    hidden = read.config.get(read.given("hidden_size") or "")
+    if read.given("head_dim") is None and isinstance(hidden, int) and hidden % heads:
+        return heads  # the count of heads is wrong already
     if heads % kv_heads:
         lower = max(d for d in range(1, min(kv_heads, heads) + 1) if heads % d == 0)
         message = f"{key} is {kv_heads}, which doesn't divide the {heads} attention heads"

@@ -17,6 +17,7 @@ from ..catalog import Accelerator, Model, find_accelerator, find_model, find_nod
 from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..findings import Finding, Severity
 from ..patterns import lazy_pattern
+from ..text.hjson.text import read_json as read_places
 from ..text.source import Source, escape, parse
 from ..text.text import MAX_CONFIG_BYTES, UnreadableText, UnusableJson, read_json, read_path
 from ..text.wording import dotted, kind_in_words, show
@@ -371,7 +372,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     if not isinstance(config, dict):
         return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return _build(source, config, name=stem or "custom", origin=value, file=value)
+    return _build(source, config, name=stem or "custom", origin=value, file=value, path=path)
 
 
 def _no_preset(source: Source, value: Mapping[str, object]) -> Finding:
@@ -431,8 +432,11 @@ def _build(
     name: str,
     origin: str | None,
     file: str | None = None,
+    path: Path | None = None,
 ) -> _Model:
-    """The model of a config. `file` says where the config is when it is not inline."""
+    """The model of a config. `file` says where the config is when it is not inline, and `path` is
+    its file.
+    """
     # saves start-up time where files say nothing of the model
     from .hf_config import ConfigError, model_from_config, unknown_keys
 
@@ -443,13 +447,31 @@ def _build(
             codes.LEFT_OUT.at(where, f"{name}: {note}", None) for note in model.notes
         )
     except ConfigError as problem:
-        prefix = f"{file}: " if file else ""
+        lines = _lines_of_keys(path) if path else {}
         # said already, and so are the keys that they stand for
         misspelled = {} if file else unknown_keys(config)
         return None, tuple(
             codes.UNUSABLE_MODEL.at(
-                where if file else source.locate(f"/model/{key}"), prefix + message, hint
+                where if file else source.locate(f"/model/{key}"),
+                f"{_placed(file, path, lines.get(key))}: {message}" if file else message,
+                hint,
             )
             for key, message, hint in problem.problems
             if key not in {*misspelled, *misspelled.values()}
         )
+
+
+def _placed(file: str, path: Path | None, line: int | None) -> str:
+    """`models/own/config.json:7`, of a folder that stands for its config too."""
+    if path is None:
+        return file
+    shown = file if Path(file).name == path.name else Path(file, path.name).as_posix()
+    return f"{shown}:{line}" if line else shown
+
+
+def _lines_of_keys(path: Path) -> dict[str, int]:
+    """The line of each key of a config; of keys in several sections the outermost one's."""
+    document = read_places(read_path(path, limit=MAX_CONFIG_BYTES))
+    pointers = sorted(document.spans, key=lambda pointer: pointer.count("/"), reverse=True)
+    lines = {pointer.rpartition("/")[2]: document.locate_key(pointer).line for pointer in pointers}
+    return {key: line for key, line in lines.items() if line is not None}

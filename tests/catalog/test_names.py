@@ -112,6 +112,8 @@ def test_counted_machines() -> None:
         ("dxg-h100", "node_types", "dgx-h100"),
         ("azure/ND96isr_H200_v9", "node_types", "nd96isr_h200_v5"),
         ("hgx-h1000", "node_types", "8xh100"),
+        ("32xgb300-nvl72", "node_types", "gb300-nvl72"),
+        ("4xgb200-nvl27", "node_types", "gb200-nvl72"),
         ("BM.GPU.H100.8", "node_types", "8xh100"),
         ("gd-8xh100ib-i128", "node_types", "8xh100"),
         ("crusoe/4xgb200-nvl", "node_types", "4xgb200"),

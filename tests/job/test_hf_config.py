@@ -156,7 +156,7 @@ def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
             (
                 "hidden_size",
                 "hidden_size is 4096, not a multiple of the 33 attention heads",
-                "set hidden_size: 4092",
+                "set num_attention_heads: 32, or hidden_size: 4092",
             ),
         ),
         (
@@ -177,7 +177,11 @@ def test_a_multimodal_type_that_is_no_text_is_a_problem() -> None:
         ),
         (
             {"model_type": "gpt2", "n_embd": 100},
-            ("n_embd", "n_embd is 100, not a multiple of the 12 attention heads", "set n_embd: 96"),
+            (
+                "n_embd",
+                "n_embd is 100, not a multiple of the 12 attention heads",
+                "set num_attention_heads: 10, or n_embd: 96",
+            ),
         ),
         (
             {"model_type": "qwen4"},

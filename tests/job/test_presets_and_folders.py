@@ -283,3 +283,23 @@ def test_a_config_that_names_each_of_its_quantized_matrices_is_read(models: Path
     job, (found,) = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": "two"})
     assert job.model.hidden == 1024
     assert "published quantized (modelopt)" in found.message
+
+
+@pytest.mark.parametrize("section", ["", "text_config"])
+def test_a_problem_of_a_config_has_its_line(models: Path, section: str) -> None:
+    """What is wrong in a config.json is said with the line of its key, also in a section, and what
+    is missing with the file; a wrong count of heads is one finding.
+    """
+    file, config = models / "one" / "config.json", {**CONFIG, "num_attention_heads": 5}
+    config |= {"vocab_size": 512, "intermediate_size": 64, "num_key_value_heads": 2}
+    whole = {"model_type": "llava", section: config} if section else config
+    text = json.dumps(whole, indent=1)
+    file.write_text(text, encoding="utf-8")
+    at = next(number for number, line in enumerate(text.splitlines(), 1) if "hidden_size" in line)
+    (found,) = refused(SPEC, model="one")
+    assert found.message.startswith(f"one/config.json:{at}: hidden_size is 1024, ")
+    assert found.hint == "set num_attention_heads: 4, or hidden_size: 1025"
+
+    file.write_text("{}", encoding="utf-8")
+    missing = {each.message.partition(" ")[0] for each in refused(SPEC, model="one")}
+    assert missing == {"one/config.json:"}

@@ -317,5 +317,6 @@ def _passes(settings: Settings, identity: Mapping[str, Any], short: str, value: 
 
 def _is_broken(settings: Settings, identity: Mapping[str, Any]) -> bool:
     left, right = settings.count(identity["count"]), settings.count(identity["of"])
-    known = left is not None and right is not None and settings.meets(identity.get("where", {}))
-    return known and not _holds(identity["is"], left.value, right.value)
+    if left is None or right is None or not settings.meets(identity.get("where", {})):
+        return False
+    return not _holds(identity["is"], left.value, right.value)
