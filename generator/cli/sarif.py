@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from .. import __version__
 from ..faults import FAULTS
-from ..findings import Finding, Location, printable
+from ..findings import Finding, Location, Severity, printable
 from ..rule import Rule
 from ..secrets import find
 from .findings_text import counted, relative_path
@@ -37,51 +37,37 @@ def sarif_log(
     not_checked: Sequence[NotChecked] = (),
     required: bool = False,
 ) -> Json:
-    """The log of one run. `rules` explains rules by id.
+    """The log of one run.
 
-    Findings on flags have no file: they are notifications. So are launches that weren't checked:
-    errors where that they are checked is `required`.
+    `rules` explains rules by id; `left_alone` has the reasons by path. Findings on flags have no
+    file: they are notifications. So are the launches that weren't checked: as errors, where it is
+    `required` that all are.
     """
-    placed: list[Finding] = []
-    flags: list[Finding] = []
+    in_files: list[Finding] = []
+    on_flags: list[Finding] = []
     for finding in findings:
-        (flags if relative_path(finding.where.path) is None else placed).append(finding)
-    ids = sorted({finding.rule for finding in placed})
-    described = [_rule(rule, rules.get(rule)) for rule in ids]
+        has_file = relative_path(finding.where.path) is not None
+        (in_files if has_file else on_flags).append(finding)
+
+    ids = _ids(in_files)
     driver: Json = {
         "name": "dsgen",
         "version": __version__,
         "semanticVersion": __version__,
-        "rules": described,
+        "rules": [_rule(rule_id, rules.get(rule_id)) for rule_id in ids],
     }
-    failed = any(flag.severity.value == "error" for flag in flags)
-    failed = failed or any(finding.rule in FAULTS for finding in placed)
+    failed = any(finding.severity is Severity.ERROR for finding in on_flags)
+    failed |= any(finding.rule in FAULTS for finding in in_files)
+    failed |= bool(not_checked and required)
     invocation: Json = {"executionSuccessful": not failed}
-    if flags:
-        driver["notifications"] = [
-            _rule(rule, rules.get(rule)) for rule in sorted({f.rule for f in flags})
-        ]
-        notifications = invocation["toolConfigurationNotifications"] = []
-        for f in flags:
-            place = (
-                {"locations": [{"logicalLocations": [{"name": printable(f.where.flag)}]}]}
-                if f.where.flag
-                else {}
-            )
-            told = {"descriptor": {"id": f.rule}, "level": f.severity.value, "message": _message(f)}
-            notifications.append({**told, **place})
+    if on_flags:
+        driver["notifications"] = [_rule(rule_id, rules.get(rule_id)) for rule_id in _ids(on_flags)]
+        invocation["toolConfigurationNotifications"] = [_of_flag(finding) for finding in on_flags]
     if not_checked:
-        invocation["executionSuccessful"] = not (failed or required)
         level = "error" if required else "note"
-        invocation["toolExecutionNotifications"] = [
-            {
-                "level": level,
-                "message": {"text": _text(printable(one.message))},
-                "locations": [{"physicalLocation": _place(one.where)}],
-            }
-            for one in not_checked
-        ]
-    seen: Counter[str] = Counter()
+        invocation["toolExecutionNotifications"] = [_unread(one, level) for one in not_checked]
+
+    times_seen: Counter[str] = Counter()
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -96,9 +82,35 @@ def sarif_log(
                 for one in not_checked
             ],
         },
-        "results": [_result(finding, ids.index(finding.rule), seen) for finding in placed],
+        "results": [_result(finding, ids.index(finding.rule), times_seen) for finding in in_files],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _ids(findings: Iterable[Finding]) -> list[str]:
+    """The ids of the rules that found something, sorted."""
+    return sorted({finding.rule for finding in findings})
+
+
+def _of_flag(finding: Finding) -> Json:
+    """A notification of a finding on a flag."""
+    notification: Json = {
+        "descriptor": {"id": finding.rule},
+        "level": finding.severity.value,
+        "message": _message(finding),
+    }
+    if flag := finding.where.flag:
+        notification["locations"] = [{"logicalLocations": [{"name": printable(flag)}]}]
+    return notification
+
+
+def _unread(one: NotChecked, level: str) -> Json:
+    """A notification of a launch that wasn't checked."""
+    return {
+        "level": level,
+        "message": {"text": _text(printable(one.message))},
+        "locations": [{"physicalLocation": _place(one.where)}],
+    }
 
 
 def _rule(rule_id: str, rule: Rule | None) -> Json:
@@ -119,25 +131,28 @@ def _rule(rule_id: str, rule: Rule | None) -> Json:
     return described
 
 
-def _result(finding: Finding, index: int, seen: Counter[str]) -> Json:
+def _result(finding: Finding, rule_index: int, times_seen: Counter[str]) -> Json:
+    """A result, which `times_seen` tells apart from earlier ones with the same fingerprint."""
     where = finding.where
-    parts = (
+    # Without line numbers, which change when something is added above.
+    identity = (
         finding.rule,
         relative_path(where.path) or "",
         where.pointer,
         (where.excerpt or "").strip(),
     )
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="replace")).hexdigest()[:32]
-    seen[digest] += 1
+    text = "\0".join(identity).encode("utf-8", errors="replace")
+    fingerprint = hashlib.sha256(text).hexdigest()[:32]
+    times_seen[fingerprint] += 1
     result: Json = {
         "ruleId": finding.rule,
-        "ruleIndex": index,
+        "ruleIndex": rule_index,
         "level": finding.severity.value,
         "message": _message(finding),
         "locations": [{"physicalLocation": _place(where)}],
-        "partialFingerprints": {"dsgen/v1": f"{digest}:{seen[digest]}"},
+        "partialFingerprints": {"dsgen/v1": f"{fingerprint}:{times_seen[fingerprint]}"},
     }
-    # a log may be shown to others
+    # A log may be shown to others, so that a secret stays out of it.
     if finding.edits and not any(find(edit.replacement) for edit in finding.edits):
         result["fixes"] = [_fix(finding)]
     return result
@@ -179,8 +194,8 @@ def _fix(finding: Finding) -> Json:
 
 
 def _text(text: str) -> str:
-    """A message with escapes for placeholders and links.
+    """A message in which braces and brackets are no placeholders and no links.
 
-    SARIF 2.1.0, sections 3.11.5 and 3.11.6.
+    Source: SARIF 2.1.0, sections 3.11.5 and 3.11.6.
     """
     return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{([0-9]+)\}", r"{{\1}}", text))

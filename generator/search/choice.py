@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.expected_time import PART, WHOLE_CARD, card_share, parts
+from ..estimate.expected_time import KIND_FACTOR, WHOLE_CARD, card_share, parallel_kinds
 from ..estimate.layout import is_among, places, row_keys, taken
 from ..estimate.uncertainty import unmeasured_factor
 from ..job.records import Job, Pins
@@ -144,9 +144,10 @@ def expected_text(plan: Plan) -> str:
     of parallelism) × 1.045 (90% of the card, half of the cache counts) ÷ 0.999 (0.1% chance of
     running out of memory)`.
     """
-    choice, kinds, share = plan.choice, int(parts(plan.layout)), _card_share(plan)
+    choice, kinds, share = plan.choice, int(parallel_kinds(plan.layout)), _card_share(plan)
     factors = [f"{unmeasured_factor():.3f} (unmeasured: {part})" for part in choice.unmeasured]
-    factors += [f"{PART**kinds:.3f} ({counted(kinds, 'kind')} of parallelism)"] if kinds else []
+    if kinds:
+        factors.append(f"{KIND_FACTOR**kinds:.3f} ({counted(kinds, 'kind')} of parallelism)")
     factors.append(
         f"{1 + WHOLE_CARD * share:.3f} ({share:.0%} of the card, half of the cache counts)"
     )
@@ -181,7 +182,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
     our_choice, their_choice = ours.choice, theirs.choice
     survival = [max(1 - c.out_of_memory_chance, _LEAST_CHANCE) for c in (our_choice, their_choice)]
     unknown = [our_choice.unmeasured, their_choice.unmeasured]
-    kinds = [int(parts(plan.layout)) for plan in (ours, theirs)]
+    kinds = [int(parallel_kinds(plan.layout)) for plan in (ours, theirs)]
     shares = [_card_share(plan) for plan in (ours, theirs)]
 
     log_factors = {
@@ -190,7 +191,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
         ),
         _never_measured(*unknown): ((len(unknown[1]) - len(unknown[0])) * log(unmeasured_factor())),
         f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
-            (kinds[1] - kinds[0]) * log(PART)
+            (kinds[1] - kinds[0]) * log(KIND_FACTOR)
         ),
         f"{shares[1]:.0%} of the card (half of the cache counts) instead of {shares[0]:.0%}": (
             log((1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0]))

@@ -13,7 +13,7 @@ import pytest
 import dsgen
 from benchmarks.choice import violations
 from dsgen.estimate.evidence import evidence, unmeasured, unmeasured_parts
-from dsgen.estimate.expected_time import expected_s, out_of_memory_chance, parts
+from dsgen.estimate.expected_time import expected_s, out_of_memory_chance, parallel_kinds
 from dsgen.estimate.layout import Layout, Layouts, Offload
 from dsgen.estimate.memory import memory
 from dsgen.estimate.uncertainty import unmeasured_factor
@@ -88,7 +88,7 @@ def test_the_number_is_the_documented_product(name: str) -> None:
         need = (float(ledger.required_bytes) + float(ledger.device_bytes)) / 2
         share = need / plan.job.cluster.accelerator.memory_bytes
         doubt = 1.125 ** int(unmeasured(plan.job, plan.layout))
-        factors = doubt * 1.005 ** int(parts(plan.layout)) * (1 + 0.05 * share)
+        factors = doubt * 1.005 ** int(parallel_kinds(plan.layout)) * (1 + 0.05 * share)
         chance = plan.choice.out_of_memory_chance
         seconds = float(plan.step_time.total_s) * factors / (1 - chance)
         assert plan.choice.expected_s == pytest.approx(seconds, rel=1e-3)  # the factor is rounded
