@@ -49,13 +49,15 @@ def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[flo
     return next(fits, (1e-3, "ms"))
 
 
+def three_digits(value: float) -> str:
+    """A number with three digits, two behind the point at most, or all before it: `14.0`."""
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
 def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]:
     """Times in one unit, with three digits: `22.1 s`, `1,037 s`; for steps at most seconds."""
     size, name = time_unit(durations_s, steps=steps)
-    values = [duration / size for duration in durations_s]
-    return [
-        f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f} {name}" for value in values
-    ]
+    return [f"{three_digits(duration / size)} {name}" for duration in durations_s]
 
 
 def clock(duration: float) -> str:
@@ -90,4 +92,8 @@ def seconds(duration_s: float) -> str:
     """A short time: `18.2 s`, `350 ms`."""
     if duration_s >= 1000:
         return long_time(duration_s)
-    return f"{duration_s:.3g} s" if duration_s >= 1 else f"{duration_s * 1e3:.3g} ms"
+    return (
+        f"{three_digits(duration_s)} s"
+        if duration_s >= 1
+        else f"{three_digits(duration_s * 1e3)} ms"
+    )

@@ -20,7 +20,7 @@ from ..catalog.records import read_yaml
 from ..dataclass import dataclass
 from ..job.records import Job
 from ..resources import read_text
-from ..units import DAY, HOUR, MINUTE, count, gib, seconds
+from ..units import DAY, HOUR, MINUTE, count, gib, seconds, three_digits
 from .evidence import Evidence, evidence
 from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
@@ -261,7 +261,7 @@ def time_range(duration_s: float, band_s: Band) -> str:
     unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[
         seconds(duration_s).split()[-1]
     ]
-    return f"{_three_digits(band_s.low / unit_s)}-{_three_digits(band_s.high / unit_s)}"
+    return f"{three_digits(band_s.low / unit_s)}-{three_digits(band_s.high / unit_s)}"
 
 
 def gib_with_band(size_bytes: float, band_bytes: Band) -> str:
@@ -282,8 +282,3 @@ def evidence_note(likeness: Evidence) -> str:
     if likeness.beyond:
         return "no comparable measurement"
     return f"{likeness.runs:,} comparable measurement{'s' if likeness.runs != 1 else ''}"
-
-
-def _three_digits(value: float) -> str:
-    """A number with three significant digits, or with all before the point."""
-    return f"{value:.0f}" if value >= 100 else f"{value:#.3g}"
