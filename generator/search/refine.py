@@ -23,9 +23,7 @@ from ..estimate.layout import (
     Offload,
     Recompute,
     as_column,
-    is_among,
     rising,
-    row_keys,
     taken,
 )
 from ..estimate.memory import memory
@@ -127,9 +125,6 @@ _LEAST_GAIN = 0.001
 _NOTHING = 1.0
 #: Rows that are refined as far as the first: more than a screen has.
 _MOST_ROWS = 10
-#: Share of the time by which chunks of unequal sizes make a layout faster at most, with the details
-#: for which they leave memory: over random jobs it was up to 8 %.
-_OTHERS_GAIN = 0.1
 #: Layouts that are refined before it is known better what the others have to reach.
 _FIRST_WAVE = 256
 
@@ -201,8 +196,8 @@ def _chunks(values: ChunkValues) -> Detail:
     )
 
 
-#: Chunks of equal size come first, and are often the best. The others cost as much as all the rest
-#: of the search: they are tried where they can make one of the first rows, and have to gain.
+#: Chunks of equal size come first, and are often the best: with what they reach, few layouts are
+#: left that others could make better. The others have to gain.
 _FULL_CHUNKS, _OTHER_CHUNKS = _chunks(full_chunks), _chunks(_other_chunks)
 
 
@@ -329,7 +324,6 @@ def refined(
         wave = rows.take(cut)
         held = reach.holds(wave, least[cut])
         if chunked is _OTHER_CHUNKS:
-            held[held] = _near_best(job, wave.take(held), [found, *made], details, bold)
             reach = reach.less(_LEAST_GAIN)
         if not held.any():
             continue
@@ -340,44 +334,6 @@ def refined(
             reach = reach.after(better)
             made.append(better)
     return found.extended(*made)
-
-
-def _near_best(
-    job: Job, rows: Estimates, made: Sequence[Estimates], details: Sequence[Detail], bold: bool
-) -> NDArray[np.bool_]:
-    """Find layouts of which details make one that is nearly the best or the fastest, or would with
-    what only chunks allow, or with full chunks, for which what was made had no use.
-    """
-    fixed = [name for name in FIELDS if name not in DETAILED]
-
-    def keys(layouts: Layouts) -> NDArray[np.int64]:
-        return row_keys([getattr(layouts, name) for name in fixed])
-
-    needing = [detail for detail in details if detail.needs == "virtual_pipeline"]
-    near, limits = [], []
-    for all_s in ([deciding_s(each, bold=bold) for each in made], [each.total_s for each in made]):
-        best = min(float(seconds.min(initial=np.inf)) for seconds in all_s)
-        limits.append(best * (1 + _OTHERS_GAIN))
-        for each, seconds in zip(made, all_s, strict=True):
-            whole = each.layouts.virtual_pipeline == 1
-            least = seconds * np.where(whole, _floor(each, needing) / each.total_s, 1.0)
-            near.append(keys(each.layouts.take(least <= limits[-1])))
-    is_near = np.asarray(is_among(keys(rows.layouts), rising(np.concatenate(near))), np.bool_)
-
-    others = rows.take(~is_near)
-    full_s = _with_full_chunks(job, others)
-    decides = full_s if bold else full_s * (others.expected_s / others.total_s)
-    is_near[~is_near] = (decides <= limits[0]) | (full_s <= limits[1])
-    return is_near
-
-
-def _with_full_chunks(job: Job, rows: Estimates) -> Floats:
-    """The times of layouts with those full chunks that are the fastest, allowed or not."""
-    least = rows.total_s
-    for setting in chunk_choices(job, rows.layouts, full_chunks) if len(least) else ():
-        timed, _ = step_seconds(job, with_columns(rows.layouts, setting), ())
-        least = np.minimum(least, timed)
-    return least
 
 
 def lowest_s(job: Job, found: Estimates) -> float:

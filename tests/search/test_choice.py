@@ -293,17 +293,33 @@ def test_a_kind_is_as_far_from_the_runs_as_it_has_parts_of_its_own() -> None:
     assert [int(unmeasured(own, cut)) for own in (plain, megatron)] == [1, 0]
 
 
-def test_the_plan_is_the_same_however_many_rows_are_asked_for() -> None:
-    """A head as large as three layers is dealt out best with few chunks a stage, and that plan is
-    found whether or not other rows are wanted.
-    """
-    own = job(
-        model="llama-4-maverick",
-        gpus=512,
-        training__sequence_length=8192,
-        training__global_batch=1024,
-    )
-    one, ten = (dsgen.search(own, top=top) for top in (1, 10))
+@pytest.mark.parametrize(
+    "keys",
+    [
+        # A head as large as three layers is dealt out best with few chunks a stage.
+        {
+            "model": "llama-4-maverick",
+            "gpus": 512,
+            "training__sequence_length": 8192,
+            "training__global_batch": 1024,
+        },
+        # 94 layers in 16 stages of 5 chunks, for which other chunks leave no memory.
+        {
+            "framework": "megatron-lm",
+            "model": "qwen3-235b-a22b",
+            "cluster": "nvidia/dgx-a100-80gb",
+            "gpus": 512,
+            "training__sequence_length": 4096,
+            "training__global_batch": 2048,
+            "memory__headroom": 0.05,
+        },
+    ],
+    ids=lambda keys: str(keys["model"]),
+)
+def test_the_plan_is_the_same_however_many_rows_are_asked_for(keys: dict[str, Any]) -> None:
+    """A plan that only some chunks make the best is found whether or not other rows are wanted."""
+    own = job(**keys)
+    one, ten = (search_with_estimates(own, top=top, explain=False)[0] for top in (1, 10))
     assert isinstance(one, SearchResult)
     assert isinstance(ten, SearchResult)
     assert {name: plan.layout for name, plan in one.named.items()} == {
