@@ -162,31 +162,34 @@ def chosen(name: str, job: Mapping[str, Any]) -> Plan | str:
 
 def expected(plan: Plan) -> dict[str, Any]:
     """The values of Bridge's config that a plan means."""
-    job, model, layout, training = plan.job, plan.job.model, plan.layout, plan.job.training
-    routed, fsdp = model.part(Experts), layout.zero_stage >= 2
-    attention, mlp = model.softmax, model.feed_forward
-    steps = training.steps or 1000
-    batch = layout.global_batch
-    low = training.precision in ("bf16", "fp8")
-    narrow = low and training.gradient_dtype == "same"
-    rotary = model.position_embedding == "rotary"
-    full, offloads = layout.recompute.label == "full", layout.offload.label != "none"
-    adam = training.optimizer != "sgd"
-    aware = adam and (training.moment_dtype or "fp32") != "fp32"
-    saves = job.output.checkpoints is not None
-    kernels = "unfused" if training.attention != "flash" else "auto" if attention.sinks else "flash"
-    kernels = "fused" if training.fp8_attention else kernels
-    whole_graph, graphs = training.cuda_graphs == "full_iteration", training.cuda_graphs != "none"
-    activation = {True: "silu", False: "gelu"}[mlp.gated]
-    activation = "quick_gelu" if mlp.clamp is not None else activation
-    activation = "squared_relu" if mlp.activation == "relu2" and not mlp.gated else activation
+    return {
+        **_expected_model(plan),
+        **_expected_layout(plan),
+        **_expected_precision(plan),
+        **_expected_kernels(plan),
+        **_expected_optimizer(plan),
+        **_expected_run(plan),
+        **_expected_data(plan),
+    }
+
+
+def _expected_model(plan: Plan) -> dict[str, Any]:
+    """The model's sizes."""
+    model, mlp, routed = plan.job.model, plan.job.model.feed_forward, plan.job.model.part(Experts)
+    attention = model.softmax
+    is_grouped = isinstance(attention, GroupedQuery)
+    is_rotary = model.position_embedding == "rotary"
+    positions = {"rotary": "rope", "learned": "learned_absolute"}
+    activation = "silu" if mlp.gated else "gelu"
+    if mlp.activation == "relu2" and not mlp.gated:
+        activation = "squared_relu"
+    elif mlp.clamp is not None:
+        activation = "quick_gelu"
     values = {
         "model.num_layers": model.layers,
         "model.hidden_size": model.hidden,
         "model.num_attention_heads": attention.heads,
-        "model.num_query_groups": attention.kv_heads
-        if isinstance(attention, GroupedQuery)
-        else attention.heads,
+        "model.num_query_groups": attention.kv_heads if is_grouped else attention.heads,
         "model.kv_channels": attention.head_dim,
         "model.ffn_hidden_size": model.ffn,
         "model.gated_linear_unit": mlp.gated,
@@ -196,57 +199,109 @@ def expected(plan: Plan) -> dict[str, Any]:
         "model.add_bias_linear": model.linear_bias,
         "model.qk_layernorm": attention.has_learned_norms,
         "model.share_embeddings_and_output_weights": model.tied_embeddings,
-        "model.position_embedding_type": {"rotary": "rope", "learned": "learned_absolute"}.get(
-            model.position_embedding, "none"
-        ),
-        "model.rotary_base": round(model.rotary_base) if rotary else None,
+        "model.position_embedding_type": positions.get(model.position_embedding, "none"),
         "model.hidden_dropout": model.dropout,
         "model.attention_dropout": model.attention_dropout,
-        "model.seq_length": training.sequence_length,
-        "dataset.seq_length": training.sequence_length,
+        "model.seq_length": plan.job.training.sequence_length,
+    }
+    if is_rotary:
+        values["model.rotary_base"] = round(model.rotary_base)
+    if routed is not None:
+        values["model.num_moe_experts"] = routed.experts
+        values["model.moe_ffn_hidden_size"] = routed.expert_width
+        values["model.moe_router_topk"] = routed.per_token
+    if plan.job.packs_sequences:
+        # A recipe reads its family's from the config; dsgen writes it as plain rotary.
+        values["model.position_embedding_type"] = "yarn" if attention.sinks else "rope"
+        values["model.mtp_num_layers"] = None
+    return values
+
+
+def _expected_layout(plan: Plan) -> dict[str, Any]:
+    """How the work is divided, and what is recomputed."""
+    layout = plan.layout
+    chunks = layout.virtual_pipeline
+    repeated = layout.recompute_layers or layout.recompute_group
+    is_full, is_fsdp = layout.recompute.label == "full", layout.zero_stage >= 2
+    values = {
         "model.tensor_model_parallel_size": layout.tensor,
         "model.pipeline_model_parallel_size": layout.pipeline,
-        "model.virtual_pipeline_model_parallel_size": layout.virtual_pipeline
-        if layout.virtual_pipeline > 1
-        else None,
+        "model.virtual_pipeline_model_parallel_size": chunks if chunks > 1 else None,
         "model.context_parallel_size": layout.context,
         "model.expert_model_parallel_size": layout.expert,
         "model.sequence_parallel": bool(layout.sequence_parallel),
         "model.tp_comm_overlap": bool(layout.tensor_overlap),
         "data_parallel_size": layout.data,
-        "train.micro_batch_size": layout.micro_batch,
-        "train.global_batch_size": batch,
-        "train.train_iters": steps,
-        "train.train_samples": None,
-        "train.rampup_batch_size": None,
-        "train.exit_signal_handler": saves,
-        "validation.eval_interval": 1000,
-        "validation.eval_iters": 100,
-        "model.params_dtype": f"torch.{_DTYPES['bf16' if low else training.precision]}",
-        "model.pipeline_dtype": f"torch.{_DTYPES['bf16' if low else training.precision]}",
-        "model.bf16": low,
-        "model.fp16": training.precision == "fp16",
-        "model.fp8": "hybrid" if training.precision == "fp8" else None,
-        "model.fp8_recipe": training.fp8_recipe if training.precision == "fp8" else None,
-        "model.fp8_dot_product_attention": bool(training.fp8_attention),
-        "model.cuda_graph_impl": GRAPHS[training.cuda_graphs],
-        "model.cuda_graph_modules": _captured(training.cuda_graphs, routed is not None),
-        "model.use_te_rng_tracker": graphs,
-        "rng.te_rng_tracker": graphs,
-        "ddp.check_for_nan_in_grad": not whole_graph,
-        "rerun_state_machine.check_for_nan_in_loss": not whole_graph,
-        "ddp.grad_reduce_in_fp32": low and not narrow,
-        "ddp.fp8_param_gather": bool(training.fp8_parameters),
-        "model.attention_backend": kernels,
-        "model.cross_entropy_loss_fusion": training.cross_entropy != "unfused",
         "model.recompute_granularity": layout.recompute.label if layout.recompute else None,
-        "model.recompute_num_layers": layout.recompute_layers or layout.recompute_group
-        if full
-        else None,
+        "model.recompute_num_layers": repeated if is_full else None,
         "ddp.use_distributed_optimizer": layout.zero_stage > 0,
         "optimizer.use_distributed_optimizer": layout.zero_stage > 0,
-        "ddp.use_megatron_fsdp": fsdp,
-        "optimizer.optimizer": "adam" if adam else "sgd",
+        "ddp.use_megatron_fsdp": is_fsdp,
+        "checkpoint.ckpt_format": "fsdp_dtensor" if is_fsdp else "torch_dist",
+    }
+    if plan.job.model.part(Experts) is not None:
+        values["model.expert_tensor_parallel_size"] = layout.expert_tensor
+    return values
+
+
+def _expected_precision(plan: Plan) -> dict[str, Any]:
+    """The types of weights, gradients and products."""
+    training = plan.job.training
+    is_fp8, is_low = training.precision == "fp8", training.precision in ("bf16", "fp8")
+    weights = f"torch.{_DTYPES['bf16' if is_low else training.precision]}"
+    values = {
+        "model.params_dtype": weights,
+        "model.pipeline_dtype": weights,
+        "model.bf16": is_low,
+        "model.fp16": training.precision == "fp16",
+        "model.fp8": "hybrid" if is_fp8 else None,
+        "model.fp8_dot_product_attention": bool(training.fp8_attention),
+        "ddp.grad_reduce_in_fp32": is_low and training.gradient_dtype != "same",
+        "ddp.fp8_param_gather": bool(training.fp8_parameters),
+    }
+    if is_fp8:
+        values["model.fp8_recipe"] = training.fp8_recipe
+    return values
+
+
+def _expected_kernels(plan: Plan) -> dict[str, Any]:
+    """The kernels of attention and loss, and CUDA graphs with what they ask for."""
+    training, routed = plan.job.training, plan.job.model.part(Experts)
+    has_graphs = training.cuda_graphs != "none"
+    has_whole_graph = training.cuda_graphs == "full_iteration"
+    backend = "auto" if plan.job.model.softmax.sinks else "flash"
+    if training.attention != "flash":
+        backend = "unfused"
+    if training.fp8_attention:
+        backend = "fused"
+    values = {
+        "model.attention_backend": backend,
+        "model.cross_entropy_loss_fusion": training.cross_entropy != "unfused",
+        "model.cuda_graph_impl": GRAPHS[training.cuda_graphs],
+        "model.cuda_graph_modules": _captured(training.cuda_graphs, routed is not None),
+        "model.use_te_rng_tracker": has_graphs,
+        "rng.te_rng_tracker": has_graphs,
+        "ddp.check_for_nan_in_grad": not has_whole_graph,
+        "rerun_state_machine.check_for_nan_in_loss": not has_whole_graph,
+    }
+    if plan.job.packs_sequences:
+        values["model.cross_entropy_fusion_impl"] = "native"
+    if routed is not None:
+        values["model.moe_paged_stash"] = has_whole_graph
+        values["model.moe_expert_rank_capacity_factor"] = 1.5 if has_whole_graph else None
+        values["model.use_transformer_engine_op_fuser"] = has_whole_graph
+    return values
+
+
+def _expected_optimizer(plan: Plan) -> dict[str, Any]:
+    """The optimizer and its schedule."""
+    training, layout = plan.job.training, plan.layout
+    samples = (training.steps or 1000) * layout.global_batch
+    is_adam, offloads = training.optimizer != "sgd", layout.offload.label != "none"
+    is_aware = is_adam and (training.moment_dtype or "fp32") != "fp32"
+    moments = _DTYPES[training.moment_dtype or "fp32"] if is_aware else "float32"
+    return {
+        "optimizer.optimizer": "adam" if is_adam else "sgd",
         "optimizer.lr": training.learning_rate,
         "optimizer.min_lr": significant(training.learning_rate * 0.1, 12),
         "optimizer.weight_decay": training.weight_decay,
@@ -255,58 +310,56 @@ def expected(plan: Plan) -> dict[str, Any]:
         "optimizer.clip_grad": training.gradient_clipping,
         "optimizer.optimizer_cpu_offload": offloads,
         "optimizer.optimizer_offload_fraction": layout.offload_fraction if offloads else 0.0,
-        "optimizer.use_precision_aware_optimizer": aware or offloads,
-        "optimizer.exp_avg_dtype": f"torch.{_DTYPES[training.moment_dtype or 'fp32']}"
-        if aware
-        else "torch.float32",
+        "optimizer.use_precision_aware_optimizer": is_aware or offloads,
+        "optimizer.exp_avg_dtype": f"torch.{moments}",
         "scheduler.lr_decay_style": "cosine",
-        "scheduler.lr_decay_steps": steps * batch,
-        "scheduler.lr_warmup_steps": 0.01 * steps * batch,
+        "scheduler.lr_decay_steps": samples,
+        "scheduler.lr_warmup_steps": 0.01 * samples,
+    }
+
+
+def _expected_run(plan: Plan) -> dict[str, Any]:
+    """Batches, steps, and what the run writes."""
+    job, training = plan.job, plan.job.training
+    saves = job.output.checkpoints is not None
+    return {
+        "train.micro_batch_size": plan.layout.micro_batch,
+        "train.global_batch_size": plan.layout.global_batch,
+        "train.train_iters": training.steps or 1000,
+        "train.train_samples": None,
+        "train.rampup_batch_size": None,
+        "train.exit_signal_handler": saves,
+        "validation.eval_interval": 1000,
+        "validation.eval_iters": 100,
         "checkpoint.save": job.output.checkpoints,
         "checkpoint.load": job.output.checkpoints if job.output.resume else None,
         "checkpoint.save_interval": plan.saving.interval_steps if saves else None,
-        "checkpoint.ckpt_format": "fsdp_dtensor" if fsdp else "torch_dist",
         "logger.tensorboard_dir": job.output.logs,
     }
-    if job.packs_sequences:
+
+
+def _expected_data(plan: Plan) -> dict[str, Any]:
+    """The data; of a job that fine-tunes, its weights and adapters too."""
+    training, data = plan.job.training, plan.job.data
+    values: dict[str, Any] = {"dataset.seq_length": training.sequence_length}
+    if plan.job.packs_sequences:
+        lora = training.lora
         values |= {
             "checkpoint.pretrained_checkpoint": training.weights,
             "tokenizer.tokenizer_model": training.weights,
-            # of its family, which a recipe reads from the config and dsgen writes as plain rotary
-            "model.position_embedding_type": "yarn" if attention.sinks else "rope",
-            "model.mtp_num_layers": None,
-            "model.cross_entropy_fusion_impl": "native",
             "dataset.enable_offline_packing": True,
             "dataset.offline_packing_specs.packed_sequence_size": training.sequence_length,
             "dataset.dataset_kwargs.pad_to_max_length": True,
-            "peft.target_modules": training.lora and list(fused_modules(training.lora.modules)),
-            "peft.dim": training.lora and training.lora.rank,
-            "peft.alpha": training.lora and training.lora.alpha,
+            "peft.target_modules": lora and list(fused_modules(lora.modules)),
+            "peft.dim": lora and lora.rank,
+            "peft.alpha": lora and lora.alpha,
         }
-        if job.data.path:
-            values["dataset.dataset_root"] = job.data.path[0]
-    if routed is not None:
-        values |= {
-            "model.num_moe_experts": routed.experts,
-            "model.moe_ffn_hidden_size": routed.expert_width,
-            "model.moe_router_topk": routed.per_token,
-            "model.expert_tensor_parallel_size": layout.expert_tensor,
-            "model.moe_paged_stash": whole_graph,
-            "model.moe_expert_rank_capacity_factor": 1.5 if whole_graph else None,
-            "model.use_transformer_engine_op_fuser": whole_graph,
-        }
-    if job.packs_sequences:
-        pass
-    elif len(job.data.path) == 1:
-        values["dataset.data_path"] = job.data.path[0]
-    elif job.data.path:
-        values["dataset.data_path"] = list(job.data.path)
-    if job.data.path and not job.packs_sequences:  # made-up data has a split of its own
-        values["dataset.split"] = job.data.split or "969,30,1"
-    if not rotary:
-        del values["model.rotary_base"]
-    if training.precision != "fp8":
-        del values["model.fp8_recipe"]
+        if data.path:
+            values["dataset.dataset_root"] = data.path[0]
+    elif data.path:
+        is_one = len(data.path) == 1
+        values["dataset.data_path"] = data.path[0] if is_one else list(data.path)
+        values["dataset.split"] = data.split or "969,30,1"  # made-up data has a split of its own
     return values
 
 

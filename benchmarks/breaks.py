@@ -143,72 +143,91 @@ class Break:
 
 
 def breaks_something(repo: Path, path: Path, kind: str, lines: list[str], change: Change) -> bool:
-    """Return whether a change makes a difference that the file, or its repository, is enough to
-    know.
-    """
+    """Tell whether a change makes a difference, as far as the file or its repository shows it."""
     number, new, was = change
     before, after = "\n".join(lines), "\n".join([*lines[:number], new, *lines[number + 1 :]])
-    if kind == "other batch":  # that no number of ranks makes right
-        total, *sizes = (
-            int(size)
-            for key in _BATCH
-            for size in re.findall(rf'"{key}"\s*:\s*(\d+)', after)[:1] or ["0"]
-        )
-        return bool(total and sizes[0] and total % (sizes[0] * (sizes[1] or 1)))
+    if kind == "other batch":
+        return _is_impossible_batch(after)
     if path.suffix == ".json":
-        before, after = (_TO_FILL.sub(r"\g<1>1", text) for text in (before, after))
-        # for the Trainer to fill in, which reads JSON; DeepSpeed reads HJSON
-        strict = '"auto"' in before
-        old, config = _read(before, strict=strict), _read(after, strict=strict)
-        if None in (old, config) or old == config:
-            return old != config
-        state = _state(before, before)
-        return state is None or _state(after, before) != state
+        return _changes_config(before, after)
     if path.suffix in (".yaml", ".yml") and kind.startswith("wrong"):
         return not given_by_a_launch(repo, path, new)
-    if kind == "path with a slip":  # of a file that is there: by its name and its folder's
-        paths = [
-            Path(one) for one in re.findall(r"[\w./-]+", lines[number]) if Path(one).stem == was
-        ]
-        return any(
-            one.parent.name in (there.parent.name, "")
-            for one in paths
-            for there in repo.rglob(one.name)
-        )
+    if kind == "path with a slip":
+        return _named_a_file(repo, lines[number], was)
     if kind == "sbatch option with a slip":  # sbatch reads none after the first command
-        first = next(
-            (n for n, line in enumerate(lines) if line.strip() and not line.startswith("#")),
-            len(lines),
-        )
-        return new.startswith("#SBATCH") and number < first
+        return new.startswith("#SBATCH") and number < _first_command(lines)
     if kind == "other number of GPUs":
-        asked = {int(gpus) for gpus in re.findall(_GPUS, before, re.MULTILINE)}
-        return any(
-            int(ranks) > gpus for ranks in re.findall(rf"{RANKS}(\d+)", new) for gpus in asked
-        )
-    if kind == "other stage of the launch":  # nodes that Slurm doesn't give, or that can't meet
-        end = next(
-            (n for n in range(number, len(lines)) if not lines[n].rstrip().endswith("\\")),
-            len(lines),
-        )
-        start = next(
-            n for n in range(number, -1, -1) if not n or not lines[n - 1].rstrip().endswith("\\")
-        )
-        meets = re.search(_MEETING, "\n".join(lines[start : end + 1]))
-        return not meets or bool(
-            re.search(r"^#SBATCH\s+(?:--nodes|-N)[= ]?\d+", before, re.MULTILINE)
-        )
-    if kind == "program's option with a slip":  # of a program that is there
-        programs = re.findall(r"([\w.-]+\.py)\b", before)
-        return any(one.is_file() for name in programs for one in repo.rglob(name)) and _words(
-            after
-        ) != _words(before)
+        asked_for = {int(gpus) for gpus in re.findall(_GPUS, before, re.MULTILINE)}
+        ranks = [int(ranks) for ranks in re.findall(rf"{RANKS}(\d+)", new)]
+        return any(rank > gpus for rank in ranks for gpus in asked_for)
+    if kind == "other stage of the launch":
+        return _cannot_meet(lines, number)
+    if kind == "program's option with a slip":
+        return _calls_a_program(repo, before) and _words(after) != _words(before)
     if path.suffix in _SCRIPTS:
         old, words = _words(before) or "", _words(after)
-        # a line end is a blank more there
+        # A line end in quotes is a blank more.
         in_quotes = kind == "backslash dropped" and f"{lines[number]}\n" in old
         return words is None or (words != old and not in_quotes)
     return True
+
+
+def _is_impossible_batch(config: str) -> bool:
+    """Tell whether no number of ranks makes the batch sizes of a config right."""
+    total, micro_batch, steps = (
+        int(size)
+        for key in _BATCH
+        for size in re.findall(rf'"{key}"\s*:\s*(\d+)', config)[:1] or ["0"]
+    )
+    return bool(total and micro_batch and total % (micro_batch * (steps or 1)))
+
+
+def _changes_config(before: str, after: str) -> bool:
+    """Tell whether DeepSpeed, or the Trainer that fills a config in, reads another config."""
+    before, after = (_TO_FILL.sub(r"\g<1>1", text) for text in (before, after))
+    # The Trainer, which fills in `auto`, reads JSON; DeepSpeed reads HJSON.
+    strict = '"auto"' in before
+    old, new = _read(before, strict=strict), _read(after, strict=strict)
+    if None in (old, new) or old == new:
+        return bool(old != new)
+    state = _state(before, before)
+    return state is None or _state(after, before) != state
+
+
+def _named_a_file(repo: Path, line: str, stem: str) -> bool:
+    """Tell whether a path of a line with this stem is a file's, by its name and its folder's."""
+    paths = [Path(text) for text in re.findall(r"[\w./-]+", line)]
+    return any(
+        path.parent.name in (there.parent.name, "")
+        for path in paths
+        if path.stem == stem
+        for there in repo.rglob(path.name)
+    )
+
+
+def _first_command(lines: list[str]) -> int:
+    """The number of the first line that is neither blank nor a comment."""
+    commands = (n for n, line in enumerate(lines) if line.strip() and not line.startswith("#"))
+    return next(commands, len(lines))
+
+
+def _cannot_meet(lines: list[str], number: int) -> bool:
+    """Tell whether the nodes of the launch at a line can't meet, or Slurm gives other ones."""
+    continued = [line.rstrip().endswith("\\") for line in lines]
+    start, end = number, number
+    while start and continued[start - 1]:
+        start -= 1
+    while end < len(lines) and continued[end]:
+        end += 1
+    meets = re.search(_MEETING, "\n".join(lines[start : end + 1]))
+    nodes = re.search(r"^#SBATCH\s+(?:--nodes|-N)[= ]?\d+", "\n".join(lines), re.MULTILINE)
+    return not meets or bool(nodes)
+
+
+def _calls_a_program(repo: Path, script: str) -> bool:
+    """Tell whether a script calls a program of its repository."""
+    programs = re.findall(r"([\w.-]+\.py)\b", script)
+    return any(path.is_file() for name in programs for path in repo.rglob(name))
 
 
 def _read(text: str, *, strict: bool) -> Any:

@@ -1,13 +1,11 @@
-"""Simple commands: the variables that they set, the programs and shells that they start, the files
-they write.
-"""
+"""Simple commands: the variables they set, the shells they start, the files they write."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...numerals import read_whole
 from .expand import Expander, Field
@@ -27,13 +25,14 @@ from .values import (
     text_of_pieces,
 )
 
-_DEEPEST: Final = 3  # `bash -c` in `bash -c`
+_DEEPEST: Final = 3  # shells in shells: `bash -c` in `bash -c`
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 #: Builtins that set variables to what can't be known.
 _CHANGING: Final = frozenset(
     {"read", "mapfile", "readarray", "getopts", "unset", "let", "printf", "set"}
 )
-_LISTED: Final = 200  # elements; the longest command lines in use have about as many words
+#: Elements of an array that are listed; the longest command lines in use have about as many words.
+_LISTED: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _ARITHMETIC: Final = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
@@ -42,10 +41,31 @@ _ARITHMETIC: Final = re.compile(
 _BRACKETED: Final = re.compile(r"<[A-Za-z][^<>|;&\n]*>")
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
-# write the file that their last word names
+#: Programs that write the file which their last word names.
 _TO_LAST: Final = frozenset({"cp", "install", "ln", "mv", "rsync", "scp"})
-_IN_PLACE: Final = frozenset({"sed", "perl", "yq"})  # with -i
+#: Programs that change it, with -i.
+_IN_PLACE: Final = frozenset({"sed", "perl", "yq"})
+#: Options before the name of a file that is written.
 _OUTPUT: Final = ("-o", "-O", "--out", "--output")
+_ALL_ARGUMENTS: Final = ("$@", "$*", "${@}", "${*}")
+_FIRST_ARGUMENT: Final = ("$1", "${1}")
+
+
+class Redirection(NamedTuple):
+    """One redirection of a command."""
+
+    operator: Token
+    file: Token | None  #: the word that names its file; None of a here-document
+
+
+class Outer(NamedTuple):
+    """Where the text of a nested shell stands."""
+
+    text: str | None = None  #: the word of `bash -c` that it is, as written
+    command: int | None = None  #: the index of the command that starts the shell
+
+
+_TOP: Final = Outer()
 
 
 class Shell:
@@ -57,7 +77,7 @@ class Shell:
         source: Source,
         state: State,
         positional: Sequence[Element] | None = None,
-        outer: tuple[str | None, int | None] = (None, None),
+        outer: Outer = _TOP,
         depth: int = 0,
         followed: Followed | None = None,
         is_file: bool = False,
@@ -72,14 +92,16 @@ class Shell:
         self.depth = depth  #: how many shells it is in
         self._expander = Expander(source, state, positional)
         self._reads = self._expander.reads(source)
-        self._last: Sequence[Token] = ()  # the command before
+        self._last: Sequence[Token] = ()  # the command that was read last
         self._positional = positional  #: its arguments, None where they can't be known
-        self._outer = outer  #: the text of the `bash -c` around it, and the index of that command
+        self._outer = outer
 
     def raw(self, token: Token) -> str:
+        """A token as written."""
         return token.text or self.source.text[token.start : token.end]
 
     def words(self, tokens: Iterable[Token]) -> list[Word]:
+        """The words among some tokens, as the command would get them."""
         content, source = self.followed.content, self.source
         words: list[Word] = []
         for token in tokens:
@@ -89,49 +111,36 @@ class Shell:
             if token.text:
                 words.append(Word(content[start:end], token.text, start, (token.text,)))
             else:
-                for found in self._expander.fields(token.start, token.end):
-                    words.append(found.word((start, end), content))
+                fields = self._expander.fields(token.start, token.end)
+                words += (field.word((start, end), content) for field in fields)
         return words
 
     def add(
         self, tokens: list[Token], conditional: bool, *, is_piped: bool = False
     ) -> Shell | None:
-        """Notes a simple command, `conditional` behind `&&` and `||`; the shell that it starts, if
-        it does. `is_piped`: it reads what the command before it prints.
+        """Note a simple command; the shell that it starts, if it does.
+
+        It is `conditional` behind `&&` and `||`; one that `is_piped` reads what the command before
+        it prints.
         """
         before, self._last = self._last, tuple(tokens)
         if tokens[0].kind == TEST:
-            # what `((NAME = ...))` computes isn't followed
-            if self.source.text.startswith("((", tokens[0].start):
-                for match in _ARITHMETIC.finditer(self.source.text, tokens[0].start, tokens[0].end):
-                    self.state.set(match[1] or match[2], UNKNOWN)
+            self._note_arithmetic(tokens[0])
             return None
-        redirections = list[tuple[Token, Token | None]]()  # each with the word that names its file
-        remaining, tokens = iter(tokens), []
-        for token in remaining:
-            if token.kind != REDIRECT:
-                tokens.append(token)
-            else:
-                has_body = token.body is not None or token.text in ("<<", "<<-")
-                redirections.append((token, None if has_body else next(remaining, None)))
+        tokens, redirections = _split_redirections(tokens)
         head = next(
             (index for index, token in enumerate(tokens) if not self._assigns(token)), len(tokens)
         )
-        command = self._command(tokens, head, conditional) if head < len(tokens) else None
-        for token in tokens if head == len(tokens) else ():
-            self._assign(token, exported=False, conditional=conditional)
-        if command is not None or head == len(tokens):
-            words = command.words if command is not None else ()
-            for token, following in redirections:
-                if token.body is not None:
-                    self._note_document(token.body, self._written_to(words, redirections))
-                elif token.text in _WRITES and following is not None:
-                    files = self.script.edited if token.text == ">>" else self.script.written
-                    files += self.words([following])
-            self._note_written(words, redirections)
-            self._keep_written(words, redirections)
+        if head == len(tokens):
+            for token in tokens:
+                self._assign(token, exported=False, conditional=conditional)
+            self._note_files((), redirections)
+            return None
+
+        command = self._command(tokens, head, conditional)
         if command is None:
             return None
+        self._note_files(command.words, redirections)
         if command.words[0].value == "read":
             self._read_into(command, redirections)
         if (at := stdin_shell(command.words)) is not None:
@@ -139,16 +148,32 @@ class Shell:
             return self._shell_of_input(command, at, text) if text else None
         return self._started_by(command, tokens[head:])
 
+    def _note_arithmetic(self, token: Token) -> None:
+        """Forget the variables that `((NAME = ...))` sets: what it computes isn't followed."""
+        text = self.source.text
+        if text.startswith("((", token.start):
+            for match in _ARITHMETIC.finditer(text, token.start, token.end):
+                self.state.set(match[1] or match[2], UNKNOWN)
+
+    def _note_files(self, words: Sequence[Word], redirections: Sequence[Redirection]) -> None:
+        """Note the files that a command writes, by its redirections and by its words."""
+        for operator, file in redirections:
+            if operator.body is not None:
+                self._note_document(operator.body, self._written_to(words, redirections))
+            elif operator.text in _WRITES and file is not None:
+                files = self.script.edited if operator.text == ">>" else self.script.written
+                files += self.words([file])
+        self._note_written(words, redirections)
+        self._keep_written(words, redirections)
+
     def _assigns(self, token: Token) -> bool:
-        """Return whether a token is an assignment when it is before a command."""
+        """Tell whether a token is an assignment, where it stands before a command."""
         if token.kind != WORD:
             return token.kind == ARRAY
         return ASSIGNMENT.match(self.source.text, token.start, token.end) is not None
 
     def _command(self, tokens: Sequence[Token], head: int, conditional: bool) -> Command | None:
-        """Notes the command whose first word is the token at index `head`, and what it does to
-        variables.
-        """
+        """Note the command whose first word is the token at index `head`, and what it sets."""
         commands, raw = self.script.commands, self.raw(tokens[head])
         if raw in _DECLARING:
             self._declare(tokens[head + 1 :], raw, conditional)
@@ -159,14 +184,15 @@ class Shell:
         if raw in _CHANGING:
             self._change(raw, words)
         self._note_runner(words)
-        hands_on = len(words) > 1 and self.state.runners.get(raw) is False
+        # A function that runs its arguments is left out: they are the command.
+        runs_arguments = len(words) > 1 and self.state.runners.get(raw) is False
         command = Command(
-            words=words[1:] if hands_on else words,
+            words=words[1:] if runs_arguments else words,
             environment=environment,
             offset=self.source.place(tokens[0].start),
             index=len(commands),
-            shell=self._outer[0],
-            inside=self._outer[1],
+            shell=self._outer.text,
+            inside=self._outer.command,
             guarded=conditional or self.state.guards > 0,
         )
         commands.append(command)
@@ -179,14 +205,17 @@ class Shell:
         return command
 
     def _note_runner(self, words: Sequence[Word]) -> None:
-        """Notes that a function runs its arguments: as they are, or as a text by `eval`."""
-        name = next((one.name for one in reversed(self.state.frames) if one.name), "")
-        behind_eval = words[0].value == "eval" and len(words) > 1
-        raw = words[behind_eval].raw.strip('"') if name else ""
-        if raw in ("$@", "$*", "${@}", "${*}") or (behind_eval and raw in ("$1", "${1}")):
-            self.state.runners.setdefault(name, behind_eval)
+        """Note a function that runs its arguments: as they are, or as a text by `eval`."""
+        function = next((frame.name for frame in reversed(self.state.frames) if frame.name), "")
+        if not function:
+            return
+        by_eval = words[0].value == "eval" and len(words) > 1
+        first = words[1 if by_eval else 0].raw.strip('"')
+        if first in _ALL_ARGUMENTS or (by_eval and first in _FIRST_ARGUMENT):
+            self.state.runners.setdefault(function, by_eval)
 
     def _change(self, builtin: str, words: Sequence[Word]) -> None:
+        """Forget the variables that a builtin sets to what isn't known here."""
         if builtin == "set":
             for word in words[1:3]:
                 if word.value in ("-a", "+a", "-o allexport", "allexport"):
@@ -199,27 +228,30 @@ class Shell:
                 self.state.set(name[0], None if builtin == "unset" else UNKNOWN)
 
     def _assign(self, token: Token, exported: bool, conditional: bool) -> None:
-        """An assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""
+        """Note an assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""
         assignment, value = self._assignment(token, exported)
-        branches = conditional and self.state.get(assignment.name) is not value
-        if branches:
+        if conditional and self.state.get(assignment.name) is not value:
+            # It may not run, as if it were in a branch.
             self.state.open("if")
-        self.state.set(assignment.name, value)
-        if branches:
+            self.state.set(assignment.name, value)
             self.state.close()
+        else:
+            self.state.set(assignment.name, value)
         if exported:
             self.state.exported.add(assignment.name)
 
     def _declare(self, tokens: Sequence[Token], builtin: str, conditional: bool) -> None:
-        """`export NAME`, `export NAME=value`, `declare -x NAME=value` and their kin."""
+        """Note `export NAME`, `export NAME=value`, `declare -x NAME=value` and their kin."""
         raws = [self.raw(token) for token in tokens]
-        flags = "".join(raw for raw in raws if raw.startswith("-"))
+        flags = set("".join(raw for raw in raws if raw.startswith("-")))
+        if flags & {"n", "p"}:  # takes exports back, or prints
+            return
         exported = builtin == "export" or (builtin in ("declare", "typeset") and "x" in flags)
-        for token, raw in zip(tokens, raws, strict=True) if not {"n", "p"} & set(flags) else ():
+        for token, raw in zip(tokens, raws, strict=True):
             if self._assigns(token):
                 self._assign(token, exported, conditional)
             elif exported and raw.isidentifier():
-                # of a variable that is set elsewhere, or not at all
+                # The variable is set elsewhere, or not at all.
                 self.state.exported.add(raw)
                 value, place = self.state.get(raw), self.source.place(token.start)
                 text = value.text if value and value.elements is None else None
@@ -227,46 +259,55 @@ class Shell:
                     name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place
                 )
 
-    def _note(self, **given: object) -> Assignment:
-        index, inside = len(self.script.commands), self._outer[1]
-        assignment = Assignment(**given, command_index=index, inside=inside)  # type: ignore[arg-type]
+    def _note(self, **values: object) -> Assignment:
+        index, inside = len(self.script.commands), self._outer.command
+        assignment = Assignment(**values, command_index=index, inside=inside)  # type: ignore[arg-type]
         self.script.assignments.append(assignment)
         return assignment
 
     def _assignment(self, token: Token, exported: bool) -> tuple[Assignment, Value]:
+        """Note an assignment; it, and the value that its variable then has."""
         match = ASSIGNMENT.match(self.source.text, token.start, token.end)
-        name = match[1] if match else self.raw(token)
+        name, index, adds = match.groups() if match else (self.raw(token), None, None)
         first = match.end() if match else token.end
-        added = value = self._value(token, first)
-        if match and match[2]:
-            value = self._with_element(name, match[2], added)
-        elif match and match[3]:
-            value = self._appended(name, added)
-        # An empty value is behind the equals sign.
-        behind = self.source.place(token.end - 1) + 1
-        start, end = self.source.region(first, token.end) if first < token.end else (behind, behind)
-        content, words = self.followed.content, None
-        # of a long array only what is added: a script may add line by line
-        if value.elements is not None:
-            elements = value.elements if len(value.elements) <= _LISTED else added.elements or ()
-            words = tuple(
-                Field(list(one.pieces)).word((one.start, one.end), content) for one in elements
-            )
-        elif token.kind == ARRAY and added is UNKNOWN:
-            words = ()
+        written = value = self._value(token, first)
+        if index:
+            value = self._with_element(name, index, written)
+        elif adds:
+            value = self._appended(name, written)
+        if first < token.end:
+            start, end = self.source.region(first, token.end)
+        else:  # an empty value is behind the equals sign
+            start = end = self.source.place(token.end - 1) + 1
         assignment = self._note(
             name=name,
             value=None if value.elements is not None else value.text,
-            raw=content[start:end],
+            raw=self.followed.content[start:end],
             exported=exported or name in self.state.exported or self.state.all_exported,
             offset=self.source.place(token.start),
             value_offset=start,
-            words=words,
+            words=self._words_of_array(token, value, written),
             parts=parts_of_pieces(value.pieces),
         )
         return assignment, value
 
+    def _words_of_array(
+        self, token: Token, value: Value, written: Value
+    ) -> tuple[Word, ...] | None:
+        """The words of an array's value; None of one that is no array.
+
+        Of a long one they are what this assignment adds: a script may add line by line.
+        """
+        if value.elements is None:
+            return () if token.kind == ARRAY and written is UNKNOWN else None
+        elements = value.elements if len(value.elements) <= _LISTED else written.elements or ()
+        return tuple(
+            Field(list(element.pieces)).word((element.start, element.end), self.followed.content)
+            for element in elements
+        )
+
     def _value(self, token: Token, first: int) -> Value:
+        """The value that an assignment writes, from the character `first` on."""
         if token.kind != ARRAY:
             return Value(self._expander.pieces(first, token.end))
         elements: list[Element] = []
@@ -277,11 +318,11 @@ class Shell:
             ):
                 return UNKNOWN  # `[index]=value`
             region = self.source.region(start, end)
-            for found in self._expander.fields(start, end):
-                begin, stop = found.place(region)
-                if found.foreign and not found.region:
-                    stop = max((piece.end for piece in found.pieces), default=begin)
-                elements.append(Element(tuple(found.pieces), begin, stop))
+            for field in self._expander.fields(start, end):
+                begin, stop = field.place(region)
+                if field.foreign and not field.region:
+                    stop = max((piece.end for piece in field.pieces), default=begin)
+                elements.append(Element(tuple(field.pieces), begin, stop))
         return Value((), tuple(elements))
 
     def _with_element(self, name: str, index: str, value: Value) -> Value:
@@ -291,67 +332,69 @@ class Shell:
         if elements is None or place is None or place >= len(elements):
             return UNKNOWN
         if any(text_of_pieces(element.pieces) is None for element in elements[: place + 1]):
-            return UNKNOWN  # which may be none or several
+            return UNKNOWN  # an unknown one may be no word or several, so that places shift
         replaced = elements[place]._replace(pieces=value.pieces)
         return Value(elements=(*elements[:place], replaced, *elements[place + 1 :]))
 
     def _appended(self, name: str, value: Value) -> Value:
+        """The value of a variable with more behind it: `NAME+=value`."""
         before = self.state.get(name) or (UNKNOWN if value.elements is None else Value((), ()))
         if value.elements is not None:
             return Value((), (*before.words, *value.elements))
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
     def _input(
-        self, redirections: Iterable[tuple[Token, Token | None]], before: Sequence[Token]
+        self, redirections: Sequence[Redirection], before: Sequence[Token]
     ) -> tuple[Piece, ...] | None:
         """The text that a command reads: from its redirections, or from the command before it."""
-        for token, following in redirections:
-            if token.body is not None:
-                return body_of(token.body, self._reads)
-            if token.text == "<<<" and following is not None:
-                return tuple(piece for word in self._reads.words(following) for piece in word)
+        for operator, file in redirections:
+            if operator.body is not None:
+                return body_of(operator.body, self._reads)
+            if operator.text == "<<<" and file is not None:
+                return tuple(piece for word in self._reads.words(file) for piece in word)
         return printed(before, self._reads) if before else None
 
-    def _keep_written(
-        self, words: Sequence[Word], redirections: list[tuple[Token, Token | None]]
-    ) -> None:
-        """Keeps the text that a command writes to a file, which a later one may run."""
+    def _keep_written(self, words: Sequence[Word], redirections: Sequence[Redirection]) -> None:
+        """Keep the text that a command writes to a file, which a later one may run."""
         target = self._written_to(words, redirections)
         name = _name_of(target) if target is not None else ""
-        if not name or target is None:
+        if not name:
             return
-        is_added = any(token.text == ">>" for token, _ in redirections)
-        text = printed(self._last, self._reads)
         if words[0].value == "tee":
-            text, is_added = self._input(redirections, ()), any(w.value == "-a" for w in words)
+            text = self._input(redirections, ())
+            is_added = any(word.value == "-a" for word in words)
+        else:
+            text = printed(self._last, self._reads)
+            is_added = any(operator.text == ">>" for operator, _ in redirections)
         made = self.followed.made
         if text is None or (is_added and name not in made):
             made.pop(name, None)
         else:
             made[name] = (*made[name], *text) if is_added else text
 
-    def _read_into(
-        self, command: Command, redirections: Iterable[tuple[Token, Token | None]]
-    ) -> None:
-        """Gives the variables of `read` the text of a here-document or of `<<<`."""
+    def _read_into(self, command: Command, redirections: Sequence[Redirection]) -> None:
+        """Give the variables of `read` the text of a here-document or of `<<<`."""
         text = self._input(redirections, ())
-        options = [word.value or "" for word in command.words[1:] if word.prefix.startswith("-")]
-        names = [word.value or "" for word in command.words[1:] if _is_name(word)]
-        if text is None or not names or not {*options} <= {"-r", "-d", "-rd", "-a", "-ra"}:
+        arguments = command.words[1:]
+        options = {word.value or "" for word in arguments if word.prefix.startswith("-")}
+        names = [word.value or "" for word in arguments if _is_name(word)]
+        if text is None or not names or not options <= {"-r", "-d", "-rd", "-a", "-ra"}:
             return
-        if {"-d", "-rd"} & {*options}:  # up to an end that no text has: all of it
+        if options & {"-d", "-rd"}:
+            # `-d ''` reads up to a character that no text has: all of it.
             if any(word.value == "" for word in command.words) and len(names) == 1:
                 self.state.set(names[0], Value(_trimmed(text)))
             return
-        separator = next((one.value for one in command.environment if one.name == "IFS"), " ")
+
+        separator = next((each.value for each in command.environment if each.name == "IFS"), " ")
         line = text_of_pieces(text)
         if not separator or not text or line is None or "\n" in line.rstrip("\n"):
             return
-        blank = not separator.strip()
-        parts = line.split() if blank else line.rstrip("\n").split(separator[0])
+        is_blank = not separator.strip()
+        parts = line.split() if is_blank else line.rstrip("\n").split(separator[0])
         start, end = text[0].start, text[-1].end
         elements = [Element((Piece(part, start, end),), start, end) for part in parts]
-        if {"-a", "-ra"} & {*options}:
+        if options & {"-a", "-ra"}:
             self.state.set(names[0], Value((), tuple(elements)))
         elif len(parts) <= len(names):
             for name, element in zip(names, elements, strict=False):
@@ -364,14 +407,15 @@ class Shell:
         state = self._state_of(command)
         if words[at].value == "ssh":
             state.exported.clear()
-        return self._reading(pieces, state, None, (None, None if is_job else command.index), is_job)
+        outer = Outer(command=None if is_job else command.index)
+        return self._reading(pieces, state, None, outer, is_job)
 
     def _reading(
         self,
         pieces: Sequence[Piece],
         state: State,
         positional: Sequence[Element] | None,
-        outer: tuple[str | None, int | None],
+        outer: Outer,
         is_job: bool = False,
     ) -> Shell | None:
         """The shell that reads a text, made of pieces; None where there is none, or too much."""
@@ -388,59 +432,52 @@ class Shell:
         )
 
     def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
-        """The shell that reads a text in a command (`bash -c`, `eval`); None where there is
-        none.
-        """
+        """The shell that reads a text or a script for a command; None where there is none."""
         if self.depth >= _DEEPEST:
             return None
-        words, state, positional, outer = command.words, self.state, self._positional, self._outer
-        pieces: Sequence[Piece] = ()
+        words = command.words
         if words[0].value == "eval" or self.state.runners.get(self.raw(tokens[0])):
             fields = self._fields(tokens[1:])
-            pieces = [piece for found in fields for piece in (Piece(" ", 0, 0), *found.pieces)][1:]
-        elif (at := _index_of_text(words)) is not None:
+            pieces = [piece for field in fields for piece in (Piece(" ", 0, 0), *field.pieces)][1:]
+            return self._reading(pieces, self.state, self._positional, self._outer)
+        if (at := _index_of_text(words)) is not None:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
-            pieces, state = fields[at].pieces, self._state_of(command)
+            state = self._state_of(command)
             positional = self._arguments(fields[at + 1 :], words[at + 1 :])
-            outer = words[at].raw, command.index
-        elif (made := self._made(command, tokens)) is not None:
-            return made
-        elif (file := self._file(command, tokens)) is not None:
-            return file
-        return self._reading(pieces, state, positional, outer)
+            outer = Outer(words[at].raw, command.index)
+            return self._reading(fields[at].pieces, state, positional, outer)
+        made = self._made(command, tokens)
+        return made if made is not None else self._file(command, tokens)
 
     def _made(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a script which this one has written; None where there is none."""
         words, made = command.words, self.followed.made
         if not made:
             return None
-        is_job = words[0].value == "sbatch"
-        word = sourced(command.run)
-        at = next((i for i, each in enumerate(words) if i and _name_of(each) in made), None)
-        if word is None and not is_job:
-            at = called(words)
-        if word is not None:
+        if (word := sourced(command.run)) is not None:
             text = made.get(_name_of(word))
             return self._reading(text, self.state, self._positional, self._outer) if text else None
-        text = made.get(_name_of(words[at])) if at is not None else None
-        if text is None or at is None:
+
+        is_job = words[0].value == "sbatch"
+        at = called(words)
+        if is_job:
+            at = next((i for i, each in enumerate(words) if i and _name_of(each) in made), None)
+        if at is None or (text := made.get(_name_of(words[at]))) is None:
             return None
         fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
         positional = self._arguments(fields[at:], words[at:])
-        outer = (None, None if is_job else command.index)
+        outer = Outer(command=None if is_job else command.index)
         return self._reading(text, self._state_of(command), positional, outer, is_job)
 
     def _file(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
-        """The shell that reads a file which a command calls or sources; None where there is
-        none.
-        """
+        """The shell that reads a file which a command calls or sources; None where there's none."""
         words = command.words
         if (word := sourced(command.run)) is not None:
             opened = self.followed.open(word)
             state, positional, outer = self.state, self._positional, self._outer
         elif (at := called(words)) is not None:
             opened = self.followed.open(words[at])
-            state, outer = self._state_of(command), (None, command.index)
+            state, outer = self._state_of(command), Outer(command=command.index)
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
             positional = self._arguments(fields[at:], words[at:])
         else:
@@ -475,86 +512,110 @@ class Shell:
     def _arguments(fields: Sequence[Field], words: Sequence[Word]) -> list[Element]:
         """The arguments of a shell, the first one its own name."""
         return [
-            Element(tuple(found.pieces), word.offset, word.offset + len(word.raw))
-            for found, word in zip(fields, words, strict=False)
+            Element(tuple(field.pieces), word.offset, word.offset + len(word.raw))
+            for field, word in zip(fields, words, strict=False)
         ]
 
     def _fields(self, tokens: Iterable[Token]) -> list[Field]:
         return [
-            found for token in tokens for found in self._expander.fields(token.start, token.end)
+            field for token in tokens for field in self._expander.fields(token.start, token.end)
         ]
 
     def _note_document(self, body: Body, target: Word | None) -> None:
-        """Notes a here-document that is written to the file `target`."""
-        source, written = self.source, self.followed.content
+        """Note a here-document that is written to the file `target`."""
+        source, document = self.source, self.followed.content
         if body.expands:
             pieces = self._expander.pieces(body.start, body.end, here_document=True)
         else:
             pieces = source.pieces(body.start, body.end)
         content = "".join(
-            written[piece.start : piece.end] if piece.text is None else piece.text
+            document[piece.start : piece.end] if piece.text is None else piece.text
             for piece in pieces
         )
         if body.strips_tabs:
             content = _TABS.sub("", content)
-        literal, complete = (
-            content == source.text[body.start : body.end],
-            text_of_pieces(pieces) is not None,
-        )
-        at = source.place(body.start)
-        document = Heredoc(
-            content=content, offset=at, complete=complete, literal=literal, target=target
-        )
-        self.script.heredocs.append(document)
-
-    def _note_written(
-        self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]
-    ) -> None:
-        """Notes the files that a command writes by its words, and the object that `echo OBJECT >
-        FILE` writes.
-        """
-        name, rest = (words[0].value or "").rpartition("/")[2] if words else "", words[1:]
-        text = (rest[-1].value or "") if rest and words[0].value in ("echo", "printf") else ""
-        if (
-            text.lstrip().startswith("{")
-            and (target := self._written_to(words, redirections)) is not None
-        ):
-            literal, at = rest[-1].raw[1:-1] == text, rest[-1].offset + 1
-            self.script.heredocs.append(
-                Heredoc(content=text, offset=at, complete=True, literal=literal, target=target)
+        self.script.heredocs.append(
+            Heredoc(
+                content=content,
+                offset=source.place(body.start),
+                complete=text_of_pieces(pieces) is not None,
+                literal=content == source.text[body.start : body.end],
+                target=target,
             )
-        if name == "tee":
-            self.script.written += (word for word in rest if not word.prefix.startswith("-"))
-        elif name in _TO_LAST:
-            self.script.written += rest[1:][-1:]
-        elif name in _IN_PLACE and any(
-            word.prefix.startswith(("-i", "--in-place")) for word in rest
+        )
+
+    def _note_written(self, words: Sequence[Word], redirections: Sequence[Redirection]) -> None:
+        """Note the files that a command's words name, and the object of `echo OBJECT > FILE`."""
+        if not words:
+            return
+        program, arguments = (words[0].value or "").rpartition("/")[2], words[1:]
+        if arguments and words[0].value in ("echo", "printf") and _is_object(arguments[-1]):
+            self._note_object(arguments[-1], self._written_to(words, redirections))
+        if program == "tee":
+            self.script.written += (word for word in arguments if not word.prefix.startswith("-"))
+        elif program in _TO_LAST:
+            self.script.written += arguments[1:][-1:]
+        elif program in _IN_PLACE and any(
+            word.prefix.startswith(("-i", "--in-place")) for word in arguments
         ):
-            self.script.edited.append(rest[-1])
+            self.script.edited.append(arguments[-1])
         else:
             self.script.written += (
-                after for before, after in pairwise(rest) if before.value in _OUTPUT
+                word for option, word in pairwise(arguments) if option.value in _OUTPUT
+            )
+
+    def _note_object(self, word: Word, target: Word | None) -> None:
+        """Note a JSON object that is written to the file `target`, as a here-document is."""
+        if target is not None:
+            text = word.value or ""
+            self.script.heredocs.append(
+                Heredoc(
+                    content=text,
+                    offset=word.offset + 1,
+                    complete=True,
+                    literal=word.raw[1:-1] == text,  # between the quotes
+                    target=target,
+                )
             )
 
     def _written_to(
-        self, words: Sequence[Word], redirections: Iterable[tuple[Token, Token | None]]
+        self, words: Sequence[Word], redirections: Sequence[Redirection]
     ) -> Word | None:
         """The word that names the file which a command writes its input or its words to."""
-        name = words[0].value if words else None
-        if name == "tee":
+        program = words[0].value if words else None
+        if program == "tee":
             return next((word for word in words[1:] if not word.prefix.startswith("-")), None)
-        for token, following in (
-            redirections if name in ("cat", "echo", "envsubst", "printf") else ()
-        ):
-            if token.text in _WRITES and following is not None:
-                found = self.words([following])
-                return found[0] if len(found) == 1 else None
+        if program not in ("cat", "echo", "envsubst", "printf"):
+            return None
+        for operator, file in redirections:
+            if operator.text in _WRITES and file is not None:
+                names = self.words([file])
+                return names[0] if len(names) == 1 else None
         return None
+
+
+def _split_redirections(tokens: Sequence[Token]) -> tuple[list[Token], list[Redirection]]:
+    """A command's tokens without its redirections, and these."""
+    kept, redirections = list[Token](), list[Redirection]()
+    remaining = iter(tokens)
+    for token in remaining:
+        if token.kind != REDIRECT:
+            kept.append(token)
+        elif token.body is not None or token.text in ("<<", "<<-"):
+            redirections.append(Redirection(token, None))
+        else:
+            redirections.append(Redirection(token, next(remaining, None)))
+    return kept, redirections
 
 
 def _name_of(word: Word) -> str:
     """The name of a file as a script writes it: its path, else the word as it is written."""
     return (word.value or word.raw.strip("\"'")).removeprefix("./")
+
+
+def _is_object(word: Word) -> bool:
+    """Tell whether a word is a JSON object."""
+    return (word.value or "").lstrip().startswith("{")
 
 
 def _is_name(word: Word) -> bool:
@@ -569,17 +630,18 @@ def _trimmed(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         kept += [last.cut(0, len(text.rstrip()))] if text.strip() else []
     while kept and (text := kept[0].text) is not None and text.lstrip() != text:
         first = kept.pop(0)
-        begun = len(text) - len(text.lstrip())
-        kept = [*([first.cut(begun, len(text))] if text.strip() else []), *kept]
+        blanks = len(text) - len(text.lstrip())
+        kept = [*([first.cut(blanks, len(text))] if text.strip() else []), *kept]
     return tuple(kept)
 
 
 def _with_gap(piece: Piece) -> Piece:
-    """A piece of a text that a shell reads again; unknown where a variable holds a placeholder,
-    `<path>`, whose brackets would be redirections there.
+    """A piece of a text that a shell reads again, unknown where it has a placeholder.
+
+    The brackets of a variable's `<path>` would be redirections there.
     """
-    is_to_fill = bool(piece.names) and _BRACKETED.search(piece.text or "") is not None
-    return piece._replace(text=None) if is_to_fill else piece
+    has_placeholder = bool(piece.names) and _BRACKETED.search(piece.text or "") is not None
+    return piece._replace(text=None) if has_placeholder else piece
 
 
 def _index_of_text(words: Sequence[Word]) -> int | None:

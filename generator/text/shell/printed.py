@@ -1,5 +1,7 @@
-"""What commands print, where that is text of the script: `echo`, `printf`, and `cat` of a
-here-document; in a pipe, through programs that change white space alone.
+"""What commands print, where the script itself has the text.
+
+These are `echo`, `printf` and `cat` of a here-document, and pipes of them through programs that
+change nothing but blanks and line ends.
 """
 
 from __future__ import annotations
@@ -14,47 +16,50 @@ from .values import Piece, text_of_pieces
 #: What begins a command whose output is known.
 PRINTS: Final = re.compile(r"\s{0,100}(?:echo|printf|cat)\b")
 _ECHO_OPTIONS: Final = re.compile(r"-[neE]+")
-#: A format that writes each of its arguments, and what it writes behind it.
+#: A format of `printf` that writes each of its arguments, with what it writes behind each.
 _FORMAT: Final = re.compile(r"%s( |\\n|)")
-#: What bash's echo -e and printf would read as another character.
+#: Begins what bash's echo -e and printf write as another character.
 _ESCAPE: Final = "\\"
 _BLANKS: Final = r"(?: |\[ \]|\[\[:(?:space|blank):\]\])"
 #: An expression of sed that makes one blank of several.
 _OF_SED: Final = re.compile(rf"s(?P<mark>[/|#,]){_BLANKS}{{1,2}}(?:\\\+|\+|\*)(?P=mark) (?P=mark)g")
 _LINE_ENDS: Final = frozenset({r"\n", r"\r\n"})  # of tr
-_UNREAD: Final = re.compile(r"[\t\\\"']")  # of which filters make something else
+#: What filters change in ways that aren't followed here.
+_UNREAD: Final = re.compile(r"[\t\\\"']")
 
 
 class Reads(NamedTuple):
-    """How words and texts of a source are expanded."""
+    """How tokens of a source are read."""
 
-    raw: Callable[[Token], str]
-    words: Callable[[Token], list[tuple[Piece, ...]]]
-    body: Callable[[Body], tuple[Piece, ...]]
+    raw: Callable[[Token], str]  #: as written
+    words: Callable[[Token], list[tuple[Piece, ...]]]  #: the words that one expands to
+    body: Callable[[Body], tuple[Piece, ...]]  #: of a here-document, expanded
 
 
 def printed(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
     """What a simple command prints; None where it can't be known."""
     words = list[Token]()
-    text: tuple[Piece, ...] | None = None
+    input_text: tuple[Piece, ...] | None = None
     remaining = iter(tokens)
     for token in remaining:
         if token.kind == REDIRECT:
             if token.body is not None:
-                text = body_of(token.body, reads)
+                input_text = body_of(token.body, reads)
             elif (file := next(remaining, None)) is not None and token.text == "<<<":
-                text = (*(piece for word in reads.words(file) for piece in word), _gap("\n"))
+                read = (piece for word in reads.words(file) for piece in word)
+                input_text = (*read, _written("\n"))
         elif token.kind != WORD:
             return None
         else:
             words.append(token)
-    name = reads.raw(words[0]) if words else ""
-    if name == "cat":
-        return text if len(words) == 1 else None
-    found = [word for token in words[1:] for word in reads.words(token)]
-    if name == "echo":
-        return _echo(found)
-    return _printf(found) if name == "printf" else None
+
+    program = reads.raw(words[0]) if words else ""
+    if program == "cat":
+        return input_text if len(words) == 1 else None
+    arguments = [word for token in words[1:] for word in reads.words(token)]
+    if program == "echo":
+        return _echo(arguments)
+    return _printf(arguments) if program == "printf" else None
 
 
 def body_of(body: Body, reads: Reads) -> tuple[Piece, ...]:
@@ -62,21 +67,21 @@ def body_of(body: Body, reads: Reads) -> tuple[Piece, ...]:
     pieces = reads.body(body)
     if not body.strips_tabs:
         return pieces
-    kept, begins = list[Piece](), True
+    kept, begins_line = list[Piece](), True
     for piece in pieces:
-        text, at = piece.text, 0
-        if text is not None and not piece.names:
-            for match in re.finditer(r"(?:\A|(?<=\n))\t+", text):
-                if match.start() or begins:
-                    kept.append(piece.cut(at, match.start()))
-                    at = match.end()
-        kept.append(piece if text is None else piece.cut(at, len(text)))
-        begins = text is not None and text.endswith("\n")
+        text, start = piece.text, 0
+        if text is not None and not piece.names:  # tabs of a variable's value stay
+            for tabs in re.finditer(r"(?:\A|(?<=\n))\t+", text):
+                if tabs.start() or begins_line:
+                    kept.append(piece.cut(start, tabs.start()))
+                    start = tabs.end()
+        kept.append(piece if text is None else piece.cut(start, len(text)))
+        begins_line = text is not None and text.endswith("\n")
     return tuple(piece for piece in kept if piece.text != "")
 
 
 def piped(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
-    """What a pipe prints, as `$(...)` gives it: without line ends behind it."""
+    """What a pipe prints, as `$(...)` gives it: without the line ends at its end."""
     commands: list[list[Token]] = [[]]
     for token in tokens:
         if token.kind == OPERATOR and token.text == "|":
@@ -94,55 +99,60 @@ def piped(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
 
 
 def _writes(token: Token, reads: Reads) -> bool:
-    """Return whether a redirection takes output away: another than that of errors."""
+    """Tell whether a redirection takes the output away, and not only errors."""
     return token.kind == REDIRECT and not (
         token.text.startswith("<") or reads.raw(token).startswith("2")
     )
 
 
-def _gap(text: str) -> Piece:
+def _written(text: str) -> Piece:
+    """A text that a command writes by itself, which has no place in the script."""
     return Piece(text, 0, 0)
 
 
 def _joined(words: Sequence[tuple[Piece, ...]], behind: str) -> tuple[Piece, ...]:
-    return tuple(piece for word in words for piece in (*word, _gap(behind)))
+    """The pieces of all words, with a text behind each word."""
+    return tuple(piece for word in words for piece in (*word, _written(behind)))
 
 
 def _echo(words: list[tuple[Piece, ...]]) -> tuple[Piece, ...] | None:
+    """What `echo` prints of its arguments."""
     reads_escapes = False
     while words and _ECHO_OPTIONS.fullmatch(option := text_of_pieces(words[0]) or ""):
         reads_escapes = reads_escapes or "e" in option
         words = words[1:]
     if reads_escapes and any(_ESCAPE in (p.text or _ESCAPE) for word in words for p in word):
         return None
-    return (*_joined(words, " ")[:-1], _gap("\n"))
+    return (*_joined(words, " ")[:-1], _written("\n"))
 
 
 def _printf(words: list[tuple[Piece, ...]]) -> tuple[Piece, ...] | None:
-    text = text_of_pieces(words[0]) if words else None
-    if text is not None and len(words) == 1 and "%" not in text and _ESCAPE not in text:
+    """What `printf` prints of its arguments, of which the first is the format."""
+    form = text_of_pieces(words[0]) if words else None
+    if form is not None and len(words) == 1 and "%" not in form and _ESCAPE not in form:
         return words[0]
-    match = _FORMAT.fullmatch(text or "")
+    match = _FORMAT.fullmatch(form or "")
     if match is None or len(words) < 2:
         return None
     return _joined(words[1:], "\n" if match[1] == r"\n" else match[1])
 
 
 def _filtered(pieces: tuple[Piece, ...] | None, words: Sequence[str]) -> tuple[Piece, ...] | None:
-    """What a filter makes of a text, if it changes blanks and line ends alone."""
+    """What a filter makes of a text; None where it changes more than blanks and line ends."""
     if pieces is None or any(piece.text and _UNREAD.search(piece.text) for piece in pieces):
         return None
-    name, options = words[0], [word for word in words[1:] if word.startswith("-")]
-    others = [word for word in words[1:] if not word.startswith("-")]
-    if name == "xargs" and len(words) == 1:
+    program, arguments = words[0], words[1:]
+    options = [word for word in arguments if word.startswith("-")]
+    operands = [word for word in arguments if not word.startswith("-")]
+    if program == "xargs" and not arguments:
         return _squeezed(_in_one_line(pieces), trims=True)
-    if name == "tr" and options in ([], ["-s"]):
-        if len(others) == 2 and others[0] in _LINE_ENDS and others[1] == " ":
-            joined = _in_one_line(pieces)
-            return _squeezed(joined) if options else joined
-        return _squeezed(pieces) if options and others == [" "] else None
-    if name == "sed" and set(options) <= {"-E", "-r", "-e"} and len(others) == 1:
-        return _squeezed(pieces) if _OF_SED.fullmatch(others[0]) else None
+    if program == "tr" and options in ([], ["-s"]):
+        if len(operands) == 2 and operands[0] in _LINE_ENDS and operands[1] == " ":
+            line = _in_one_line(pieces)
+            return _squeezed(line) if options else line
+        return _squeezed(pieces) if options and operands == [" "] else None
+    if program == "sed" and set(options) <= {"-E", "-r", "-e"} and len(operands) == 1:
+        return _squeezed(pieces) if _OF_SED.fullmatch(operands[0]) else None
     return None
 
 
@@ -155,23 +165,25 @@ def _in_one_line(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def _squeezed(pieces: Sequence[Piece], *, trims: bool = False) -> tuple[Piece, ...]:
     """The pieces with one blank for several; none at the ends where it `trims`."""
-    kept, ends_blank = list[Piece](), trims
+    kept = list[Piece]()
+    after_blank = trims  # whether a blank at the start of the next piece is one too many
     for piece in pieces:
         if piece.text is None:
             kept.append(piece)
-            ends_blank = False
+            after_blank = False
             continue
-        at = 0
-        for match in re.finditer(" +", piece.text):
-            start = match.start() + (not (ends_blank and match.start() == 0))
-            kept.append(piece.cut(at, start))
-            at = match.end()
-        kept.append(piece.cut(at, len(piece.text)))
-        ends_blank = piece.text.endswith(" ") if piece.text else ends_blank
-    if trims and kept and (last := kept[-1]).text == "" and len(kept) > 1:
+        start = 0
+        for blanks in re.finditer(" +", piece.text):
+            keeps_one = not (after_blank and blanks.start() == 0)
+            kept.append(piece.cut(start, blanks.start() + keeps_one))
+            start = blanks.end()
+        kept.append(piece.cut(start, len(piece.text)))
+        after_blank = piece.text.endswith(" ") if piece.text else after_blank
+    if trims and len(kept) > 1 and kept[-1].text == "":
+        # Of a text that ends in blanks, one is left in front of the empty last piece.
         before = kept[-2]
         if before.text is not None and before.text.endswith(" "):
-            kept[-2:] = [before.cut(0, len(before.text) - 1), last]
+            kept[-2] = before.cut(0, len(before.text) - 1)
     return tuple(piece for piece in kept if piece.text != "")
 
 
