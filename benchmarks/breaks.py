@@ -61,7 +61,10 @@ _ACCELERATE: Final = re.compile(r"^distributed_type:", re.MULTILINE)
 #: Breaks that contradict another line, which may be named as well; and those that only the end of
 #: the file shows.
 _OF_TWO_PLACES: Final = (
-    *("other batch", "other number of GPUs", "other stage of the launch", "bracket dropped"),
+    "other batch",
+    "other number of GPUs",
+    "other stage of the launch",
+    "bracket dropped",
     "file deleted",  # a variable has its name, and is used elsewhere
     *people_slips.OF_TWO_PLACES,
 )

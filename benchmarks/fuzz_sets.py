@@ -22,22 +22,41 @@ from .fuzz_inputs import ROOT, Laid, damaged, lengthened, resized, size, with_se
 _GOLDEN: Final = ROOT / "tests/golden"
 _EXAMPLES: Final = ROOT / "examples"
 _CHECKS: Final = (
-    *("", "--format json", "--format sarif", "--format github", "--format azure"),
-    *("--fix", "--fix --diff", "--gpus 16", "--gpus 64 --cluster nvidia/dgx-h100", "--strict"),
+    "",
+    "--format json",
+    "--format sarif",
+    "--format github",
+    "--format azure",
+    "--fix",
+    "--fix --diff",
+    "--gpus 16",
+    "--gpus 64 --cluster nvidia/dgx-h100",
+    "--strict",
 )
 #: Commands on the folder of a set, beside `validate`.
 _OTHERS: Final = (
-    *("init --from . -o new.yaml", "init --from . -o new.yaml --gpus 16"),
+    "init --from . -o new.yaml",
+    "init --from . -o new.yaml --gpus 16",
     "init --from . -o new.yaml --gpus 16 --cluster nvidia/dgx-h100 --model qwen2.5-7b",
-    *("submit . --dry-run", "generate {example} -o . --force", "generate {example} -o . --diff"),
+    "submit . --dry-run",
+    "generate {example} -o . --force",
+    "generate {example} -o . --diff",
     "validate . --job {example}",
 )
 _FOR_SPECS: Final = (
-    *("plan {spec}", "plan {spec} --explain", "plan {spec} --format json", "plan {spec} --spares"),
-    *("plan {spec} --compare fastest", "plan {spec} --compare zero_stage=2,recompute=full"),
-    *("estimate {spec}", "estimate {spec} --format json", "generate {spec} -o out"),
-    *("report {spec} -o r.html --no-sweep", "tune {spec} --dry-run -o t"),
-    *("sweep {spec} gpus=8,64", "sweep {spec} training.global_batch=64,256 --format json"),
+    "plan {spec}",
+    "plan {spec} --explain",
+    "plan {spec} --format json",
+    "plan {spec} --spares",
+    "plan {spec} --compare fastest",
+    "plan {spec} --compare zero_stage=2,recompute=full",
+    "estimate {spec}",
+    "estimate {spec} --format json",
+    "generate {spec} -o out",
+    "report {spec} -o r.html --no-sweep",
+    "tune {spec} --dry-run -o t",
+    "sweep {spec} gpus=8,64",
+    "sweep {spec} training.global_batch=64,256 --format json",
 )
 
 

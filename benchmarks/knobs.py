@@ -32,7 +32,11 @@ RECENT: Final = DATA.with_name("recent.csv")
 NOISE: Final = (0.971, 1.058)
 #: Columns that say what a container's recipe changed.
 OPTIONS: Final = (
-    *("dispatcher", "expert_overlap", "recompute_modules", "graphs", "fp8_attention"),
+    "dispatcher",
+    "expert_overlap",
+    "recompute_modules",
+    "graphs",
+    "fp8_attention",
     "paged_stash",
 )
 _LAYOUT: Final = ("tp", "pp", "vpp", "cp", "ep", "micro_batch")

@@ -56,13 +56,11 @@ _SPELLINGS: Final = {  # other words for keys of DeepSpeed's, as they are said
     "type": ("name",),
 }
 _REQUIRED_BY_MEGATRON: Final = (  # validate_args of Megatron-LM: required_args, and the micro batch
-    *(
-        "num-layers",
-        "hidden-size",
-        "num-attention-heads",
-        "max-position-embeddings",
-        "micro-batch-size",
-    ),
+    "num-layers",
+    "hidden-size",
+    "num-attention-heads",
+    "max-position-embeddings",
+    "micro-batch-size",
 )
 # a key of DeepSpeed's and the Trainer's option that fills it in, which it compares
 _OF_THE_TRAINER: Final = {
@@ -753,24 +751,20 @@ WARNED: Final = ("directive as a comment", "command before the directives")
 NOTED: Final = ("assignment gone",)
 #: Kinds that contradict another line, which may be named as well.
 OF_TWO_PLACES: Final = (
-    *(
-        "both precisions",
-        "auto without the Trainer",
-        "number beside the Trainer's",
-        "argument beside the config's",
-    ),
-    *(
-        "tasks a node",
-        "assignment gone",
-        "blanks around =",
-        "option of the launch gone",
-        "size that doesn't divide",
-    ),
-    *(
-        "fewer devices",
-        "quote gone",
-        "Megatron's required option gone",
-        "command before the directives",
-    ),
-    *("key beside deepspeed_config_file", "machine that isn't there", "line commented out"),
+    "both precisions",
+    "auto without the Trainer",
+    "number beside the Trainer's",
+    "argument beside the config's",
+    "tasks a node",
+    "assignment gone",
+    "blanks around =",
+    "option of the launch gone",
+    "size that doesn't divide",
+    "fewer devices",
+    "quote gone",
+    "Megatron's required option gone",
+    "command before the directives",
+    "key beside deepspeed_config_file",
+    "machine that isn't there",
+    "line commented out",
 )

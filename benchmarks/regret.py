@@ -30,12 +30,32 @@ from dsgen.search.feasible import Estimates
 #: these: InternEvo, the one program that tried several, sums gradients by all-reduce and broadcasts
 #: parameters, as none of ours does.
 DECIDED = {
-    *("dp", "tp", "pp", "vpp", "cp", "ep", "sequence_parallel", "zero_stage"),
-    *("offload", "recompute", "micro_batch", "grad_accum", "expert_overlap", "tensor_overlap"),
+    "dp",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "sequence_parallel",
+    "zero_stage",
+    "offload",
+    "recompute",
+    "micro_batch",
+    "grad_accum",
+    "expert_overlap",
+    "tensor_overlap",
 }
 MEASURED = {
-    *("id", "step_time_s", "step_time_derived_s", "tflops_per_gpu", "flops_convention"),
-    *("peak_mem_gib", "peak_mem_kind", "oom", "quality", "memory_quality"),
+    "id",
+    "step_time_s",
+    "step_time_derived_s",
+    "tflops_per_gpu",
+    "flops_convention",
+    "peak_mem_gib",
+    "peak_mem_kind",
+    "oom",
+    "quality",
+    "memory_quality",
 }
 FEWEST = 3
 

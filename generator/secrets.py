@@ -171,23 +171,22 @@ def _is_random(value: str) -> bool:
 
 
 _ROOTS: Final = (
-    *(
-        "token",
-        "key",
-        "pass",
-        "pwd",
-        "pw",
-        "secret",
-        "cred",
-        "auth",
-        "bearer",
-        "pat",
-        "sas",
-        "jwt",
-        "dsn",
-        "cookie",
-    ),
-    *("string", "str"),
+    "token",
+    "key",
+    "pass",
+    "pwd",
+    "pw",
+    "secret",
+    "cred",
+    "auth",
+    "bearer",
+    "pat",
+    "sas",
+    "jwt",
+    "dsn",
+    "cookie",
+    "string",
+    "str",
 )
 #: A quote as it is, escaped once or more, or as URLs and HTML have it.
 _QUOTE: Final = r"""\\{0,15}["']|%22|&quot;"""

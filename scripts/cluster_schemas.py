@@ -66,12 +66,10 @@ _IMPORTED: Final = {
     "sky.skylet.constants": (),
     "sky.skylet.autostop_lib": ("AutostopWaitFor",),
     "sky.utils.kubernetes_enums": (
-        *(
-            "KubernetesAutoscalerType",
-            "KubernetesNetworkingMode",
-            "KubernetesPortMode",
-            "KubernetesRdmaMode",
-        ),
+        "KubernetesAutoscalerType",
+        "KubernetesNetworkingMode",
+        "KubernetesPortMode",
+        "KubernetesRdmaMode",
         "KubernetesServiceType",
     ),
     "sky.data.storage": ("StoreType", "StorageMode", "FileMountType"),

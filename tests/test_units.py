@@ -20,7 +20,7 @@ from dsgen.units import same_unit, seconds
     ],
 )
 def test_a_time_is_written_alike(duration_s: float, text: str) -> None:
-    """A time in a sentence, in a column of a table, and at an end of a range has the same digits."""
+    """A time has the same digits in a sentence, in a column of a table and at an end of a range."""
     assert seconds(duration_s) == text
     assert same_unit([duration_s, 5.0], steps=True)[0] == text
     band = Band(low=duration_s, high=2 * duration_s)

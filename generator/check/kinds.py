@@ -64,15 +64,20 @@ _LFS_POINTER: Final = "version https://git-lfs.github.com/"
 #: Keys of files of programs that aren't checked.
 _OF_OTHERS: Final = frozenset(
     {
-        *(
-            "added_tokens_decoder",
-            "architectures",
-            "dependencies",
-            "enable_cuda_graph",
-            "global_step",
-        ),
-        *("injection_policy", "kernel_inject", "log_history", "model_type", "replace_method"),
-        *("replace_with_kernel_inject", "step_time", "tokenizer_class", "weight_map"),
+        "added_tokens_decoder",
+        "architectures",
+        "dependencies",
+        "enable_cuda_graph",
+        "global_step",
+        "injection_policy",
+        "kernel_inject",
+        "log_history",
+        "model_type",
+        "replace_method",
+        "replace_with_kernel_inject",
+        "step_time",
+        "tokenizer_class",
+        "weight_map",
     }
 )
 

@@ -43,32 +43,46 @@ _HYDRA: Final = re.compile(
 #: megatron/neox_arguments/deepspeed_args.py ( NeoXArgsDeepspeedConfig); it builds the optimizer and
 #: the schedule itself (megatron/training.py, get_optimizer).
 _OF_NEOX: Final = (
-    *("activation_checkpointing", "amp", "autotuning", "bf16", "checkpoint", "comms_logger"),
-    *(
-        "communication_data_type",
-        "compression_training",
-        "csv_monitor",
-        "data_efficiency",
-        "data_types",
-    ),
-    *("dump_state", "elasticity", "flops_profiler", "fp16", "gradient_accumulation_steps"),
-    *("gradient_clipping", "gradient_predivide_factor", "prescale_gradients", "sparse_gradients"),
-    *(
-        "steps_per_print",
-        "tensorboard",
-        "train_batch_size",
-        "train_micro_batch_size_per_gpu",
-        "wandb",
-    ),
-    *("wall_clock_breakdown", "zero_optimization"),
+    "activation_checkpointing",
+    "amp",
+    "autotuning",
+    "bf16",
+    "checkpoint",
+    "comms_logger",
+    "communication_data_type",
+    "compression_training",
+    "csv_monitor",
+    "data_efficiency",
+    "data_types",
+    "dump_state",
+    "elasticity",
+    "flops_profiler",
+    "fp16",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "gradient_predivide_factor",
+    "prescale_gradients",
+    "sparse_gradients",
+    "steps_per_print",
+    "tensorboard",
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "wandb",
+    "wall_clock_breakdown",
+    "zero_optimization",
 )
 #: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes
 #: more.
 _PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
     "bf16": ("enabled",),
     "fp16": (
-        *("consecutive_hysteresis", "enabled", "hysteresis", "initial_scale_power", "loss_scale"),
-        *("loss_scale_window", "min_loss_scale"),
+        "consecutive_hysteresis",
+        "enabled",
+        "hysteresis",
+        "initial_scale_power",
+        "loss_scale",
+        "loss_scale_window",
+        "min_loss_scale",
     ),
 }
 # else a part of one

@@ -322,7 +322,12 @@ def suggest_command(spec: str) -> None:
 #: By the key that is overridden, the keys of the example that were chosen for its own value.
 _OWN: Mapping[str, tuple[str, ...]] = {
     "model": (
-        *("name", "framework", "cluster", "gpus", "launch.script", "launch.time_limit"),
+        "name",
+        "framework",
+        "cluster",
+        "gpus",
+        "launch.script",
+        "launch.time_limit",
         *(f"training.{key}" for key in ("sequence_length", "global_batch", "duration")),
         *(f"training.{key}" for key in ("precision", "optimizer", "attention")),
     ),

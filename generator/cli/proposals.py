@@ -21,18 +21,14 @@ _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".ym
 _MOST_FILES: Final = 200
 #: Keys that files propose beside what is asked.
 _BESIDE: Final = (
-    *(
-        "training.sequence_length",
-        "training.global_batch",
-        "training.precision",
-        "training.optimizer",
-    ),
-    *(
-        "training.learning_rate",
-        "training.weight_decay",
-        "training.gradient_clipping",
-        "launch.time_limit",
-    ),
+    "training.sequence_length",
+    "training.global_batch",
+    "training.precision",
+    "training.optimizer",
+    "training.learning_rate",
+    "training.weight_decay",
+    "training.gradient_clipping",
+    "launch.time_limit",
     *(
         f"launch.slurm.{key}"
         for key in ("partition", "account", "qos", "constraint", "container_image")

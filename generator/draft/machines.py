@@ -32,8 +32,15 @@ from .draft import SECRET, Draft
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
 _ONE_TASK: Final = frozenset({"--ntasks", "--ntasks-per-node", "--gpus-per-task"})
 _PLANNED: Final = _ONE_TASK | {
-    *("--nodes", "--gres", "--gpus-per-node", "--gpus", "--job-name", "--time"),
-    *("--exclusive", "--requeue", "--no-requeue"),
+    "--nodes",
+    "--gres",
+    "--gpus-per-node",
+    "--gpus",
+    "--job-name",
+    "--time",
+    "--exclusive",
+    "--requeue",
+    "--no-requeue",
 }
 #: Variables that a launcher or a scheduler sets for each process.
 _RENDEZVOUS: Final = re.compile(

@@ -120,22 +120,24 @@ _WORDS: Final = frozenset(
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
 _WIDTH: Final = 110
 ORDER: Final = (
-    *(
-        "name",
-        "framework",
-        "deepspeed_version",
-        "megatron_version",
-        "megatron_bridge_version",
-        "transformers_version",
-        "model",
-        "cluster",
-        "gpus",
-        "nodes",
-        "calibration",
-        "training",
-        "data",
-    ),
-    *("output", "layout", "deepspeed_config", "memory", "launch"),
+    "name",
+    "framework",
+    "deepspeed_version",
+    "megatron_version",
+    "megatron_bridge_version",
+    "transformers_version",
+    "model",
+    "cluster",
+    "gpus",
+    "nodes",
+    "calibration",
+    "training",
+    "data",
+    "output",
+    "layout",
+    "deepspeed_config",
+    "memory",
+    "launch",
 )
 #: 3: the others
 _OF_LAUNCH: Final = {"target": 0, "script": 1, "time_limit": 2, "environment": 4, "arguments": 5}

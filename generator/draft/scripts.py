@@ -32,8 +32,12 @@ PLANNED: Final = frozenset(
 #: Options that name the config of what shards the states, or ask for it: the plan has its own.
 CONFIGS: Final = frozenset(
     {
-        *("--deepspeed", "--deepspeed_config", "--deepspeed-config"),
-        *("--fsdp", "--fsdp_config", "--fsdp-config"),
+        "--deepspeed",
+        "--deepspeed_config",
+        "--deepspeed-config",
+        "--fsdp",
+        "--fsdp_config",
+        "--fsdp-config",
     }
 )
 #: Options of scripts that say how large adapters are.
@@ -42,14 +46,12 @@ _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)
 _ADAPTS: Final = ("--use-lora", "--use-peft", "--lora-enable")
 _KINDS: Final = ("--adapter", "--finetuning-type")
 _MODELS: Final = (
-    *(
-        "--model-name-or-path",
-        "--model-name",
-        "--model",
-        "--pretrained-model",
-        "--base-model",
-        "--model-path",
-    ),
+    "--model-name-or-path",
+    "--model-name",
+    "--model",
+    "--pretrained-model",
+    "--base-model",
+    "--model-path",
 )
 
 

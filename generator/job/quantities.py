@@ -129,7 +129,11 @@ _KIBI: Final = lazy_pattern(r"([1-9][0-9]{0,4}(?:\.5)?) ?[kK]")
 
 #: Arguments by which scripts of transformers' Trainer are told their model.
 _MODEL_ARGUMENTS: Final = (
-    *("--model_name_or_path", "--config_name", "--model_type", "--model", "--config"),
+    "--model_name_or_path",
+    "--config_name",
+    "--model_type",
+    "--model",
+    "--config",
 )
 
 #: A duration such as `300e9`, `300B` or `300B tokens`.

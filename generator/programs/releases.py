@@ -62,25 +62,23 @@ _FOLDERS: Final = (
     ".devcontainer/",
 )
 _PINNED_IN: Final = (
-    *(
-        "requirement*.txt",
-        "*constraints*.txt",
-        "pyproject.toml",
-        "setup.py",
-        "setup.cfg",
-        "Pipfile",
-        "*.lock",
-    ),
-    *(
-        "*env*.y*ml",
-        "conda*.y*ml",
-        "Dockerfile*",
-        "*.[Dd]ockerfile",
-        "*.def",
-        "*install*.sh",
-        "*setup*.sh",
-    ),
-    *("[Rr][Ee][Aa][Dd][Mm][Ee]*", "INSTALL*", "requirements/*.txt"),
+    "requirement*.txt",
+    "*constraints*.txt",
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "Pipfile",
+    "*.lock",
+    "*env*.y*ml",
+    "conda*.y*ml",
+    "Dockerfile*",
+    "*.[Dd]ockerfile",
+    "*.def",
+    "*install*.sh",
+    "*setup*.sh",
+    "[Rr][Ee][Aa][Dd][Mm][Ee]*",
+    "INSTALL*",
+    "requirements/*.txt",
 )
 # prose, which may name several
 _TOLD_IN: Final = re.compile(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")

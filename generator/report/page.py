@@ -40,7 +40,12 @@ from .schedule import drawn, timeline
 
 #: In the order in which they run.
 _SCRIPTS = (
-    *("base.js", "timeline.js", "roofline.js", "plans.js", "compare.js", "sweep.js"),
+    "base.js",
+    "timeline.js",
+    "roofline.js",
+    "plans.js",
+    "compare.js",
+    "sweep.js",
     "start.js",
 )
 

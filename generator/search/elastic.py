@@ -117,7 +117,12 @@ def spare_nodes(plan: Plan) -> Spares:
 
 #: Fields that the files of every checkpoint are cut by.
 _CHECKPOINT_FIELDS: Final = (
-    *("tensor", "pipeline", "virtual_pipeline", "context", "expert", "zero_stage"),
+    "tensor",
+    "pipeline",
+    "virtual_pipeline",
+    "context",
+    "expert",
+    "zero_stage",
 )
 #: Fields that the files are cut by where a plan doesn't have their default.
 _OPTIONAL_CHECKPOINT_FIELDS: Final = (

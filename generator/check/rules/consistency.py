@@ -320,12 +320,12 @@ _SOURCE: Final = derived(
 _LARGEST: Final = 2**31 - 1  #: no size is larger: what 32 bits hold
 _DEEPSPEED: Final = (
     *(f"/{key}" for key in BATCH_KEYS),
-    *("/zero_optimization/zero_hpz_partition_size", "/mics_shard_size", "/sequence_parallel_size"),
-    *(
-        "/tensor_parallel/autotp_size",
-        "/tensor_parallel/tp/tp_size",
-        "/elasticity/max_train_batch_size",
-    ),
+    "/zero_optimization/zero_hpz_partition_size",
+    "/mics_shard_size",
+    "/sequence_parallel_size",
+    "/tensor_parallel/autotp_size",
+    "/tensor_parallel/tp/tp_size",
+    "/elasticity/max_train_batch_size",
 )
 
 

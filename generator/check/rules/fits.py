@@ -38,21 +38,55 @@ from ...units import GB, GIB
 
 #: The facts without which a Megatron run can't be estimated.
 _NEEDED: Final = (
-    *("cluster", "gpus", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts"),
-    *("sequence_length", "micro_batch", "gradient_accumulation", "sequence_parallel"),
-    *("tensor", "pipeline", "context", "expert", "virtual_pipeline", "zero_stage"),
-    *("recompute", "offload", "precision", "attention", "optimizer"),
+    "cluster",
+    "gpus",
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "experts",
+    "sequence_length",
+    "micro_batch",
+    "gradient_accumulation",
+    "sequence_parallel",
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "virtual_pipeline",
+    "zero_stage",
+    "recompute",
+    "offload",
+    "precision",
+    "attention",
+    "optimizer",
 )
 #: Options with which a Megatron run isn't estimated here: they save memory in ways that the facts
 #: don't hold, or make another model.
 _NOT_ESTIMATED: Final = (
-    *("--recompute-modules", "--fine-grained-activation-offloading", "--cpu-offloading-num-layers"),
-    *("--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"),
-    *("--grad-reduce-in-bf16", "--optimizer-offload-fraction", "--memory-centric-tiled-linear"),
-    *("--multi-latent-attention", "--moe-layer-freq", "--heterogeneous-layers-config-path"),
-    *("--hybrid-layer-pattern", "--experimental-attention-variant", "--num-experts-teacher"),
-    *("--freeze-all-layers", "--lora-rank", "--random-ltd"),
-    *("--rampup-batch-size", "--step-batch-size-schedule"),
+    "--recompute-modules",
+    "--fine-grained-activation-offloading",
+    "--cpu-offloading-num-layers",
+    "--main-grads-dtype",
+    "--main-params-dtype",
+    "--exp-avg-dtype",
+    "--exp-avg-sq-dtype",
+    "--grad-reduce-in-bf16",
+    "--optimizer-offload-fraction",
+    "--memory-centric-tiled-linear",
+    "--multi-latent-attention",
+    "--moe-layer-freq",
+    "--heterogeneous-layers-config-path",
+    "--hybrid-layer-pattern",
+    "--experimental-attention-variant",
+    "--num-experts-teacher",
+    "--freeze-all-layers",
+    "--lora-rank",
+    "--random-ltd",
+    "--rampup-batch-size",
+    "--step-batch-size-schedule",
 )
 #: A model is small whose states at stage 2 need at most this share of a GPU's memory. The rest is
 #: room for activations, whose size a config alone doesn't tell.
@@ -70,8 +104,14 @@ _TRAINS_LESS: Final = re.compile(
 
 #: Facts of the training that a config doesn't hold: they are the job spec's, where there is one,
 _TRAINING_FACTS: Final = (
-    *("optimizer", "attention", "kernels", "cross_entropy"),
-    *("moment_dtype", "master_dtype", "fp8_parameters", "lora"),
+    "optimizer",
+    "attention",
+    "kernels",
+    "cross_entropy",
+    "moment_dtype",
+    "master_dtype",
+    "fp8_parameters",
+    "lora",
 )
 #: and these otherwise.
 _USUAL_TRAINING: Final = {"optimizer": "adamw", "attention": "flash"}

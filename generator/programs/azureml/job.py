@@ -71,8 +71,14 @@ class Step(Part):
 #: Source: azure-ai-ml azure/ai/ml/entities/_builders/command.py (_to_job) @ 1.35.2.
 _OF_COMPONENT: Final = ("code", "command", "distribution", "environment", "outputs", "resources")
 _OF_STEP: Final = (
-    *("compute", "distribution", "environment_variables", "identity", "limits"),
-    *("queue_settings", "resources", "services"),
+    "compute",
+    "distribution",
+    "environment_variables",
+    "identity",
+    "limits",
+    "queue_settings",
+    "resources",
+    "services",
 )
 
 

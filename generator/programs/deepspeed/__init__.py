@@ -88,8 +88,17 @@ DEEPSPEED: Final = ProgramRecord(
         Rules(
             folder="programs.deepspeed.rules",
             modules=(
-                *("parsing", "syntax", "batch", "choices", "precision", "zero", "zero_limits"),
-                *("offload", "optimizer", "parallel", "running"),
+                "parsing",
+                "syntax",
+                "batch",
+                "choices",
+                "precision",
+                "zero",
+                "zero_limits",
+                "offload",
+                "optimizer",
+                "parallel",
+                "running",
             ),
             when=lambda submission: (
                 submission.has("DeepSpeed config", "accelerate config")

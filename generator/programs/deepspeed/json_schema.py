@@ -69,18 +69,18 @@ _AUTO: Final[Schema] = {"const": "auto"}
 _VARIABLE: Final[Schema] = {"type": "string", "pattern": r"^\s*([$@<%{].*|[A-Z][A-Z0-9_]*)\s*,?$"}
 #: As DeepSpeed's documentation writes them.
 _OPTIMIZERS: Final = (
-    *(
-        "Adam",
-        "AdamW",
-        "Lamb",
-        "Lion",
-        "Adagrad",
-        "Muon",
-        "OneBitAdam",
-        "OneBitLamb",
-        "ZeroOneAdam",
-    ),
-    *("MuAdam", "MuAdamW", "MuSGD"),
+    "Adam",
+    "AdamW",
+    "Lamb",
+    "Lion",
+    "Adagrad",
+    "Muon",
+    "OneBitAdam",
+    "OneBitLamb",
+    "ZeroOneAdam",
+    "MuAdam",
+    "MuAdamW",
+    "MuSGD",
 )
 _NAMES: Final = {name.lower(): name for name in _OPTIMIZERS}
 _WORDS: Final[Mapping[str, Mapping[str, str]]] = yaml.safe_load(

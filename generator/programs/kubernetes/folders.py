@@ -27,7 +27,16 @@ _TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev", "/run", "/proc")
 #: Where images keep programs, with data of theirs.
 _OF_IMAGES: Final = (
     *_TEMPORARY,
-    *("/app", "/code", "/etc", "/home", "/opt", "/root", "/src", "/usr", "/var", "/workspace"),
+    "/app",
+    "/code",
+    "/etc",
+    "/home",
+    "/opt",
+    "/root",
+    "/src",
+    "/usr",
+    "/var",
+    "/workspace",
 )
 #: Kinds of volumes that hold no data of a training.
 _WITHOUT_DATA: Final = frozenset({"configMap", "downwardAPI", "emptyDir", "projected", "secret"})

@@ -19,7 +19,11 @@ MEGATRON: Final = ProgramRecord(
         Rules(
             folder="programs.megatron.rules",
             modules=(
-                *("options", "shape", "batch", "megatron_lm", "environment"),
+                "options",
+                "shape",
+                "batch",
+                "megatron_lm",
+                "environment",
                 "megatron_deepspeed",
                 "front_ends",
             ),

@@ -41,20 +41,18 @@ from .parser import ProgramOptions, options_beside
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
     [
-        *(
-            "--num-layers",
-            "--hidden-size",
-            "--num-attention-heads",
-            "--tensor-model-parallel-size",
-            "--seq-length",
-        ),
-        *(
-            "--pipeline-model-parallel-size",
-            "--micro-batch-size",
-            "--global-batch-size",
-            "--train-iters",
-        ),
-        *("--max-position-embeddings", "--ffn-hidden-size", "--lr-warmup-fraction"),
+        "--num-layers",
+        "--hidden-size",
+        "--num-attention-heads",
+        "--tensor-model-parallel-size",
+        "--seq-length",
+        "--pipeline-model-parallel-size",
+        "--micro-batch-size",
+        "--global-batch-size",
+        "--train-iters",
+        "--max-position-embeddings",
+        "--ffn-hidden-size",
+        "--lr-warmup-fraction",
     ]
 )
 _ENOUGH_SIGNS: Final = 3

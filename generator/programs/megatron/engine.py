@@ -30,9 +30,17 @@ MEGATRON_LM: Final = Engine(
     experts="parallel",  # core/transformer/moe
     details=frozenset(
         {
-            *("virtual_pipeline", "first_stage_layers", "last_stage_layers"),
-            *("recompute_layers", "recompute_group", "recompute_modules", "offload_fraction"),
-            *("expert_tensor", "tensor_overlap", "expert_overlap", "context_heads"),
+            "virtual_pipeline",
+            "first_stage_layers",
+            "last_stage_layers",
+            "recompute_layers",
+            "recompute_group",
+            "recompute_modules",
+            "offload_fraction",
+            "expert_tensor",
+            "tensor_overlap",
+            "expert_overlap",
+            "context_heads",
             "zero_copies",
         }
     ),

@@ -44,9 +44,23 @@ LAST_STAGE: Final = "--decoder-last-pipeline-num-layers"
 STAGE_LAYOUT: Final = "--pipeline-model-parallel-layout"
 #: Options that say a size: of the model, a batch, or a group of ranks.
 SIZES: Final = (
-    *(TENSOR, PIPELINE, CONTEXT, EXPERT, MICRO, GLOBAL, LAYERS, HEADS),
-    *("--hidden-size", "--ffn-hidden-size", "--kv-channels", "--num-query-groups", "--seq-length"),
-    *("--num-experts", "--max-position-embeddings", "--vocab-size", "--moe-ffn-hidden-size"),
+    TENSOR,
+    PIPELINE,
+    CONTEXT,
+    EXPERT,
+    MICRO,
+    GLOBAL,
+    LAYERS,
+    HEADS,
+    "--hidden-size",
+    "--ffn-hidden-size",
+    "--kv-channels",
+    "--num-query-groups",
+    "--seq-length",
+    "--num-experts",
+    "--max-position-embeddings",
+    "--vocab-size",
+    "--moe-ffn-hidden-size",
     "--moe-router-topk",
 )
 #: Ends of the model that count as layers of a stage.
@@ -65,13 +79,19 @@ _OTHER_CUTS: Final = (
 _CUTS: Final = (*_OTHER_CUTS, *COUNTED_ENDS, FIRST_STAGE, LAST_STAGE, LAYERS_PER_CHUNK, CHUNKS)
 #: Options that give stages different numbers of layers, or another number of layers.
 UNEVEN: Final = (
-    *(FIRST_STAGE, LAST_STAGE, STAGE_LAYOUT),
-    *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
+    FIRST_STAGE,
+    LAST_STAGE,
+    STAGE_LAYOUT,
+    "--hybrid-layer-pattern",
+    "--hybrid-override-pattern",
+    "--heterogeneous-layers-config-path",
 )
 #: GPUs divided in ways beyond tensor × pipeline × context: encoders' own ranks, weight shards.
 _OTHER_SIZES: Final = (
-    *("--encoder-tensor-model-parallel-size", "--encoder-pipeline-model-parallel-size"),
-    *("--tensor-parallel-num-weight-shards", "--yaml-cfg"),
+    "--encoder-tensor-model-parallel-size",
+    "--encoder-pipeline-model-parallel-size",
+    "--tensor-parallel-num-weight-shards",
+    "--yaml-cfg",
 )
 #: What a legal layout has: each with its requirement in words.
 _ENDS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (

@@ -111,8 +111,13 @@ _PLANNED: Final = frozenset(
 )
 #: Keys of experts that are the model's.
 _OF_EXPERTS: Final = (
-    *("model.num_moe_experts", "model.moe_ffn_hidden_size", "model.moe_router_"),
-    *("model.moe_aux_loss", "model.moe_layer_freq", "model.moe_shared_expert_", "model.moe_latent"),
+    "model.num_moe_experts",
+    "model.moe_ffn_hidden_size",
+    "model.moe_router_",
+    "model.moe_aux_loss",
+    "model.moe_layer_freq",
+    "model.moe_shared_expert_",
+    "model.moe_latent",
     "model.moe_apply_probs",
 )
 

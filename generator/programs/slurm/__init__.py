@@ -12,7 +12,13 @@ SLURM: Final = ProgramRecord(
         Rules(
             folder="programs.slurm.rules",
             modules=(
-                *("options", "directives", "script", "gpus", "resources", "steps", "shared"),
+                "options",
+                "directives",
+                "script",
+                "gpus",
+                "resources",
+                "steps",
+                "shared",
                 "torchrun",
             ),
             when=lambda submission: submission.commands,

@@ -29,8 +29,22 @@ _MIB_PER_UNIT: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 #: The signals that `--signal` knows by name. Source: src/common/proc_args.c, signals_mapping @
 #: slurm-22-05-8-1
 SIGNALS: Final = (
-    *("HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2", "URG", "CONT", "STOP"),
-    *("TSTP", "TTIN", "TTOU", "XCPU"),
+    "HUP",
+    "INT",
+    "QUIT",
+    "ABRT",
+    "KILL",
+    "ALRM",
+    "TERM",
+    "USR1",
+    "USR2",
+    "URG",
+    "CONT",
+    "STOP",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+    "XCPU",
 )
 
 #: Linux numbers its signals from 1 to 64. Source: signal(7)

@@ -151,7 +151,11 @@ class Fsdp:
 
 #: Flags of accelerate's launch line that choose how to train, before the config's type.
 WAYS: Final = (
-    *("--multi_gpu", "--tpu", "--tpu_cluster", "--use_deepspeed", "--use_fsdp"),
+    "--multi_gpu",
+    "--tpu",
+    "--tpu_cluster",
+    "--use_deepspeed",
+    "--use_fsdp",
     "--use_megatron_lm",
 )
 _FLAG: Final = f"--{PREFIX}"

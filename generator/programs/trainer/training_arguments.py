@@ -31,21 +31,20 @@ from ..releases import release_of
 #: all.
 _TELLING: Final = frozenset(
     [
-        *(
-            "ddp_timeout",
-            "do_train",
-            "eval_strategy",
-            "evaluation_strategy",
-            "load_best_model_at_end",
-        ),
-        *(
-            "logging_first_step",
-            "logging_strategy",
-            "overwrite_output_dir",
-            "per_device_eval_batch_size",
-            "report_to",
-        ),
-        *("save_only_model", "save_strategy", "save_total_limit", "warmup_ratio"),
+        "ddp_timeout",
+        "do_train",
+        "eval_strategy",
+        "evaluation_strategy",
+        "load_best_model_at_end",
+        "logging_first_step",
+        "logging_strategy",
+        "overwrite_output_dir",
+        "per_device_eval_batch_size",
+        "report_to",
+        "save_only_model",
+        "save_strategy",
+        "save_total_limit",
+        "warmup_ratio",
     ]
 )
 _COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])

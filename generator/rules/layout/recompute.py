@@ -275,13 +275,17 @@ def own_modules(job: Job) -> Modules:
 _LIGHT = Modules.LAYERNORM | Modules.MOE_ACT
 _MEDIUM = _LIGHT | Modules.MLA_UP_PROJ
 _SETS = (
-    *(Modules.LAYERNORM, Modules.MOE_ACT, Modules.MLA_UP_PROJ, _LIGHT, _MEDIUM),
-    *(Modules.MLP, Modules.MOE, _MEDIUM | Modules.SHARED_EXPERTS | Modules.MLP),
-    *(
-        _MEDIUM | Modules.MLP,
-        Modules.MOE | Modules.MLP,
-        _MEDIUM & ~Modules.MOE_ACT | Modules.MOE | Modules.MLP,
-    ),
+    Modules.LAYERNORM,
+    Modules.MOE_ACT,
+    Modules.MLA_UP_PROJ,
+    _LIGHT,
+    _MEDIUM,
+    Modules.MLP,
+    Modules.MOE,
+    _MEDIUM | Modules.SHARED_EXPERTS | Modules.MLP,
+    _MEDIUM | Modules.MLP,
+    Modules.MOE | Modules.MLP,
+    _MEDIUM & ~Modules.MOE_ACT | Modules.MOE | Modules.MLP,
 )
 
 

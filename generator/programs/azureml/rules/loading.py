@@ -142,14 +142,14 @@ jobs: Final = _jobs.where(lambda job: job.value("type", "command") == "command")
 #: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader
 #: is to write.
 _NAMED: Final = (
-    *(
-        "compute",
-        "environment",
-        "environment/image",
-        "resources/instance_count",
-        "resources/instance_type",
-    ),
-    *("resources/shm_size", "distribution/process_count_per_instance", "limits/timeout"),
+    "compute",
+    "environment",
+    "environment/image",
+    "resources/instance_count",
+    "resources/instance_type",
+    "resources/shm_size",
+    "distribution/process_count_per_instance",
+    "limits/timeout",
 )
 _TO_FILL: Final = re.compile(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\b", re.IGNORECASE)
 

@@ -188,7 +188,9 @@ _RATES: Final = ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup
 #: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is
 #: for others to fill.
 _HANDED_ON: Final = (
-    *("/gradient_clipping", "/steps_per_print", "/gradient_predivide_factor"),
+    "/gradient_clipping",
+    "/steps_per_print",
+    "/gradient_predivide_factor",
     *(f"{PARAMS}/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
     *(f"/scheduler/params/{name}" for name in _RATES),
 )
@@ -198,15 +200,17 @@ _NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelera
 #: when it prepares (accelerator.py:2223-2356).
 _BY_ACCELERATE: Final = frozenset(
     [
-        *(
-            "train_batch_size",
-            "train_micro_batch_size_per_gpu",
-            "gradient_accumulation_steps",
-            "gradient_clipping",
-        ),
-        *("fp16.enabled", "bf16.enabled", "optimizer.params.lr", "optimizer.params.weight_decay"),
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "fp16.enabled",
+        "bf16.enabled",
+        "optimizer.params.lr",
+        "optimizer.params.weight_decay",
         *(f"scheduler.params.{name}" for name in _RATES),
-        *("zero_optimization.stage", "steps_per_print"),
+        "zero_optimization.stage",
+        "steps_per_print",
         *(
             f"zero_optimization.offload_{what}.{key}"
             for what in OFFLOADED
@@ -221,7 +225,10 @@ _BY_ACCELERATE: Final = frozenset(
 #: What Transformers fills in besides (integrations/deepspeed.py:134-258 @ 5.23.0); its Trainer goes
 #: through accelerate. The keys of amp: only releases before 5 (:160-164 @ 4.57.1).
 _BY_TRANSFORMERS: Final = _BY_ACCELERATE | {
-    *("optimizer.params.betas", "optimizer.params.eps", "amp.enabled", "amp.opt_level")
+    "optimizer.params.betas",
+    "optimizer.params.eps",
+    "amp.enabled",
+    "amp.opt_level",
 }
 
 

@@ -43,19 +43,21 @@ _CLIPPING: Final = "/gradient_clipping"
 _SCALE: Final = "/fp16/loss_scale"
 #: Classes of torch.optim in torch 2.13; DeepSpeed accepts any of them, in this case.
 _TORCH: Final = (
-    *(
-        "ASGD",
-        "Adadelta",
-        "Adafactor",
-        "Adagrad",
-        "Adam",
-        "AdamW",
-        "Adamax",
-        "LBFGS",
-        "Muon",
-        "NAdam",
-    ),
-    *("RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"),
+    "ASGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "LBFGS",
+    "Muon",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SGD",
+    "SparseAdam",
 )
 _HYPERPARAMETERS: Final = (
     "lr",

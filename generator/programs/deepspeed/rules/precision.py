@@ -22,13 +22,11 @@ from .subjects import (
 _LOSS_SCALE: Final = "/fp16/loss_scale"
 #: Keys of dynamic loss scaling.
 _DYNAMIC: Final = (
-    *(
-        "initial_scale_power",
-        "loss_scale_window",
-        "hysteresis",
-        "consecutive_hysteresis",
-        "min_loss_scale",
-    ),
+    "initial_scale_power",
+    "loss_scale_window",
+    "hysteresis",
+    "consecutive_hysteresis",
+    "min_loss_scale",
 )
 #: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
 _ACCUMULATES_IN_BF16: Final = (0, 17, 0)

@@ -20,23 +20,21 @@ _PARAMS: Final = "/scheduler/params"
 _OWN: Final = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle")
 #: Classes of torch.optim.lr_scheduler in torch 2.13.
 _TORCH: Final = (
-    *(
-        "ChainedScheduler",
-        "ConstantLR",
-        "CosineAnnealingLR",
-        "CosineAnnealingWarmRestarts",
-        "CyclicLR",
-    ),
-    *(
-        "ExponentialLR",
-        "LambdaLR",
-        "LinearLR",
-        "MultiStepLR",
-        "MultiplicativeLR",
-        "OneCycleLR",
-        "PolynomialLR",
-    ),
-    *("ReduceLROnPlateau", "SequentialLR", "StepLR"),
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
+    "ExponentialLR",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
 )
 _TOTAL: Final = f"{_PARAMS}/total_num_steps"
 _WARMUP: Final = f"{_PARAMS}/warmup_num_steps"

@@ -13,8 +13,11 @@ from .subjects import Run, building, configs, runs, said, shown, unused
 _STAGE: Final = f"{ZERO}/stage"
 #: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.
 _BELOW_STAGE_3: Final = (
-    *("allgather_bucket_size", "use_multi_rank_bucket_allreduce", "round_robin_gradients"),
-    *("ignore_unused_parameters", "parameter_alignment"),
+    "allgather_bucket_size",
+    "use_multi_rank_bucket_allreduce",
+    "round_robin_gradients",
+    "ignore_unused_parameters",
+    "parameter_alignment",
 )
 #: Keys that DeepSpeed's parser accepts and nothing reads, with their defaults.
 _UNREAD: Final = {

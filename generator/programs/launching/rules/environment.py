@@ -42,21 +42,25 @@ _VARIABLES: Final = tuple(
 )
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
-    *(
-        "INIT",
-        "COLL",
-        "P2P",
-        "SHM",
-        "NET",
-        "GRAPH",
-        "TUNING",
-        "ENV",
-        "ALLOC",
-        "ALLOC_HOST",
-        "CALL",
-        "DESTROY",
-    ),
-    *("PROXY", "NVLS", "BOOTSTRAP", "REG", "PROFILE", "RAS", "ALL"),
+    "INIT",
+    "COLL",
+    "P2P",
+    "SHM",
+    "NET",
+    "GRAPH",
+    "TUNING",
+    "ENV",
+    "ALLOC",
+    "ALLOC_HOST",
+    "CALL",
+    "DESTROY",
+    "PROXY",
+    "NVLS",
+    "BOOTSTRAP",
+    "REG",
+    "PROFILE",
+    "RAS",
+    "ALL",
 )
 #: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl
 #: README.md

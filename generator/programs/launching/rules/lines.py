@@ -48,14 +48,12 @@ _MISPLACED: Final = {
         "force_multi",
     ),
     "accelerate": (
-        *(
-            "num_processes",
-            "num_machines",
-            "machine_rank",
-            "main_process_ip",
-            "main_process_port",
-            "config_file",
-        ),
+        "num_processes",
+        "num_machines",
+        "machine_rank",
+        "main_process_ip",
+        "main_process_port",
+        "config_file",
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.

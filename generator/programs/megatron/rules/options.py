@@ -28,8 +28,13 @@ from .rule import (
 
 #: Options that bring the shape from elsewhere: a checkpoint, a file.
 _SHAPE_FROM: Final = (
-    *("--use-checkpoint-args", "--yaml-cfg", "--heterogeneous-layers-config-path"),
-    *("--hybrid-layer-pattern", "--use-dataset-only", "--retro-workdir", "--retro-project-dir"),
+    "--use-checkpoint-args",
+    "--yaml-cfg",
+    "--heterogeneous-layers-config-path",
+    "--hybrid-layer-pattern",
+    "--use-dataset-only",
+    "--retro-workdir",
+    "--retro-project-dir",
 )
 # megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
 _SENTINELS: Final = "--vocab-extra-ids"

@@ -21,21 +21,17 @@ from ..subjects import requests
 from ..values import MOST_SIGNAL_SECONDS, SIGNALS, signal_of
 
 _COUNTS: Final = (
-    *(
-        "--cores-per-socket",
-        "--cpus-per-gpu",
-        "--cpus-per-task",
-        "--mincpus",
-        "--ntasks",
-        "--ntasks-per-core",
-    ),
-    *(
-        "--ntasks-per-gpu",
-        "--ntasks-per-node",
-        "--ntasks-per-socket",
-        "--sockets-per-node",
-        "--threads-per-core",
-    ),
+    "--cores-per-socket",
+    "--cpus-per-gpu",
+    "--cpus-per-task",
+    "--mincpus",
+    "--ntasks",
+    "--ntasks-per-core",
+    "--ntasks-per-gpu",
+    "--ntasks-per-node",
+    "--ntasks-per-socket",
+    "--sockets-per-node",
+    "--threads-per-core",
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
 _UNITS_OF_TIME: Final = re.compile(
@@ -262,18 +258,19 @@ def counts_are_positive(request: Request) -> Violations:
 _SLICE: Final = re.compile(r"[0-9]+g\.[0-9]+gb")  # NVIDIA's names for parts of a GPU
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
-    *(
-        "NONE",
-        "BEGIN",
-        "END",
-        "FAIL",
-        "REQUEUE",
-        "ALL",
-        "INVALID_DEPEND",
-        "STAGE_OUT",
-        "TIME_LIMIT",
-    ),
-    *("TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS"),
+    "NONE",
+    "BEGIN",
+    "END",
+    "FAIL",
+    "REQUEUE",
+    "ALL",
+    "INVALID_DEPEND",
+    "STAGE_OUT",
+    "TIME_LIMIT",
+    "TIME_LIMIT_90",
+    "TIME_LIMIT_80",
+    "TIME_LIMIT_50",
+    "ARRAY_TASKS",
 )
 #: Options with a fixed set of values, compared without case.
 _CHOICES: Final = {

@@ -17,17 +17,22 @@ from ..subjects import blocks, steps
 
 #: Options by which a step takes a part of its job, or shares it.
 _SHARES: Final = (
-    *(
-        "--overlap",
-        "--gres",
-        "--gpus",
-        "--exact",
-        "--exclusive",
-        "--nodelist",
-        "--relative",
-        "--nodes",
-    ),
-    *("--jobid", "--het-group", "--oversubscribe", "-w", "-N", "-G", "-r", "-s"),
+    "--overlap",
+    "--gres",
+    "--gpus",
+    "--exact",
+    "--exclusive",
+    "--nodelist",
+    "--relative",
+    "--nodes",
+    "--jobid",
+    "--het-group",
+    "--oversubscribe",
+    "-w",
+    "-N",
+    "-G",
+    "-r",
+    "-s",
 )
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
 # an ampersand that puts nothing into the background

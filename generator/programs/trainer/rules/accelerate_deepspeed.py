@@ -28,30 +28,32 @@ _SECTION: Final = "deepspeed_config"
 _FILE: Final = f"{_SECTION}/deepspeed_config_file"
 #: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
 KEYS: Final = (
-    *(
-        "deepspeed_config_file",
-        "deepspeed_exclusion_filter",
-        "deepspeed_hostfile",
-        "deepspeed_inclusion_filter",
-    ),
-    *(
-        "deepspeed_moe_layer_cls_names",
-        "deepspeed_multinode_launcher",
-        "gradient_accumulation_steps",
-    ),
-    *(
-        "gradient_clipping",
-        "offload_optimizer_device",
-        "offload_optimizer_nvme_path",
-        "offload_param_device",
-    ),
-    *("offload_param_nvme_path", "zero3_init_flag", "zero3_save_16bit_model", "zero_stage"),
+    "deepspeed_config_file",
+    "deepspeed_exclusion_filter",
+    "deepspeed_hostfile",
+    "deepspeed_inclusion_filter",
+    "deepspeed_moe_layer_cls_names",
+    "deepspeed_multinode_launcher",
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "offload_optimizer_device",
+    "offload_optimizer_nvme_path",
+    "offload_param_device",
+    "offload_param_nvme_path",
+    "zero3_init_flag",
+    "zero3_save_16bit_model",
+    "zero_stage",
 )
 #: Refused with deepspeed_config_file. Source: accelerate utils/dataclasses.py
 #: (_deepspeed_config_checks).
 _REFUSED: Final = (
-    *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device"),
-    *("offload_param_device", "offload_param_nvme_path", "zero3_save_16bit_model"),
+    "gradient_accumulation_steps",
+    "gradient_clipping",
+    "zero_stage",
+    "offload_optimizer_device",
+    "offload_param_device",
+    "offload_param_nvme_path",
+    "zero3_save_16bit_model",
 )
 #: deepspeed_config_file may be a whole config in base64, which has at least so many characters.
 _SHORTEST_BASE64: Final = 60

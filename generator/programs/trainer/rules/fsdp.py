@@ -53,9 +53,18 @@ _STATE_DICTS: Final = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DIC
 #: Keys of `fsdp_config` that the Trainer reads for FSDP2.
 _READ: Final = frozenset(
     {
-        *("version", "reshard_after_forward", "cpu_offload", "auto_wrap_policy", "min_num_params"),
-        *("transformer_layer_cls_to_wrap", "cpu_ram_efficient_loading", "state_dict_type"),
-        *("activation_checkpointing", "xla", "xla_fsdp_v2", "xla_fsdp_settings"),
+        "version",
+        "reshard_after_forward",
+        "cpu_offload",
+        "auto_wrap_policy",
+        "min_num_params",
+        "transformer_layer_cls_to_wrap",
+        "cpu_ram_efficient_loading",
+        "state_dict_type",
+        "activation_checkpointing",
+        "xla",
+        "xla_fsdp_v2",
+        "xla_fsdp_settings",
         "xla_fsdp_grad_ckpt",
     }
 )
