@@ -48,13 +48,13 @@ _MEGATRON_OPTIONS: Final = (
 _OVERRIDE_LINE: Final = re.compile(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
-_RECIPES: Final = frozenset({"Dockerfile", "Makefile", "justfile"})
-_LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate")
+_LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
 #: What is between deepspeed and its script is bounded, so that many words on a line take no longer
 #: than many lines.
 _LAUNCH_LINE: Final = re.compile(
-    rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s]+-|accelerate[\"',\s]+launch\b"
-    rb"|deepspeed[ \t][^\n`]{0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
+    rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s\\]+-|accelerate[\"',\s]+launch\b"
+    rb"|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
+    rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
 _ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
@@ -119,8 +119,9 @@ def may_hold(path: PurePath) -> bool:
     A hidden one is the configuration of a service, which may start a job by them.
     """
     suffix = path.suffix.lower()
-    is_hidden = path.name.startswith(".") and suffix in _SCRIPTS | MAPPINGS
-    return is_hidden or suffix in _HOLDERS or path.name in _RECIPES
+    if path.name.startswith("."):
+        return suffix in _SCRIPTS | MAPPINGS
+    return not suffix or suffix in _HOLDERS
 
 
 def has_launch_line(path: Path, most: int) -> bool:
@@ -129,10 +130,24 @@ def has_launch_line(path: Path, most: int) -> bool:
     A file of more than `most` bytes isn't read.
     """
     try:
-        content = path.read_bytes() if path.stat().st_size <= most else b""
+        return starts_launcher(path.read_bytes() if path.stat().st_size <= most else b"")
     except OSError:
         return False
+
+
+def starts_launcher(content: bytes) -> bool:
+    """Return whether a text has a line, or a list, that starts a launcher."""
     return any(name in content for name in _LAUNCHERS) and _LAUNCH_LINE.search(content) is not None
+
+
+def begins_with_shell(path: Path) -> bool:
+    """Return whether the first line of a file names a shell."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(200).decode("utf-8", "replace")
+    except OSError:
+        return False
+    return _SHEBANG.match(first) is not None
 
 
 def is_batch_script(path: Path) -> bool:
@@ -169,6 +184,12 @@ def tells_by_name(path: PurePath) -> bool:
 def is_script(path: PurePath) -> bool:
     """Return whether a file is a shell script by its name."""
     return path.suffix.lower() in _SCRIPTS
+
+
+def shows_shell(path: PurePath, content: str) -> bool:
+    """Return whether a file is a shell script by its name, its first line or a directive."""
+    is_shown = is_script(path) or _SHEBANG.match(content) is not None
+    return is_shown or _DIRECTIVE.search(content.encode("utf-8", "replace")) is not None
 
 
 def is_for_another(path: PurePath, content: str) -> bool:

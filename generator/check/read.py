@@ -117,10 +117,14 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         message = f"the folder can't be read: {(problem.strerror or 'no access').lower()}"
         reading.findings.append(codes.UNREADABLE.at(where, message, "check its permissions"))
     for path in kinds.candidates(folder):
-        if kinds.is_candidate(path) or not kinds.may_hold(path):
+        is_batch = not path.suffix and kinds.is_batch_script(path)
+        if kinds.is_candidate(path) or is_batch or not kinds.may_hold(path):
             found.append(path)
         elif kinds.has_launch_line(path, MAX_BYTES):
-            reading.left_alone[str(path)] = LAUNCH_LINES
+            if not path.suffix and kinds.begins_with_shell(path):
+                found.append(path)
+            else:
+                reading.left_alone[str(path)] = LAUNCH_LINES
     if len(found) > MAX_FILES:
         message = (
             f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
@@ -225,6 +229,8 @@ def _leave_alone(file: File, reading: Reading) -> None:
         is_made = program in _TEMPLATED and is_template(file.content)
         whose = f"of {program}" if program else "not recognized"
         reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
+    elif file.is_yaml and kinds.starts_launcher(file.content.encode("utf-8", "replace")):
+        reading.left_alone[file.name] = LAUNCH_LINES
 
 
 def _read_nothing(file: File, reading: Reading) -> None:
@@ -247,6 +253,16 @@ def _leave_template(file: File, reading: Reading) -> None:
         reading.left_alone[file.name] = "a template for a script"
 
 
+def _leave_prose(file: File, reading: Reading) -> None:
+    """Say that a file is no script, though it names a launcher: a README, a log, a patch."""
+    if file.named:
+        message = "this names a launcher, but isn't a shell script"
+        hint = "name the script that it is about; a script begins with #!/bin/bash"
+        reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
+    else:
+        reading.left_alone[file.name] = LAUNCH_LINES
+
+
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     if kind == "job spec":
         reading.documents.append(JobSpec(path=file.text.path, name=name, is_named=file.named))
@@ -254,6 +270,10 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
         shell = read_script(file.text)
         if any(command.words[0].raw.startswith("{%") for command in shell.commands):
             _leave_template(file, reading)
+            return
+        broken = shell.unterminated if shell.unterminated is not None else shell.unclosed
+        if broken is not None and not kinds.shows_shell(file.path, file.content):
+            _leave_prose(file, reading)
             return
         script = launch_script(shell)
         reading.documents.append(script)

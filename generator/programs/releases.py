@@ -270,7 +270,10 @@ def _named_in(program: str, folder: Path) -> Release | None:
             # Prose that names several says which works, and which doesn't.
             several = not installed and len({version for version, _, _ in found}) > 1
             release = _release(program, *(min(found) if several else max(installed or found)))
-            exact = look in (_pins, _images) and not several
+            # A README that installs another release may be the newer of the two files.
+            told = {version[:2] for version, path, _ in found if _TOLD_IN.match(path.name)}
+            agreed = not installed or told <= {release.version[:2]}
+            exact = look in (_pins, _images) and not several and agreed
             return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
     return None
 

@@ -142,6 +142,41 @@ def test_a_script_for_sbatch_is_read_whatever_its_name(name: str, tmp_path: Path
         assert "SLM023" in {finding.rule for finding in validate([path]).findings}
 
 
+def test_a_script_without_a_suffix_is_read(tmp_path: Path) -> None:
+    """A file with a shell in its first line and a launch line is read in a folder, too."""
+    (tmp_path / "train").write_text("#!/bin/sh\ntorchrun --nproc-per-node 8 \\ \n  train.py\n")
+    assert [finding.rule for finding in validate([tmp_path]).findings] == ["LNCH041"]
+
+
+def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
+    """Files without a suffix and YAML of no known kind are named where they have launch lines."""
+    line = "python -m torch.distributed.run --nproc_per_node 8 a.py"
+    texts = {
+        "commands": "torchrun \\\n  --nproc_per_node=8 train.py\n",
+        "recipe.yaml": f"products:\n  - script: |\n      {line}\n",
+        "notes.md": "    deepspeed \\\n      train.py\n",
+        "LICENSE": "You may accelerate whatever you like.\n",
+        "other.yaml": "products:\n  - script: echo torchrun\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:3]}
+    assert validate([tmp_path]).left_alone == left
+
+
+@pytest.mark.parametrize("name", ["README.md", "job.out", "fix.patch"])
+def test_prose_about_a_launcher_is_no_broken_script(name: str, tmp_path: Path) -> None:
+    """A text that names a launcher, and that no shell reads, is refused as no script."""
+    path = tmp_path / name
+    path.write_text("Run it for an hour; it isn't fast:\n\n    torchrun train.py\n")
+    (only,) = validate([path]).findings
+    assert (only.rule, only.message) == (
+        "FILE004",
+        "this names a launcher, but isn't a shell script",
+    )
+    assert not validate([path], skip_unknown=True).findings
+
+
 def test_a_file_that_only_speaks_of_directives_is_no_script(tmp_path: Path) -> None:
     """Without a shell in its first line, or without a directive, a file is left out."""
     (tmp_path / "a.out").write_text("#SBATCH --gpu-per-node=8\n")

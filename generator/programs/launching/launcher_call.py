@@ -13,6 +13,7 @@ from ...numerals import is_whole, whole
 from ...submission.launches import Call, Launch
 from ...submission.script import CommandDocument
 from ...submission.submission import Submission
+from ...text.document import YamlDocument
 from ...text.hostfile import Hostfile
 
 #: Programs that start the rest of the line on every node.
@@ -184,8 +185,11 @@ class Port:
         return f"{self.option} {expression}"
 
 
-def fixed_port(launch: Launch) -> Port | None:
-    """The port that a launch line always takes; None where it differs, or can't be known."""
+def fixed_port(launch: Launch, config: YamlDocument | None = None) -> Port | None:
+    """The port that a launch line always takes; None where it differs, or can't be known.
+
+    `config` is the file that `accelerate launch --config_file` names, where it was read.
+    """
     calls = (
         call for program in PORTS if (call := launch.call(program)) is not None and not call.opaque
     )
@@ -217,5 +221,14 @@ def fixed_port(launch: Launch) -> Port | None:
         )
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
-    text = f"{call.program} uses port {_DEFAULT_PORT}"
-    return Port(number=_DEFAULT_PORT, text=text, where=call.where, call=call, option=name)
+    used, text = _DEFAULT_PORT, f"{call.program} uses port {_DEFAULT_PORT}"
+    if call.program == "accelerate" and call.has("--config_file"):
+        # A file that wasn't read may have a port; of one process none is used.
+        if config is None or config.value("distributed_type") == "NO":
+            return None
+        stated = config.value("main_process_port")
+        if isinstance(stated, bool) or not isinstance(stated, int | None) or stated == 0:
+            return None  # 0 is any port that is free
+        if stated is not None:
+            used, text = stated, f"accelerate uses port {stated} of {config.path}"
+    return Port(number=used, text=text, where=call.where, call=call, option=name)

@@ -182,6 +182,8 @@ _EXPANDED: Final = re.compile(r"\$\{?(\w+)")
 _WORD: Final = re.compile(r"\w+")
 _QUOTED: Final = re.compile(r"'[^']*'")
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
+#: Variables of CANN and torch_npu: HCCL_CONNECT_TIMEOUT, ASCEND_RT_VISIBLE_DEVICES.
+_ASCEND: Final = re.compile(r"(?<![\w$#])(?:HCCL|ASCEND)_[A-Z]\w*=")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
 _EXPORTS: Final = deepspeed_now(
     "launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"
@@ -195,12 +197,19 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     Fix: remove it"""
     # AML015 judges the variables of AzureML jobs.
     for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):
-        if value == "1":
+        # Ascend's runtime doesn't read it.
+        if value == "1" and not _is_for_ascend(submission, setting.where.path):
             message = (
                 "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and "
                 "meant for debugging"
             )
             yield Violation(setting.where, message, "remove it")
+
+
+def _is_for_ascend(submission: Submission, path: str) -> bool:
+    """Whether a file sets what the runtime of Ascend NPUs reads, and CUDA doesn't."""
+    text = submission.texts.get(path)
+    return text is not None and _ASCEND.search(text.content) is not None
 
 
 @commands.rule(

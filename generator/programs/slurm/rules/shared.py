@@ -15,6 +15,7 @@ from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
 from ....text.around import folders_above, is_left_out
+from ....text.document import YamlDocument
 from ....text.options import Argument
 from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
@@ -144,12 +145,20 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
     """
     for block in blocks(submission):
         for free, severity in _free_gpus(submission, block):
-            for port in filter(None, map(fixed_port, block.launches)):
+            for port in filter(None, (_port_of(submission, one) for one in block.launches)):
                 message = f"{port.text}, and other users' jobs may run on {free}"
                 hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
                 yield Violation(port.where, message, hint, severity=severity)
     for script in submission.commands:
-        yield from _side_by_side(script.launches)
+        yield from _side_by_side(submission, script.launches)
+
+
+def _port_of(submission: Submission, launch: Launch) -> Port | None:
+    """The port of a launch line, with accelerate's config that the line names."""
+    links = (link for link in submission.references if link.launch is launch)
+    named = [one for link in links if link.kind == "accelerate config" for one in link.documents]
+    config = named[0] if len(named) == 1 and isinstance(named[0], YamlDocument) else None
+    return fixed_port(launch, config)
 
 
 def _free_gpus(submission: Submission, block: Request) -> Iterator[tuple[str, Severity]]:
@@ -167,10 +176,10 @@ def _free_gpus(submission: Submission, block: Request) -> Iterator[tuple[str, Se
         yield free or ("the node's other GPUs, if it has more", NOTE)
 
 
-def _side_by_side(launches: tuple[Launch, ...]) -> Violations:
+def _side_by_side(submission: Submission, launches: tuple[Launch, ...]) -> Violations:
     running: list[Port] = []
     for last, launch in zip((None, *launches), launches, strict=False):
-        port, command = fixed_port(launch), launch.calls[0].command
+        port, command = _port_of(submission, launch), launch.calls[0].command
         between = (
             last.script.commands[last.calls[0].command.index : command.index]
             if last is not None
