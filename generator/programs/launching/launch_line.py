@@ -43,8 +43,11 @@ _WRAPPERS: Final = frozenset(
         "conda",
         "poetry",
         "ray",
+        "coverage",
     }
 )
+#: Those of them that run a script or a module by Python themselves: `uv run train.py`.
+_RUN_PYTHON: Final = frozenset({"uv", "coverage"})
 _MOST_WRAPPERS: Final = 40  # words that start another: a bound on time
 #: Programs that start the ranks of a node themselves, by the script that they are given.
 LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
@@ -237,6 +240,10 @@ class _Walk:
             )
         if name == "env":
             return self._env(options.rest)
+        if name in _RUN_PYTHON and options.rest:
+            is_module = options.has("--module")
+            if is_module or basename(options.rest[0]).endswith(".py"):
+                return self._run_by_python(first, Options(), options.rest, is_module=is_module)
         no_python = options.has("--no-python") or options.has("--no_python")
         if name == "sbatch" or (name in LAUNCHERS and not no_python):
             return self._end(options.rest)
@@ -276,10 +283,16 @@ class _Walk:
         options = read_options(TABLES["python"], own)
         if started := _command_behind_dashes(module or options.rest):
             return started
-        if module and module[0].value in PROGRAMS["other names"]:
-            return module
         if not module and options.has("-c"):
             return ()
+        return self._run_by_python(first, options, module or options.rest, is_module=bool(module))
+
+    def _run_by_python(
+        self, first: Word, options: Options, words: Sequence[Word], *, is_module: bool
+    ) -> Sequence[Word]:
+        """Notes Python with the script or module that it runs; a launcher's words go on."""
+        if is_module and words[0].value in PROGRAMS["other names"]:
+            return words
         self.calls.append(
             Call(
                 shell=self.script,
@@ -289,7 +302,7 @@ class _Walk:
                 word=first,
             )
         )
-        return self._end(module or options.rest)
+        return self._end(words)
 
 
 def _command_behind_dashes(words: Sequence[Word]) -> Sequence[Word]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ...numerals import read_whole
 from .expand import Expander, Field
-from .follow import Followed, called, sourced, stdin_shell
+from .follow import Followed, called, remote_text, sourced, stdin_shell
 from .printed import body_of, printed
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
@@ -143,9 +143,10 @@ class Shell:
         self._note_files(command.words, redirections)
         if command.words[0].value == "read":
             self._read_into(command, redirections)
-        if (at := stdin_shell(command.words)) is not None:
-            text = self._input(redirections, before if is_piped else ())
-            return self._shell_of_input(command, at, text) if text else None
+        at = stdin_shell(command.words)
+        text = () if at is None else self._input(redirections, before if is_piped else ())
+        if at is not None and text:
+            return self._shell_of_input(command, at, text)
         return self._started_by(command, tokens[head:])
 
     def _note_arithmetic(self, token: Token) -> None:
@@ -446,6 +447,13 @@ class Shell:
             positional = self._arguments(fields[at + 1 :], words[at + 1 :])
             outer = Outer(words[at].raw, command.index)
             return self._reading(fields[at].pieces, state, positional, outer)
+        if (at := remote_text(words)) is not None:
+            fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
+            state = self._state_of(command)
+            state.exported.clear()  # the other machine's shell has variables of its own
+            return self._reading(
+                fields[at].pieces, state, None, Outer(words[at].raw, command.index)
+            )
         made = self._made(command, tokens)
         return made if made is not None else self._file(command, tokens)
 

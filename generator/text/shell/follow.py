@@ -21,6 +21,8 @@ _RUNNERS: Final = frozenset(
     | {"exec", "nohup", "setsid", "time", "timeout", "env", "command", "sudo", "numactl", "nice"}
 )
 _SOURCES: Final = frozenset({"source", "."})
+#: Options of ssh with a value. Source: ssh(1) of OpenSSH 9.2.
+_SSH_VALUED: Final = frozenset("bcDEeFIiJLlmOopQRSWw")
 _ENDS: Final = (".sh", ".bash", ".sbatch", ".slurm", ".env", ".conf")
 _MOST_BYTES: Final = 100_000  # of a file that is followed
 _MOST_FILES: Final = 20  # that a script may call and source, in all
@@ -107,6 +109,21 @@ def called(words: Sequence[Word]) -> int | None:
         if index and _is_script(word) and not before.startswith("-"):
             return index
     return None
+
+
+def remote_text(words: Sequence[Word]) -> int | None:
+    """The index of a text of several words that the last word of `ssh HOST TEXT` is."""
+    if basename(words[0].value or words[0].prefix or "") != "ssh":
+        return None
+    index, count = 1, len(words)
+    while index < count and words[index].prefix.startswith("-"):
+        option = words[index].prefix
+        index += 2 if len(option) == 2 and option[1] in _SSH_VALUED else 1
+    text = index + 1  # behind the host
+    if text != count - 1:
+        return None
+    written = words[text].value or words[text].raw
+    return text if len(written.split(maxsplit=1)) > 1 else None
 
 
 def stdin_shell(words: Sequence[Word]) -> int | None:

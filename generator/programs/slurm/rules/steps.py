@@ -171,11 +171,15 @@ def tasks_see_all_gpus(step: Step) -> Violations:
     program isn't there.
     Fix: use --gpus-per-node
     """
-    for request in (
-        (step.block, step.srun) if step.starts_python and step.tasks not in (None, 1) else ()
-    ):
+    if not step.starts_python or step.tasks in (None, 1):
+        return
+    requests = (step.block, step.srun)
+    flags = (argument for request in requests for argument in request.valued("--gres-flags"))
+    if any("allow-task-sharing" in argument.value for argument in flags):
+        return  # every task sees the GPUs of the others on its node
+    for request in requests:
         per_task = request.argument("--gpus-per-task")
-        if per_task is not None and not request.has("--gpu-bind"):
+        if per_task is not None and not any(one.has("--gpu-bind") for one in requests):
             message = (
                 f"{per_task.command} {per_task.name} shows each task its own GPUs only, as number 0"
             )
