@@ -1,10 +1,8 @@
-"""A model: embedding, layers by kind in their order, head; and models of which all layers are alike
-but for a few.
-"""
+"""A model: embedding, layers by kind in their order, head; and the maker of usual models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import repeat
 from typing import Any, Final, TypeVar
@@ -350,64 +348,67 @@ def model_of(
     mlp = {"hidden": hidden, **_taken(sizes, _MLP)}
     routed = _taken(sizes, _ROUTED)
 
-    whole, bare = frozenset(full_attention_layers), frozenset(layers_without_rotary)
-    plain = frozenset(dense_layer_indices or range(dense_layers))
     dense = Dense(width=sizes["ffn"], bias=mlp_bias, **mlp)
     experts = Experts(bias=mlp_bias, **mlp, **routed) if routed.get("experts") else dense
-    each = Norm(kind=norm, epsilon=norm_epsilon)
-    rotates = sizes["position_embedding"] == "rotary"
+    is_rotary = sizes["position_embedding"] == "rotary"
 
     @cache
-    def usual(local: bool, rotary: bool) -> Mixer:
-        window = sliding_window if local else None
+    def usual_mixer(has_window: bool, rotary: bool) -> Mixer:
+        window = sliding_window if has_window else None
         chunked = chunked_attention and window is not None
         span = Span(causal=causal, window=window, chunked=chunked, masked=masked_attention)
         shape = {"hidden": hidden, "span": span, "rotary": rotary, **attention}
         return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
 
+    without_window = frozenset(full_attention_layers)
+    without_rotary = frozenset(layers_without_rotary)
+    without_experts = frozenset(dense_layer_indices or range(dense_layers))
+    norm_of_layers = Norm(kind=norm, epsilon=norm_epsilon)
+    layer_of = _layer_maker(hidden, norm_of_layers, norms_per_layer)
+
+    def layer_at(place: int) -> Layer:
+        mixer = mixers[place] if mixers is not None else None
+        if mixer is None:
+            rotary = is_rotary and place not in without_rotary
+            mixer = usual_mixer(place not in without_window, rotary)
+        part = feed_forwards[place] if feed_forwards is not None else None
+        if part is None:
+            part = dense if place in without_experts else experts
+        is_after = norm_after if isinstance(norm_after, bool) else norm_after[place]
+        return layer_of(mixer, part, is_after)
+
+    are_alike = mixers is None and feed_forwards is None and isinstance(norm_after, bool)
+    if are_alike and not (without_window or without_rotary or without_experts):
+        all_layers: Iterable[Layer] = repeat(layer_at(0), layers)
+    else:
+        all_layers = map(layer_at, range(layers))
+    return Model(stack=Stack.of(all_layers), norm=norm_of_layers, **sizes)
+
+
+def _layer_maker(
+    hidden: int, norm: Norm, norms_per_layer: int
+) -> Callable[[Mixer, FeedForward, bool], Layer]:
+    """A function that makes the layer of a mixer and a feed-forward, each layer once."""
     # By identity: the hash of a part is that of all its sizes, and a model repeats its parts.
     made: dict[tuple[int, int, bool], Layer] = {}
 
-    def layer(mixer: Mixer, part: FeedForward, after: bool) -> Layer:
-        key = id(mixer), id(part), after
+    def layer_of(mixer: Mixer, part: FeedForward, norm_after: bool) -> Layer:
+        key = id(mixer), id(part), norm_after
         if key not in made:
-            made[key] = new_layer(mixer, part, after)
+            is_alone = isinstance(mixer, NoMixer) or isinstance(part, NoFeedForward)
+            made[key] = Layer(
+                hidden=hidden,
+                mixer=mixer,
+                feed_forward=part,
+                norm=norm,
+                norms=norms_per_layer // 2 if is_alone else norms_per_layer,
+                norm_after=norm_after,
+            )
         return made[key]
 
-    def new_layer(mixer: Mixer, part: FeedForward, after: bool) -> Layer:
-        alone = isinstance(mixer, NoMixer) or isinstance(part, NoFeedForward)
-        return Layer(
-            hidden=hidden,
-            mixer=mixer,
-            feed_forward=part,
-            norm=each,
-            norms=norms_per_layer // 2 if alone else norms_per_layer,
-            norm_after=after,
-        )
-
-    @cache
-    def usual_layer(local: bool, rotary: bool, is_dense: bool, after: bool) -> Layer:
-        return layer(usual(local, rotary), dense if is_dense else experts, after)
-
-    def built() -> Iterator[Layer]:
-        alike = mixers is None and feed_forwards is None and isinstance(norm_after, bool)
-        if alike and not (whole or bare or plain):
-            yield from repeat(usual_layer(True, rotates, False, bool(norm_after)), layers)
-            return
-        for i in range(layers):
-            is_local, is_rotary = i not in whole, rotates and i not in bare
-            after = norm_after if isinstance(norm_after, bool) else norm_after[i]
-            if alike:
-                yield usual_layer(is_local, is_rotary, i in plain, after)
-                continue
-            mixer = mixers[i] if mixers is not None else None
-            part = feed_forwards[i] if feed_forwards is not None else None
-            usual_part = dense if i in plain else experts
-            yield layer(mixer or usual(is_local, is_rotary), part or usual_part, after)
-
-    return Model(stack=Stack.of(built()), norm=each, **sizes)
+    return layer_of
 
 
 def _taken(sizes: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Take sizes out by their names, with the names that a part has for them."""
+    """Take sizes out of `sizes`, and give them the names of a part's fields."""
     return {field: sizes.pop(name) for name, field in names.items() if name in sizes}
