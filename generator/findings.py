@@ -142,10 +142,8 @@ class Finding:
         self, hide: Callable[[str], str], hide_in_source: Callable[[str], str] | None = None
     ) -> dict[str, Any] | None:
         """The parts that are shown without what `hide` masks; None where it masks nothing."""
-        texts, source = (
-            (self.message, self.hint or "", self.where.pointer),
-            self.where.excerpt or "",
-        )
+        texts = (self.message, self.hint or "", self.where.pointer)
+        source = self.where.excerpt or ""
         message, hint, pointer = shown = tuple(map(hide, texts))
         excerpt = (hide_in_source or hide)(source)
         if shown == texts and excerpt == source:

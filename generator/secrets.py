@@ -64,9 +64,11 @@ def likeness(name: str) -> Likeness:
         if last.endswith(head) and last.removesuffix(head) in known:
             return Likeness.SURE
     joined = last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring"))
-    return (
-        Likeness.SURE if joined else Likeness.SOME if last in patterns()["maybe"] else Likeness.NONE
-    )
+    if joined:
+        return Likeness.SURE
+    if last in patterns()["maybe"]:
+        return Likeness.SOME
+    return Likeness.NONE
 
 
 def _words(name: str) -> list[str]:
@@ -245,11 +247,9 @@ def _found(text: str) -> tuple[Secret, ...]:
             kept.append(secret)
         elif secret.end > kept[-1].end or (secret.what and not kept[-1].what):
             last = kept[-1]  # the two overlap: they are named by the one, with the form of either
-            end, at, sure = (
-                max(last.end, secret.end),
-                min(last.at, secret.at),
-                last.sure or secret.sure,
-            )
+            end = max(last.end, secret.end)
+            at = min(last.at, secret.at)
+            sure = last.sure or secret.sure
             name, what = last.name or secret.name, last.what or secret.what
             kept[-1] = replace(last, end=end, name=name, what=what, at=at, sure=sure)
     return tuple(kept)

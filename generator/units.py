@@ -92,8 +92,6 @@ def seconds(duration_s: float) -> str:
     """A short time: `18.2 s`, `350 ms`."""
     if duration_s >= 1000:
         return long_time(duration_s)
-    return (
-        f"{three_digits(duration_s)} s"
-        if duration_s >= 1
-        else f"{three_digits(duration_s * 1e3)} ms"
-    )
+    if duration_s >= 1:
+        return f"{three_digits(duration_s)} s"
+    return f"{three_digits(duration_s * 1e3)} ms"

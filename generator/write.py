@@ -126,11 +126,9 @@ def fingerprint(path: Path) -> str | None:
         return None
     if stat.S_ISLNK(status.st_mode):
         return f"link {path.readlink()}"
-    return (
-        fingerprint_of(path.read_bytes(), status.st_mode)
-        if stat.S_ISREG(status.st_mode)
-        else "no file"
-    )
+    if stat.S_ISREG(status.st_mode):
+        return fingerprint_of(path.read_bytes(), status.st_mode)
+    return "no file"
 
 
 def fingerprint_of(contents: bytes, mode: int) -> str:

@@ -42,9 +42,9 @@ def comments(text: Text) -> Iterator[Span]:
         return (
             (mark.start, mark.end) for mark in read_json(text).marks if mark.what == "a comment"
         )
-    return (
-        _outside(content, _quoted(content)) if suffix in (".yaml", ".yml") else _of_shell(content)
-    )
+    if suffix in (".yaml", ".yml"):
+        return _outside(content, _quoted(content))
+    return _of_shell(content)
 
 
 def _outside(content: str, texts: list[Span]) -> Iterator[Span]:

@@ -233,11 +233,9 @@ def kind_of(
     if suffix in _SCRIPTS or (_SHEBANG.match(content) and suffix not in MAPPINGS):
         return "launch script"
     if suffix not in MAPPINGS:
-        return (
-            "hostfile"
-            if _is_hostfile(name, suffix, content)
-            else _kind_of_text(content, keys, named=named)
-        )
+        if _is_hostfile(name, suffix, content):
+            return "hostfile"
+        return _kind_of_text(content, keys, named=named)
     named_so = suffix not in YAML and _DEEPSPEED_NAME.search(name)
     if named_so and _all_signs()["DeepSpeed config"].enough(keys, plain=False):
         return "DeepSpeed config"  # by its name, also where keys of another kind are among its own
@@ -285,11 +283,9 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
     """The kind of a file whose name has none."""
     lines = _lines(content)
     if lines and all(map(_OPTION_LINE.match, lines[:5])):
-        return (
-            "Megatron arguments"
-            if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines)
-            else None
-        )
+        if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines):
+            return "Megatron arguments"
+        return None
     if lines and all(map(_OVERRIDE_LINE.match, lines[:5])):
         return "Megatron-Bridge overrides" if _sets_bridge(lines) else None
     if lines and _HOST_LINE.match(lines[0]):

@@ -136,10 +136,8 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     for name in reading.followed:
         reading.left_alone.pop(name, None)
     if len(reading.documents) + len(reading.findings) == before:
-        message, hint = (
-            "nothing in this folder is a document that dsgen checks",
-            f"name a folder with {_KINDS}",
-        )
+        message = "nothing in this folder is a document that dsgen checks"
+        hint = f"name a folder with {_KINDS}"
         reading.findings.append(codes.UNKNOWN_KIND.at(where, message, hint, NOTE))
 
 

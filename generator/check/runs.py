@@ -350,10 +350,8 @@ def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Findin
             message, hint = f"the column {shown!r} is here twice", "keep one of them"
             yield RUNS_COLUMN.at(row.locate(str(index)), message, hint)
         elif name not in known:
-            near, message = (
-                closest(name, known),
-                f"{shown!r} is an unknown column in a table of runs",
-            )
+            near = closest(name, known)
+            message = f"{shown!r} is an unknown column in a table of runs"
             hint = (
                 f"did you mean `{near}`?"
                 if near
@@ -416,10 +414,8 @@ def _positive(
             RUNS_VALUE.at(row.locate(name), f"`{name}` is empty", "give it, or remove the row")
         )
     elif text and value is None:
-        message, hint = (
-            f"`{name}` is {text[:40]!r}; it must be a number above zero",
-            "write a number such as ",
-        )
+        message = f"`{name}` is {text[:40]!r}; it must be a number above zero"
+        hint = "write a number such as "
         findings.append(
             RUNS_VALUE.at(row.locate(name), message, hint + ("2.35" if needed else "61.4"))
         )

@@ -414,11 +414,9 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
 def _some(counts: Sequence[int]) -> str:
     """The counts, or of many the first and the last."""
     shown = [f"{gpus:,}" for gpus in counts]
-    return (
-        ", ".join(shown)
-        if len(shown) <= 6
-        else f"{', '.join(shown[:3])}, ..., {shown[-1]} ({len(shown)} counts)"
-    )
+    if len(shown) <= 6:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:3])}, ..., {shown[-1]} ({len(shown)} counts)"
 
 
 class MemoryBars(NamedTuple):

@@ -207,12 +207,10 @@ def factor_rows(plan: Plan) -> list[dict[str, str]]:
 
 
 def _work(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    job, layout, training, ramp = (
-        plan.job,
-        plan.layout,
-        plan.job.training,
-        plan.job.training.batch_ramp,
-    )
+    job = plan.job
+    layout = plan.layout
+    training = plan.job.training
+    ramp = plan.job.training.batch_ramp
     active = active_parameter_count(job.model)
     met = f", {count(active)} active per token" if active < parameter_count(job.model) else ""
     flops = plan.throughput.model_flops_per_step / plan.tokens_per_step

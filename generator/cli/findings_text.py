@@ -147,9 +147,9 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def _columns() -> int:
     """The columns of the terminal that findings are printed on, 0 where there is none."""
-    return (
-        shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 0
-    )
+    if sys.stderr.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns
+    return 0
 
 
 def print_below(findings: Iterable[Finding]) -> None:

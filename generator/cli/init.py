@@ -109,10 +109,8 @@ def _head(output: Path) -> list[str]:
     from importlib.resources import files  # here, to save start-up time
 
     package = __package__.rpartition(".")[0]
-    folder, installed = (
-        output.parent.absolute(),
-        Path(str(files(f"{package}.schemas").joinpath("job.schema.json"))),
-    )
+    folder = output.parent.absolute()
+    installed = Path(str(files(f"{package}.schemas").joinpath("job.schema.json")))
     # as a virtual environment in the project is, wherever that is cloned to
     inside = installed.is_relative_to(folder)
     schema = f"./{installed.relative_to(folder).as_posix()}" if inside else str(installed)

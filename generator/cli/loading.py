@@ -93,11 +93,9 @@ class JobLoader:
 
     @property
     def text(self) -> str:
-        return (
-            Path(self._source).read_text(encoding="utf-8")
-            if isinstance(self._source, str)
-            else self._text or ""
-        )
+        if isinstance(self._source, str):
+            return Path(self._source).read_text(encoding="utf-8")
+        return self._text or ""
 
     def _with(self, values: Mapping[str, object]) -> dict[str, object]:
         """The overrides, and values that are located as they are written: `gpus=512`."""
@@ -244,10 +242,8 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
         None,
         "-",
     )
-    beside, launcher = (
-        Path() if flags else Path(str(request.spec)).parent,
-        LAUNCHERS[job.launch.target],
-    )
+    beside = Path() if flags else Path(str(request.spec)).parent
+    launcher = LAUNCHERS[job.launch.target]
     launch = replace(job.launch, options=launcher.placed(job.launch.options, beside, folder))
     uploaded, job = launcher.uploaded(launch, folder), replace(job, launch=launch)
     if (

@@ -198,9 +198,9 @@ def _named(point: Point) -> str:
     )
     plan = point.plan
     if plan is None or plan.run is None:
-        return (
-            values if plan is None else f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
-        )
+        if plan is None:
+            return values
+        return f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
     price = price_of(plan.job, plan.run)
     return (
         f"{values}: {long_time(plan.run.wall_s)} "

@@ -276,11 +276,9 @@ def height(*parts: Part) -> int:
 
 
 def _width() -> int:
-    return (
-        shutil.get_terminal_size().columns or 80
-        if sys.stdout.isatty() or "COLUMNS" in os.environ
-        else PLAIN_WIDTH
-    )
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return shutil.get_terminal_size().columns or 80
+    return PLAIN_WIDTH
 
 
 def lines_of(parts: Iterable[Part], width: int) -> list[str]:

@@ -156,11 +156,9 @@ def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
     figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
     rows = []
     for trial in trials:
-        estimated_s, time_s, peak = (
-            float(trial.plan.step_time.total_s),
-            trial.step_time_s,
-            trial.peak_bytes,
-        )
+        estimated_s = float(trial.plan.step_time.total_s)
+        time_s = trial.step_time_s
+        peak = trial.peak_bytes
         band = seconds_with_band(estimated_s, trial.plan.uncertainty.step_time)
         time, off = (
             (trial.state, "")

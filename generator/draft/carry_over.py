@@ -260,9 +260,11 @@ def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) 
 
 
 def _decided(parser: Parser) -> frozenset[str]:
-    return (
-        megatron.PLANNED if parser.flavour else scripts.PLANNED if parser.trainer else frozenset()
-    )
+    if parser.flavour:
+        return megatron.PLANNED
+    if parser.trainer:
+        return scripts.PLANNED
+    return frozenset()
 
 
 def _gone(draft: Draft, one: Given) -> str | None:
@@ -378,11 +380,9 @@ def _config_patch(
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
-    return (
-        one == other
-        if isinstance(one, dict | list) or isinstance(other, dict | list)
-        else same_value(one, other)
-    )
+    if isinstance(one, dict | list) or isinstance(other, dict | list):
+        return bool(one == other)
+    return same_value(one, other)
 
 
 def _now(config: Config, section: str, key: str) -> str:

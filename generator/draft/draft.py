@@ -140,13 +140,11 @@ class Parser(NamedTuple):
         """The most values that an option takes; None where that isn't known or bounded."""
         option = self.option(key)
         if option is not None:
-            return (
-                None
-                if option.nargs in ("+", "*")
-                else 0
-                if option.kind == "flag" and option.nargs is None and not self.explicit_flags
-                else 1
-            )
+            if option.nargs in ("+", "*"):
+                return None
+            if option.kind == "flag" and option.nargs is None and not self.explicit_flags:
+                return 0
+            return 1
         return None if self._argument(key).get("type") in (None, "list") else 1
 
 

@@ -106,10 +106,8 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
     if not alone:
         for config in configs_of(submission):
             # with a key of DeepSpeed's: JSON that is named by itself may be anything
-            top, keys = (
-                config.schema.section(""),
-                config.json.data if isinstance(config.json.data, dict) else {},
-            )
+            top = config.schema.section("")
+            keys = config.json.data if isinstance(config.json.data, dict) else {}
             if top is not None and any(key in top.keys for key in keys):
                 yield ExistingRun(submission=submission, config=config)
     if not alone and not configs_of(submission) and used_accelerate_config(submission) is not None:

@@ -104,10 +104,8 @@ def _read_plan(draft: Draft, folder: Path) -> None:
 
 def _cluster(planned: Mapping[str, Any]) -> str | dict[str, Any]:
     """A plan's machines: the node type with this network, else what a spec says of them."""
-    known, rate = (
-        find_node_type(str(planned.get("name"))),
-        planned.get("network_bytes_per_s_per_node"),
-    )
+    known = find_node_type(str(planned.get("name")))
+    rate = planned.get("network_bytes_per_s_per_node")
     if known is not None and known.network_bytes_per_s_per_node == rate:
         return known.name
     keys = ("accelerator", "accelerators_per_node", "network", "price_per_node_hour")

@@ -98,10 +98,8 @@ def _qwen(
     name.
     """
     found = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
-    step, dense = (
-        read.integer("decoder_sparse_step", default=1),
-        read.layer_indices("mlp_only_layers"),
-    )
+    step = read.integer("decoder_sparse_step", default=1)
+    dense = read.layer_indices("mlp_only_layers")
     found.update(
         dense_layers(
             shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)

@@ -235,11 +235,9 @@ def dense_layers(layers: int, dense: Iterable[int]) -> Shape:
 def mlp_layer_types(read: ConfigReader, layers: int) -> Shape | None:
     """Dense layers as `mlp_layer_types` lists them; `None` without that list."""
     types = layer_list(read, "mlp_layer_types", layers, ("dense", "sparse"))
-    return (
-        None
-        if types is None
-        else dense_layers(layers, (i for i, kind in enumerate(types) if kind == "dense"))
-    )
+    if types is None:
+        return None
+    return dense_layers(layers, (i for i, kind in enumerate(types) if kind == "dense"))
 
 
 def windows(
@@ -319,10 +317,8 @@ def report_odd_kind(
     name = odd if isinstance(odd, str) else ""
     near = next((kind for kind in known if isinstance(kind, str) and is_slip(name, kind)), None)
     if near is not None:
-        message, hint = (
-            f"{key} has {show(odd)}, which is no kind of layers",
-            f"did you mean {near}?",
-        )
+        message = f"{key} has {show(odd)}, which is no kind of layers"
+        hint = f"did you mean {near}?"
     else:
         message = (
             f"{key} has {show(odd)}: {name.replace('_', ' ') or 'such'} layers are not modelled"

@@ -519,8 +519,6 @@ class Job:
         """Return whether normalisation and activation are one kernel each and keep their input
         only.
         """
-        return (
-            self.framework.fused
-            if self.training.kernels is None
-            else self.training.kernels == "fused"
-        )
+        if self.training.kernels is None:
+            return self.framework.fused
+        return self.training.kernels == "fused"

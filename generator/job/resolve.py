@@ -282,11 +282,9 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
     framework, counts = frameworks[data.get("framework", DEFAULT_FRAMEWORK)], _counts(data, cluster)
     training, launch, read = (data.get(key, {}) for key in ("training", "launch", "data"))
     framework = _sharded(framework, training)
-    target, words, limit = (
-        launch.get("target", "slurm"),
-        launch.get("arguments", ()),
-        launch.get("time_limit"),
-    )
+    target = launch.get("target", "slurm")
+    words = launch.get("arguments", ())
+    limit = launch.get("time_limit")
     paths = [read["path"]] if isinstance(read.get("path"), str) else read.get("path", ())
     path = tuple(
         _as_text(source, f"/data/path/{index}", value) for index, value in enumerate(paths)

@@ -91,10 +91,8 @@ class Difference:
             )
             hint = "put it in quotes" if quoted else f"write {problem.expected}"
             return Violation(self.job.locate(at), message, hint)
-        meant, known = (
-            problem.near(problem.parts[-1] if self.is_key else str(self.value)),
-            problem.choices[:8],
-        )
+        meant = problem.near(problem.parts[-1] if self.is_key else str(self.value))
+        known = problem.choices[:8]
         message = f"{name} is {show(self.value)}, which is not known"
         hint = f"did you mean {meant}?" if meant else f"use one of {', '.join(known)}"
         if self.is_key:

@@ -305,11 +305,9 @@ def _older(release: Release) -> str:
     """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
     *above, last = release.version[:-1] if release.version[-1] == _LAST else (*release.version, 0)
     below = ".".join(map(str, (*above, last + 1)))
-    return (
-        f"below {below}"
-        if release.version[-1] == _LAST
-        else f"{'.'.join(map(str, release.version))} or older"
-    )
+    if release.version[-1] == _LAST:
+        return f"below {below}"
+    return f"{'.'.join(map(str, release.version))} or older"
 
 
 def _release(program: str, version: Version, path: Path, line: int) -> Release:

@@ -72,10 +72,8 @@ def report_page(
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    scripts, later = (
-        [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))],
-        _asset("later.js"),
-    )
+    scripts = [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))]
+    later = _asset("later.js")
     # Each script, and no other, is allowed to run.
     hashes = [
         b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (*scripts, later)

@@ -151,11 +151,9 @@ def timeline(plan: Plan) -> Timeline:
         micro_batches=layout.gradient_accumulation,
     )
     # Fewer micro-batches in the middle: as many as fill and empty the pipeline at least.
-    p, m, most = (
-        whole.stages,
-        whole.micro_batches,
-        max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages),
-    )
+    p = whole.stages
+    m = whole.micro_batches
+    most = max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages)
     shape = whole if m <= most else whole._replace(micro_batches=most - (most - m) % p)
     forward, backward = _parts(whole, time, spread)
     forward_s, backward_s = sum(forward.values()), sum(backward.values())
@@ -189,10 +187,8 @@ def _parts(
     pipeline.
     """
     m, p = whole.micro_batches, whole.stages
-    compute, talk = (
-        float(time.compute_s) / m,
-        float(time.tensor_s + time.context_s + time.expert_s) / m,
-    )
+    compute = float(time.compute_s) / m
+    talk = float(time.tensor_s + time.context_s + time.expert_s) / m
     fill = 2 * (p - 1) * spread.send_s
     send = max(float(time.pipeline_s) - fill, 0.0) / (2 * m)
     forward = {

@@ -116,9 +116,9 @@ def note_if_to_fill(
 
     It is a note where the reader is to write another value.
     """
-    return (
-        NOTE if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)) else otherwise
-    )
+    if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)):
+        return NOTE
+    return otherwise
 
 
 def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:

@@ -220,11 +220,9 @@ class Comparison:
     @property
     def difference(self) -> Difference | None:
         """The plans side by side, where there are both."""
-        return (
-            None
-            if self.ours is None or self.theirs is None
-            else Difference(ours=self.ours, theirs=self.theirs)
-        )
+        if self.ours is None or self.theirs is None:
+            return None
+        return Difference(ours=self.ours, theirs=self.theirs)
 
     @property
     def verdict(self) -> str:

@@ -142,13 +142,11 @@ def wall_band(plan: Plan, run: Run) -> Band:
 def energy(joules: float) -> str:
     """`335 MWh`, `120 kWh`."""
     kwh = joules / _JOULES_A_KWH
-    return (
-        f"{kwh / KB:,.0f} MWh"
-        if kwh >= 10 * KB
-        else f"{kwh:,.0f} kWh"
-        if kwh >= 100
-        else f"{kwh:.3g} kWh"
-    )
+    if kwh >= 10 * KB:
+        return f"{kwh / KB:,.0f} MWh"
+    if kwh >= 100:
+        return f"{kwh:,.0f} kWh"
+    return f"{kwh:.3g} kWh"
 
 
 def further(plan: Plan) -> Iterator[Line]:

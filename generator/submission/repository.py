@@ -216,11 +216,9 @@ def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
     The path is from the folder of what starts it, or from one above. An absolute path is of another
     machine: files of its name count that are beside, or in a folder of the same name as there.
     """
-    return (
-        _found(program, Path(holder).parent, Path.cwd())
-        if program and program.endswith(".py")
-        else ()
-    )
+    if program and program.endswith(".py"):
+        return _found(program, Path(holder).parent, Path.cwd())
+    return ()
 
 
 @until_next_check(1024)

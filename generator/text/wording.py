@@ -90,13 +90,11 @@ def kind_in_words(value: object) -> str:
 
     A file that isn't what it should be may be private.
     """
-    return (
-        "text"
-        if isinstance(value, str)
-        else "a number"
-        if type(value) in (int, float)
-        else show(value)
-    )
+    if isinstance(value, str):
+        return "text"
+    if type(value) in (int, float):
+        return "a number"
+    return show(value)
 
 
 def listed(values: Iterable[object]) -> str:

@@ -110,10 +110,8 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
             else wanted * world_of(submission).tensor
         )
         if size is not None and size not in (wanted, counted):
-            message, hint = (
-                f"train_batch_size: {size}, but {text} {wanted}",
-                f'set "train_batch_size": {wanted}',
-            )
+            message = f"train_batch_size: {size}, but {text} {wanted}"
+            hint = f'set "train_batch_size": {wanted}'
             found = Violation(config.locate("/train_batch_size"), message, hint)
             yield against(submission.job.locate(_BATCH), found)
     yield from _differ(submission, "--global-batch-size", wanted, text, _BATCH)

@@ -150,10 +150,8 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
         )
         small = world.gpus is not None and world.gpus <= claim.value
         message = f"{claim.text} uses {uses} GPUs per node, according to {trusted.placed}"
-        hint, severity = (
-            f"write {trusted.value} in both",
-            ERROR if more else NOTE if small else WARNING,
-        )
+        hint = f"write {trusted.value} in both"
+        severity = ERROR if more else NOTE if small else WARNING
         yield Violation(claim.where, message, hint, severity=severity)
 
 
@@ -407,10 +405,8 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
             )
     for launch in submission.launches:
         options = call.options if (call := launch.call("accelerate")) else Options()
-        flag, off = (
-            options.get("--zero3_init_flag"),
-            (options.text("--zero3_init_flag") or "").lower() == "false",
-        )
+        flag = options.get("--zero3_init_flag")
+        off = (options.text("--zero3_init_flag") or "").lower() == "false"
         if flag is not None and off and options.integer("--zero_stage") == 3:
             message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
             yield Violation(

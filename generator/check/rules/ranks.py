@@ -142,11 +142,9 @@ def _nodes(outer: Call, own: LauncherCall) -> int | None:
     if own.opaque or own.has("--no_ssh"):
         ranks = own.options.integer((PER_NODE | TOTALS)[own.program])
         # As many launchers as ranks are a slip.
-        return (
-            1
-            if ranks is not None and ranks == outer.options.integer(_TOTAL[outer.program])
-            else None
-        )
+        if ranks is not None and ranks == outer.options.integer(_TOTAL[outer.program]):
+            return 1
+        return None
     return 1
 
 
@@ -271,10 +269,8 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
         message = (
             "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
         )
-        hint, severity = (
-            "install mpi4py, or start them by deepspeed --launcher openmpi or torchrun",
-            NOTE,
-        )
+        hint = "install mpi4py, or start them by deepspeed --launcher openmpi or torchrun"
+        severity = NOTE
     elif ranks.program == "python":
         message = (
             "no launcher starts this: one process, and the job has "

@@ -133,10 +133,8 @@ def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) ->
     It isn't where the release is not known exactly, or nothing is known to start what would fail.
     """
     for finding in found:
-        less, judged = (
-            finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission),
-            "",
-        )
+        less = finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission)
+        judged = ""
         if rule.since or rule.before:
             release = release_of_deepspeed(submission, finding.where.path)
             if not rule.holds_for(release.version):

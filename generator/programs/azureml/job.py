@@ -244,9 +244,9 @@ class AzureMLJob(CommandDocument):
 
     def place_in_command(self, offset: int) -> Location:
         """The place of a character of the command."""
-        return (
-            self.script.shell.locate(offset) if self.script is not None else self.locate("command")
-        )
+        if self.script is not None:
+            return self.script.shell.locate(offset)
+        return self.locate("command")
 
     @property
     def start_folder(self) -> str | None:

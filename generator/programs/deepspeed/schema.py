@@ -267,11 +267,9 @@ def as_hjson(value: Any) -> Any:
 
     **Source**: hjson 3.1.0, scanner.py, `getfn`.
     """
-    return (
-        int(value)
-        if isinstance(value, float) and value.is_integer() and abs(value) < 1e10
-        else value
-    )
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
+        return int(value)
+    return value
 
 
 @cache

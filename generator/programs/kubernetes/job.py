@@ -217,11 +217,9 @@ class KubernetesJob(CommandDocument):
         if elastic.get("minReplicas") != elastic.get("maxReplicas"):
             return None
         counts = [role.count for role in self.trainers]
-        return (
-            sum(count for count in counts if count is not None)
-            if counts and None not in counts
-            else None
-        )
+        if counts and None not in counts:
+            return sum(count for count in counts if count is not None)
+        return None
 
     @property
     def gpus(self) -> int | None:

@@ -702,10 +702,8 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     """
     name = job.text("metadata/name")
     for role in job.roles if job.is_batch_job and name else ():
-        pod, called = (
-            job.block(role.pod),
-            re.compile(rf"(?<![\w.-]){re.escape(name or '')}-[0-9]+(?![\w-])"),
-        )
+        pod = job.block(role.pod)
+        called = re.compile(rf"(?<![\w.-]){re.escape(name or '')}-[0-9]+(?![\w-])")
         texts = [
             (f"{at}/value", job.value(f"{at}/value"))
             for at, _ in job.items(f"{role.container}/env")

@@ -332,11 +332,9 @@ class _Job:
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
-        return (
-            {}
-            if (limit := self.plan.job.launch.time_limit_s) is None
-            else {"activeDeadlineSeconds": limit}
-        )
+        if (limit := self.plan.job.launch.time_limit_s) is None:
+            return {}
+        return {"activeDeadlineSeconds": limit}
 
     def notes(self) -> Iterator[str]:
         """Return what a reader has to know."""
@@ -436,10 +434,8 @@ def _pytorch_job(job: _Job) -> Entry:
 
     It sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_NPROC_PER_NODE.
     """
-    nodes, pod = (
-        job.plan.job.nodes,
-        {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")},
-    )
+    nodes = job.plan.job.nodes
+    pod = {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")}
     specs = {
         "Master": {"replicas": 1, **pod},
         **({"Worker": {"replicas": nodes - 1, **pod}} if nodes > 1 else {}),

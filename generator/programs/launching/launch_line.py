@@ -211,9 +211,9 @@ class _Walk:
                 self.in_shell = True
                 break
             if not value.startswith("-"):
-                return (
-                    self._end(words[index:]) if self.calls or basename(word).endswith(".py") else ()
-                )
+                if self.calls or basename(word).endswith(".py"):
+                    return self._end(words[index:])
+                return ()
         return ()
 
     def _launcher(self, name: str, words: Sequence[Word]) -> Sequence[Word]:

@@ -214,11 +214,9 @@ def fixed_port(launch: Launch, config: YamlDocument | None = None) -> Port | Non
         )
     if port is not None:
         used = number.value if number else 0
-        return (
-            Port(number=used, text=str(port), where=port.where, call=call, option=name)
-            if used
-            else None
-        )
+        if used:
+            return Port(number=used, text=str(port), where=port.where, call=call, option=name)
+        return None
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
     used, text = _DEFAULT_PORT, f"{call.program} uses port {_DEFAULT_PORT}"

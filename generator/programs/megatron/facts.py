@@ -260,10 +260,8 @@ def _plain(read: _Reading) -> None:
 
 def _model(read: _Reading) -> None:
     run = read.run
-    hidden, heads = (
-        read.number("/model/hidden", "--hidden-size"),
-        read.number("/model/heads", HEADS),
-    )
+    hidden = read.number("/model/hidden", "--hidden-size")
+    heads = read.number("/model/heads", HEADS)
     ffn = None  # by default, under SwiGLU two thirds in whole 64s (both trees' arguments.py)
     if hidden and run.sure("--swiglu"):
         ffn = int((4 * hidden * 2 / 3) / 64) * 64 if run.has("--swiglu") else 4 * hidden
@@ -461,10 +459,8 @@ def _of_megatron_lm(read: _Reading) -> None:
     ):
         if option != "--use-distributed-optimizer" or not run.has_any(*_FSDP):
             read.learn(pointer, values[run.has(option)] if run.sure(option) else UNKNOWN, option)
-    kinds, sizes = (
-        run.choice(_EXCHANGE, ("p2p",)),
-        run.value("--hierarchical-context-parallel-sizes"),
-    )
+    kinds = run.choice(_EXCHANGE, ("p2p",))
+    sizes = run.value("--hierarchical-context-parallel-sizes")
     # that exchange heads, where all layers do it alike; None where they gather keys and values
     ranks: object = None
     if kinds == ("p2p",):

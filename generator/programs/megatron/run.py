@@ -240,9 +240,9 @@ class MegatronRun(MegatronArguments):
         """Model chunks of a stage; None where interleaving isn't asked for, or can't be known."""
         if self.has(STAGE_LAYOUT):
             listed, stages = self.listed_chunks, self.pipeline
-            return (
-                len(listed) // stages if listed and stages and len(listed) % stages == 0 else None
-            )
+            if listed and stages and len(listed) % stages == 0:
+                return len(listed) // stages
+            return None
         if self.has(CHUNKS):
             return self.size(CHUNKS)
         layers, stages, each = self.shared_layers, self.pipeline, self.size(LAYERS_PER_CHUNK)

@@ -25,12 +25,10 @@ _runs: Final = Subject[BridgeRun](_READS, runs_in)
 _overrides: Final = Subject[BridgeOverrides](
     _READS, lambda submission: (run.overrides for run in runs_in(submission))
 )
-_TP, _PP, _CP, _VP = (
-    "model.tensor_model_parallel_size",
-    "model.pipeline_model_parallel_size",
-    "model.context_parallel_size",
-    "model.virtual_pipeline_model_parallel_size",
-)
+_TP = "model.tensor_model_parallel_size"
+_PP = "model.pipeline_model_parallel_size"
+_CP = "model.context_parallel_size"
+_VP = "model.virtual_pipeline_model_parallel_size"
 _EP, _ETP = "model.expert_model_parallel_size", "model.expert_tensor_parallel_size"
 #: Numbers that are counts or sizes: at least 1.
 _SIZES: Final = frozenset(

@@ -120,9 +120,9 @@ class Request(CommandLine):
     @property
     def nodes(self) -> int | None:
         """The nodes asked for; None where none are, or a range."""
-        return (
-            self.most_nodes if self.node_range and self.node_range[0] == self.most_nodes else None
-        )
+        if self.node_range and self.node_range[0] == self.most_nodes:
+            return self.most_nodes
+        return None
 
     @property
     def most_nodes(self) -> int | None:

@@ -39,11 +39,9 @@ class AccelerateConfig(YamlDocument):
     def processes(self) -> int | None:
         """The processes of all machines; on one machine accelerate passes text on as well."""
         value = self.value("num_processes")
-        return (
-            read_whole(value)
-            if self.machines == 1 and is_digits(value)
-            else self.integer("num_processes")
-        )
+        if self.machines == 1 and is_digits(value):
+            return read_whole(value)
+        return self.integer("num_processes")
 
     @property
     def deepspeed(self) -> Mapping[str, object]:
@@ -62,11 +60,9 @@ class AccelerateConfig(YamlDocument):
         None where that is no stage.
         """
         value = self.deepspeed.get("zero_stage")
-        return (
-            2
-            if value is None
-            else next((stage for stage in STAGES if str(value) == str(stage)), None)
-        )
+        if value is None:
+            return 2
+        return next((stage for stage in STAGES if str(value) == str(stage)), None)
 
     @property
     def launcher(self) -> object:

@@ -179,11 +179,9 @@ class TrainingArguments(Values):
             kinds = {"bool": (bool,), "int": (int, float), "float": (int, float)}.get(
                 entry["type"], (int, float, str)
             )
-            return (
-                Stated(value=value, written=True, text=f"{name} {value}")
-                if isinstance(value, kinds)
-                else None
-            )
+            if isinstance(value, kinds):
+                return Stated(value=value, written=True, text=f"{name} {value}")
+            return None
         if not self.lacks(name) or "default" not in entry:
             return None
         return Stated(
@@ -198,10 +196,8 @@ class TrainingArguments(Values):
     @property
     def batch(self) -> ReplicaBatch | None:
         """The batch of a replica; None where it isn't known, or transformers searches for it."""
-        micro, steps = (
-            self.stated("per_device_train_batch_size"),
-            self.stated("gradient_accumulation_steps"),
-        )
+        micro = self.stated("per_device_train_batch_size")
+        steps = self.stated("gradient_accumulation_steps")
         if micro is None or steps is None or self.is_on("auto_find_batch_size"):
             return None
         each, passes = whole_number(micro.value), whole_number(steps.value)

@@ -300,10 +300,8 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
         other = model_from_config(entry.config, name=entry.name, source=entry.source)
         return (job.model.name, f"model: {text}") if _SHAPE(other) != _SHAPE(job.model) else None
     if key == _ATTENTION:
-        value, text = (
-            job.training.attention,
-            next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), ""),
-        )
+        value = job.training.attention
+        text = next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
     elif key in (texts := spec_values(job)):
         value = " ".join(texts[key])
     else:

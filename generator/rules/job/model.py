@@ -53,10 +53,8 @@ def sequence_fits_position_table(job: Job) -> Violations:
     Fix: set sequence_length to at most max_position_embeddings, or use rotary positions
     """
     if _has_longer_sequences(job, "learned"):
-        rows, says = (
-            job.model.max_positions,
-            job.says("sequence_length", job.training.sequence_length),
-        )
+        rows = job.model.max_positions
+        says = job.says("sequence_length", job.training.sequence_length)
         message = f"{says} is more than the {rows} positions that {job.model.name} learns"
         yield violation(
             job, "/training/sequence_length", message, f"use {job.says('sequence_length', rows)}"
@@ -73,10 +71,8 @@ def sequence_within_trained_positions(job: Job) -> Violations:
     max_position_embeddings
     """
     if _has_longer_sequences(job, "rotary"):
-        top, says = (
-            job.model.max_positions,
-            job.says("sequence_length", job.training.sequence_length),
-        )
+        top = job.model.max_positions
+        says = job.says("sequence_length", job.training.sequence_length)
         message = f"{says} is more than the {top} positions of {job.model.name}"
         hint = f"use {job.says('sequence_length', top)}, or a larger max_position_embeddings"
         yield violation(job, "/training/sequence_length", message, hint)
@@ -178,10 +174,8 @@ def megatron_has_optimizer(job: Job) -> Violations:
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
     if job.training.optimizer in ("lamb", "adamw-8bit"):
-        found, framework = (
-            job.says("optimizer", job.training.optimizer),
-            job.says("framework", job.framework),
-        )
+        found = job.says("optimizer", job.training.optimizer)
+        framework = job.says("framework", job.framework)
         message = f"{found} is not available with {framework}"
         other = "deepspeed" if job.training.optimizer == "lamb" else "huggingface"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', other)}"

@@ -204,10 +204,8 @@ def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.expert_tensor to tensor, or use framework: megatron-lm
     """
     yield layout.expert_tensor == layout.tensor
-    both, framework = (
-        given(job, layout, "expert_tensor", "tensor"),
-        job.says("framework", job.framework),
-    )
+    both = given(job, layout, "expert_tensor", "tensor")
+    framework = job.says("framework", job.framework)
     hint = (
         f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
     )

@@ -150,15 +150,15 @@ def _size_hint(job: Job, layout: LayoutLike) -> str:
     chunks = getattr(layout, "virtual_pipeline", 1)  # it may still be open
     room = rest + own
     if stages < 1:
-        return (
-            f"use {job.says(name, room)}" if room > 0 and stages == 0 else f"remove layout.{name}"
-        )
+        if room > 0 and stages == 0:
+            return f"use {job.says(name, room)}"
+        return f"remove layout.{name}"
     fitting = [
         size for size in range(chunks, room, chunks) if (room - size) % (stages * chunks) == 0
     ]
-    return (
-        f"use {job.says(name, *nearest(fitting, own, 3))}" if fitting else f"remove layout.{name}"
-    )
+    if fitting:
+        return f"use {job.says(name, *nearest(fitting, own, 3))}"
+    return f"remove layout.{name}"
 
 
 @layouts("pipeline", of=is_scripted).rule(

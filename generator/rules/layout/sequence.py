@@ -411,10 +411,8 @@ def head_ranks_divide_context(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.context_heads to a divisor of context
     """
     yield divides(layout.context_heads, layout.context)
-    heads, context = (
-        job.says("context_heads", layout.context_heads),
-        job.says("context", layout.context),
-    )
+    heads = job.says("context_heads", layout.context_heads)
+    context = job.says("context", layout.context)
     yield (
         f"{heads} does not divide {context}",
         f"use {job.says('context_heads', *divisors(int(layout.context)))}",

@@ -242,10 +242,8 @@ def copies_need_mics(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield layout.zero_copies == 1
     mine = dots(job.deepspeed_version)
-    copies, framework = (
-        job.says("zero_copies", layout.zero_copies),
-        job.says("framework", job.framework),
-    )
+    copies = job.says("zero_copies", layout.zero_copies)
+    framework = job.says("framework", job.framework)
     message = f"{copies} is not available with {framework} and DeepSpeed {mine}"
     yield (
         message,

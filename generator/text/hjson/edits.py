@@ -195,11 +195,9 @@ def _checked(
         if strict
         else not again.hjson_broken or (doc.hjson_broken and not again.broken)
     )
-    return (
-        edits
-        if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True)
-        else ()
-    )
+    if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True):
+        return edits
+    return ()
 
 
 def _split(pointer: str) -> tuple[str, str]:

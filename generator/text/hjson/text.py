@@ -319,11 +319,9 @@ class JsonText(Values):
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""
         span = self._nearest(pointer)
-        return (
-            self.lines.locate(span.start, pointer)
-            if span
-            else Location(path=self.text.path, pointer=pointer)
-        )
+        if span:
+            return self.lines.locate(span.start, pointer)
+        return Location(path=self.text.path, pointer=pointer)
 
     def locate_key(self, pointer: str) -> Location:
         """The place of the key whose value is at `pointer`, else as `locate`."""

@@ -169,11 +169,9 @@ class Source:
             return offset
         index = max(bisect_right(self._starts, offset) - 1, 0)
         piece = self._pieces[index]
-        return (
-            piece.start + min(offset - self._starts[index], piece.end - piece.start)
-            if piece.mapped
-            else piece.start
-        )
+        if piece.mapped:
+            return piece.start + min(offset - self._starts[index], piece.end - piece.start)
+        return piece.start
 
     def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
         """The characters `start` up to `end` as pieces; unknown ones where there is a hole."""

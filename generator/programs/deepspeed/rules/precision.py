@@ -211,10 +211,8 @@ def data_types_are_known(config: Config) -> Violations:
         if value is not None and not (
             isinstance(value, str) and (value in DTYPES or value == "auto")
         ):
-            message, hint = (
-                f"unknown type {shown(value)} in {key}",
-                'write "fp32", "bf16" or "fp16"',
-            )
+            message = f"unknown type {shown(value)} in {key}"
+            hint = 'write "fp32", "bf16" or "fp16"'
             yield violation(config, f"/data_types/{key}", message, hint)
 
 

@@ -244,21 +244,15 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
             severity = None if name == MICRO else NOTE
             hint = f'set "{key}" to {ours} in the config'
             yield against(config.locate(f"/{key}"), at(run, name, message, hint, severity=severity))
-    key, batch, unit = (
-        "gradient_accumulation_steps",
-        run.global_batch,
-        (run.micro_batch or 0) * (run.replicas or 0),
-    )
-    steps, own = (
-        config.whole(f"/{key}"),
-        batch // unit if batch and unit and batch % unit == 0 else None,
-    )
+    key = "gradient_accumulation_steps"
+    batch = run.global_batch
+    unit = (run.micro_batch or 0) * (run.replicas or 0)
+    steps = config.whole(f"/{key}")
+    own = batch // unit if batch and unit and batch % unit == 0 else None
     if steps and own and steps != own:
         product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
-        message, hint = (
-            f"{key}: {steps}, but {product} is {own}",
-            f'set "{key}" to {own}, or remove it',
-        )
+        message = f"{key}: {steps}, but {product} is {own}"
+        hint = f'set "{key}" to {own}, or remove it'
         yield against(
             run.locate(GLOBAL), Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
         )

@@ -185,11 +185,9 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
     """Multi-token prediction runs with rotary positions, or none.
     Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
     Fix: use --position-embedding-type rope"""
-    name, count, kind = (
-        "--mtp-num-layers",
-        run.integer("--mtp-num-layers"),
-        run.value(_POSITIONS, "learned_absolute"),
-    )
+    name = "--mtp-num-layers"
+    count = run.integer("--mtp-num-layers")
+    kind = run.value(_POSITIONS, "learned_absolute")
     if (
         count
         and not run.has(_ROTARY)

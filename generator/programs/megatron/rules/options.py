@@ -60,10 +60,8 @@ def options_are_known(run: MegatronRun) -> Violations:
         ]
         shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
         signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
-        first, more = (
-            next(iter(signs)),
-            f" and {len(signs) - 1} more are" if len(signs) > 1 else " is",
-        )
+        first = next(iter(signs))
+        more = f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
         message = (
             f"{first}{more} of {run.fork}, which is judged by the options it shares with "
             f"{PROJECTS[run.flavour].name}"

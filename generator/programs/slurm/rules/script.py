@@ -170,10 +170,8 @@ def offload_has_the_memory(submission: Submission) -> Violations:
                 f"{offloaded} to the node's memory, and the script asks for none: Slurm's "
                 "default limit holds"
             )
-            where, hint = (
-                request.shell.locate(request.shell.directives[0]),
-                "add #SBATCH --mem=0: all of the node's",
-            )
+            where = request.shell.locate(request.shell.directives[0])
+            hint = "add #SBATCH --mem=0: all of the node's"
             yield Violation(where, message, hint)
 
 
@@ -381,11 +379,9 @@ def _around(raw: str, match: re.Match[str]) -> str:
 
 def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
     """The command that an assignment is part of, or that follows it."""
-    return (
-        shell.commands[assignment.command_index]
-        if assignment.command_index < len(shell.commands)
-        else None
-    )
+    if assignment.command_index < len(shell.commands):
+        return shell.commands[assignment.command_index]
+    return None
 
 
 @blocks.rule(

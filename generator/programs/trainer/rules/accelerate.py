@@ -458,10 +458,8 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
     if min(sizes.values) < 1:
         message, hint = f"{text}: a size must be at least 1", "use 1 for those not used"
     elif context > 1 and sequence > 1:
-        message, hint = (
-            f"cp_size {context} and sp_size {sequence} exclude each other",
-            "set one of them to 1",
-        )
+        message = f"cp_size {context} and sp_size {sequence} exclude each other"
+        hint = "set one of them to 1"
     elif max(tensor, context) > 1 and replicas > 1 and shards == 1:
         message = f"{text}: replicas of tensor or context ranks need a dp_shard_size above 1"
         hint = f"use dp_shard_size {replicas}, without replicas"

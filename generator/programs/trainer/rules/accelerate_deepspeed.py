@@ -194,10 +194,8 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
     """
     exported = {name for launch in run.submission.launches for name in launch.environment}
     for what in ("optimizer", "param"):
-        key, variable = (
-            f"offload_{what}_device",
-            f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH",
-        )
+        key = f"offload_{what}_device"
+        variable = f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH"
         unset = not run.config.config_file and variable not in exported
         if run.config.deepspeed.get(key) == "nvme" and unset:
             message = (

@@ -140,10 +140,8 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     """
     for name in sorted(arguments.bare.keys() - arguments.redefined):
         less = _BARE.get(known_arguments()[name]["type"], WARNING)
-        less, message = (
-            NOTE if arguments.bare[name] else less,
-            f"{name} has no value, but takes one",
-        )
+        less = NOTE if arguments.bare[name] else less
+        message = f"{name} has no value, but takes one"
         yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
@@ -328,10 +326,8 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     save, evaluate, log = (
         not_negative(arguments.setting(f"{what}_steps")) for what in ("save", "eval", "logging")
     )
-    saved, evaluated = (
-        save or 0,
-        (log if evaluate == 0 or arguments.lacks("eval_steps") else evaluate) or 0,
-    )
+    saved = save or 0
+    evaluated = (log if evaluate == 0 or arguments.lacks("eval_steps") else evaluate) or 0
     if not by_steps or not arguments.is_on("load_best_model_at_end") or not saved or not evaluated:
         return
     mixed = (saved < 1) != (evaluated < 1)
@@ -405,10 +401,8 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
         message = (
             f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"
         )
-        hint, severity = (
-            f"set warmup_steps to {total // 20}",
-            Severity.NOTE if total < _TRIAL else Severity.WARNING,
-        )
+        hint = f"set warmup_steps to {total // 20}"
+        severity = Severity.NOTE if total < _TRIAL else Severity.WARNING
         yield violation(arguments, "warmup_steps", message, hint, severity=severity)
 
 

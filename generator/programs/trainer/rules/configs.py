@@ -98,10 +98,8 @@ def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
     for pointer, other, *names in _DTYPES:
         known = [stated for name in names if (stated := arguments.stated(name)) is not None]
         if len(known) == len(names):
-            on, written = (
-                any(stated.value is True for stated in known),
-                any(stated.written for stated in known),
-            )
+            on = any(stated.value is True for stated in known)
+            written = any(stated.written for stated in known)
             if not written and arguments.is_on(other):  # TrainingArguments refuses both
                 yield _Expected(pointer, on, f"{other} true", is_written=True)
             elif not written and not arguments.has(other) and arguments.by_class.get(other):
@@ -202,11 +200,9 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     TrainingArguments values.
     Fix: set "train_batch_size" to "auto"
     """
-    batch, value, config = (
-        pair.arguments.batch,
-        whole_number(pair.config.value("/train_batch_size")),
-        pair.config,
-    )
+    batch = pair.arguments.batch
+    value = whole_number(pair.config.value("/train_batch_size"))
+    config = pair.config
     parts = (
         config.whole("/train_micro_batch_size_per_gpu"),
         config.whole("/gradient_accumulation_steps"),
