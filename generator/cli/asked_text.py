@@ -31,7 +31,7 @@ from .tables import Column, Lines, Part, Table, Text, numbers, whole, words
 def comparisons(best: Plan | None, answers: Sequence[Comparison]) -> Iterator[Part]:
     """The chosen plan and the answer to each question, then a table of those that have a plan."""
     step = best and seconds_with_band(best.step_time.total_s, best.uncertainty.step_time)
-    chosen = [("Chosen", f"{best.in_words(brief=True)}, {step} per step")] if best else []
+    chosen = [("Chosen", f"{best.in_words()}, {step} per step")] if best else []
     asked = (
         ["Asked"]
         if len(answers) == 1

@@ -22,6 +22,7 @@ from .printing import echo, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..job.records import Job
     from ..search.plan import Plan
     from ..search.summary import Line
     from ..write import Change
@@ -38,7 +39,7 @@ _ADAPTS: Final = re.compile(
 @output_option
 @click.option("--force", is_flag=True, help="Overwrite files that differ.")
 @click.option("--diff", "show_diff", is_flag=True, help="Show the changes, write nothing.")
-@top_option(2, "Best plans to show; left out: no more than fit a screen.")
+@top_option(2, "Best plans to show, after those with a name; left out: no more than fit a screen.")
 @bold_option
 @explain_option
 @form_option("text", "json")
@@ -104,7 +105,7 @@ def _print_plan(
     from .tables import print_parts
 
     best = made.answer.plans[0]
-    rows = [*_files(changes, made.folder), *_next_steps(made)]
+    rows = [*_files(changes, made.folder), *_defaults(best.job), *_next_steps(made)]
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster: tuple[Line, ...] = ()
     others: tuple[Line, ...] = ()
@@ -130,6 +131,15 @@ def _files(changes: Sequence[Change], folder: Path) -> Iterator[tuple[str, str]]
             names = _listed([change.path.relative_to(folder) for change in alike])
             yield heading, f"{folder}: {names} ({word})"
             heading = ""
+
+
+def _defaults(job: Job) -> Iterator[tuple[str, str]]:
+    """What the files have that nobody set, and that decides what is learned."""
+    from ..rules.job.data import filled_in  # here, to save start-up time
+
+    if defaults := filled_in(job):
+        values = ", ".join(f"{key} ({value})" for key, value in defaults.items())
+        yield "Unset", f"in training: {values}, dsgen's defaults"
 
 
 def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:

@@ -87,7 +87,7 @@ def _split_at_commas(text: str) -> list[str]:
 
 @click.command(short_help="Rank the layouts of a job; write nothing.")
 @job_options
-@top_option(10, "Plans to list; left out: no more than fit a screen.")
+@top_option(10, "Best plans to list, after those with a name; left out: no more than fit a screen.")
 @click.option(
     "--compare",
     "compared",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from .layout import PARTS_OF, Layout, Modules, Offload, Recompute
+from .layout import PARTS_OF, Layout, Offload, Recompute
 
 _PLAIN: Final = Layout(data=1)
 
@@ -47,10 +47,6 @@ _DETAILS_OF_UNITS: Final[Mapping[str, tuple[str, str]]] = {
     "zero_copies": ("{} copies of the FSDP shards", "one copy of the FSDP shards"),
 }
 
-_SHORT_MODULES: Final = dict(
-    zip(Modules, ("attention", "activation", "norm", "up", "mlp", "moe", "shared"), strict=True)
-)
-
 
 def told_with(asked: Iterable[str], changed: Mapping[str, Any]) -> dict[str, Any]:
     """The changed fields that a sentence names when it is about the fields `asked`.
@@ -67,13 +63,12 @@ def told_with(asked: Iterable[str], changed: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def in_words(layout: Layout, *, sharding: str = "partitions", brief: bool = False) -> str:
+def in_words(layout: Layout, *, sharding: str = "partitions") -> str:
     """A layout as one says it.
 
     An example is `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48 micro-batches of 1`.
 
-    Layouts that differ have different words, but for `brief` ones, which only count modules that
-    are recomputed.
+    Layouts that differ have different words.
     """
     parts = [_product(layout)]
     if layout.virtual_pipeline > 1:
@@ -83,7 +78,7 @@ def in_words(layout: Layout, *, sharding: str = "partitions", brief: bool = Fals
     if layout.zero_stage:
         parts.append(stage_in_words(layout, sharding))
     if layout.recompute:
-        recomputed = _recompute_cell(layout) if brief else _recomputed(layout)
+        recomputed = _recomputed(layout)
         parts.append("full recompute" if recomputed == "full" else f"recompute of {recomputed}")
     parts += filter(None, _words_by_field(layout, sharding).values())
     count = f"{layout.gradient_accumulation:,}"
@@ -189,16 +184,15 @@ def _recompute_cell(layout: Layout) -> str:
 
 
 def _module_names(layout: Layout) -> list[str]:
-    """The modules that selective recomputation repeats, as a table names them."""
-    if layout.recompute is not Recompute.SELECTIVE:
-        return []
-    return [name for module, name in _SHORT_MODULES.items() if module in layout.recompute_modules]
+    """The modules that selective recomputation repeats, as the job spec names them."""
+    return layout.recompute_modules.labels if layout.recompute is Recompute.SELECTIVE else []
 
 
 def _recomputed(layout: Layout) -> str:
     """What a layout recomputes, in a word or two.
 
-    `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `attention`, `norm+mlp`.
+    `full`, `4 layers` (of each chunk), `full by 2` (two layers together), `core_attn`,
+    `layernorm+mlp`.
     """
     if layout.recompute is Recompute.SELECTIVE:
         return "+".join(_module_names(layout))

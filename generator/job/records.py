@@ -410,6 +410,11 @@ class Origin:
     start: Location | None = None  #: of what has no place of its own; None: the file as a whole
     vocabulary: Vocabulary = OF_SPECS  #: what its reader calls the keys
 
+    @property
+    def is_spec(self) -> bool:
+        """Return whether it is a job spec, whose keys have defaults, and no launch's files."""
+        return self.vocabulary is OF_SPECS
+
     def locate(self, pointer: str) -> Location:
         """The place of `pointer`, else of the nearest mapping around it, else the file as a
         whole.
@@ -468,9 +473,12 @@ class Job:
 
     def says(self, key: str, *values: object) -> str:
         """A key with a value, or with a choice of values, as the reader writes it: `tensor: 3` in a
-        spec.
+        spec. Of the framework it is said where nobody chose it.
         """
-        return self.origin.vocabulary.says(key, *values)
+        said = self.origin.vocabulary.says(key, *values)
+        is_own = key == "framework" and [*map(str, values)] == [str(self.framework)]
+        is_default = self.origin.is_spec and "/framework" not in self.origin.locations
+        return f"{said} (the default)" if is_own and is_default else said
 
     def locate(self, pointer: str) -> Location:
         """The place of a value in what describes the job, else of the nearest mapping around it."""

@@ -265,9 +265,9 @@ class Plan:
             "findings": [finding_document(finding) for finding in self.findings],
         }
 
-    def in_words(self, *, brief: bool = False) -> str:
-        """The layout as one says it; `brief` counts the modules that are recomputed."""
-        return in_words(self.layout, sharding=self.job.engine.sharding, brief=brief)
+    def in_words(self) -> str:
+        """The layout as one says it."""
+        return in_words(self.layout, sharding=self.job.engine.sharding)
 
     @property
     def reasons(self) -> tuple[str, ...]:

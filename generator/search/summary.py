@@ -56,7 +56,7 @@ def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
     use = f"{rates.model_tflops_per_gpu:,.0f} TFLOP/s/GPU, MFU {percent(rates.mfu)}"
     speed = f"{step} per step, {count(rates.tokens_per_s)} tokens/s, {use}"
     return (
-        (name, plan.in_words(brief=True)),
+        (name, plan.in_words()),
         ("Memory", memory_text(plan)),
         *([("Host", host_text(plan))] if plan.layout.offload else []),
         ("Speed", speed),

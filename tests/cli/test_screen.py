@@ -150,7 +150,7 @@ def test_rows_differ_in_plain_words() -> None:
     assert differing(full, two) == ("sequence parallel", "ZeRO++ over 8 GPUs", "offload: optimizer")
     assert differing(two, full) == (
         *("no sequence parallel", "ZeRO++ over 4 GPUs", "no offload"),
-        "recompute of activation+norm",
+        "recompute of moe_act+layernorm",
     )
 
 

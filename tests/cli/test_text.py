@@ -90,7 +90,7 @@ def test_findings_cannot_write_to_the_terminal() -> None:
 def test_a_band_is_in_the_unit_of_its_estimate() -> None:
     """Both ends are printed in the unit of the number they are around, with three digits."""
     assert seconds_with_band(18.2, Band(low=16.94, high=20.06)) == "18.2 s (16.9-20.1)"
-    assert seconds_with_band(0.35, Band(low=0.3, high=1.2)) == "350 ms (300-1200)"
+    assert seconds_with_band(0.35, Band(low=0.3, high=1.2)) == "350 ms (300-1,200)"
     assert seconds_with_band(7200.0, Band(low=6000.0, high=9000.0)) == "2.0 hours (1.67-2.50)"
     assert gib_with_band(52 * GIB, Band(low=50 * GIB, high=54 * GIB)) == "52.0 GiB (50.0-54.0)"
 

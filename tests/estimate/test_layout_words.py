@@ -54,7 +54,7 @@ PRODUCT = "16 replicas × 4 tensor × 16 pipeline"
         ),
         (
             {"recompute": Recompute.SELECTIVE},
-            f"{PRODUCT}, ZeRO 1, recompute of attention, 96 micro-batches of 1",
+            f"{PRODUCT}, ZeRO 1, recompute of core_attn, 96 micro-batches of 1",
         ),
         (
             {"offload": Offload.OPTIMIZER, "offload_fraction": 0.5},

@@ -19,6 +19,7 @@ from ...estimate.layout_words import stage_in_words
 from ...job.needs import PATHS, listed_versions, spec_values
 from ...job.records import Job
 from ...resources import read_text
+from ...rules.job.data import filled_in
 from ...search.plan import Plan
 from ...version import __version__
 from ..program import (
@@ -224,6 +225,7 @@ def header(
     They say what made it, what it runs, and the choices that a reader would question.
     """
     job, layout = plan.job, plan.layout
+    defaults = ", ".join(f"{key} ({value})" for key, value in filled_in(job).items())
     stage = stage_in_words(layout, job.engine.sharding)
     lines = (
         f"Written by dsgen {__version__}: {command}",
@@ -237,6 +239,7 @@ def header(
         f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the "
         "estimates and reasons.",
         f"Written for {listed_versions(job)}.",
+        *([f"The job doesn't set {defaults}: these are dsgen's defaults."] if defaults else []),
         *notes,
         *program.notes,
     )

@@ -274,6 +274,8 @@ _COMMON: Final = {
     }.items()
     for name in names.split()
 }
+#: Keys of `training` that decide what is learned, and have defaults of dsgen's.
+_LEARNED: Final = ("learning_rate", "weight_decay", "gradient_clipping", "sequence_length")
 _SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.gradient_clipping")
 #: The whole value of an option for attention, by the kind that it is; of others, such as sdpa,
 #: kernels differ.
@@ -284,6 +286,19 @@ _KINDS: Final = {
 #: begins so: a file's, which says little of what is in it
 _PATH: Final = lazy_pattern(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")
 _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
+
+
+def filled_in(job: Job) -> dict[str, str]:
+    """The keys of `training` that decide what is learned, and are neither in the spec nor given by
+    an option of launch.arguments, with dsgen's values of them.
+    """
+    meant = {key_of(option): key for option, key in job.framework.decides.items()} | _COMMON
+    given = {meant.get(option.key) for option in options_of(job.launch.arguments)}
+    return {
+        name: f"{getattr(job.training, name):g}"
+        for name in _LEARNED
+        if f"training.{name}" not in given and f"/training/{name}" not in job.origin.locations
+    }
 
 
 def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:

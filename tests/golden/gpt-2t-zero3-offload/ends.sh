@@ -3,6 +3,8 @@
 # 1024 GPUs = 1024 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload optimizer.
 # 8192 sequences a step = 4 micro batch × 2 accumulated × 1024 data. plan.json has the estimates and reasons.
 # Written for Megatron-DeepSpeed 4efb479d, torch >=2.0.0, flash-attn >=2, DeepSpeed 0.19.8.
+# The job doesn't set learning_rate (0.0001), weight_decay (0.1), gradient_clipping (1): these are dsgen's
+# defaults.
 # The plan counts a vocabulary of 50257: the tokenizer's, before Megatron pads it.
 #
 # Read by the command of job.yml in the shell of each process, which has set `CHECKPOINTS`.

@@ -4,6 +4,8 @@
 # 32 GPUs = 32 data × 1 tensor × 1 pipeline × 1 context; ZeRO 3, recompute full, offload none.
 # 1024 sequences a step = 16 micro batch × 2 accumulated × 32 data. plan.json has the estimates and reasons.
 # Written for torch >=2.0.0, DeepSpeed 0.19.8.
+# The job doesn't set learning_rate (0.0001), weight_decay (0.1), gradient_clipping (1): these are dsgen's
+# defaults.
 # recompute full: the script must checkpoint every layer itself.
 # training.duration is 4769 optimizer steps: the script must stop there.
 # ds_config.json has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to

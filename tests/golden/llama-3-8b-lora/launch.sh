@@ -5,6 +5,7 @@
 # 64 sequences a step = 1 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
 # Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, flash-attn >=2.3.3, bitsandbytes >=0.46.1,
 # DeepSpeed 0.19.8, peft 0.21.
+# The job doesn't set gradient_clipping (1): these are dsgen's defaults.
 # The plan counts on sequences of 4096 tokens and attn_implementation=flash_attention_2, which the script sets:
 # TrainingArguments can't.
 # LoRA: the script must wrap the model by peft's get_peft_model with LoraConfig(r=16, lora_alpha=32,

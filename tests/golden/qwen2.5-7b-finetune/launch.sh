@@ -4,6 +4,7 @@
 # 8 GPUs = 8 data × 1 tensor × 1 pipeline × 1 context; ZeRO 2, recompute none, offload none.
 # 128 sequences a step = 2 micro batch × 8 accumulated × 8 data. plan.json has the estimates and reasons.
 # Written for transformers 5.23.0, accelerate 1.15.0, torch >=2.6, flash-attn >=2.3.3, DeepSpeed 0.19.8.
+# The job doesn't set gradient_clipping (1): these are dsgen's defaults.
 # The plan counts on sequences of 2048 tokens and attn_implementation=flash_attention_2, which the script sets:
 # TrainingArguments can't.
 # To resume, the script must call trainer.train(resume_from_checkpoint=PATH), with the option of that name,
