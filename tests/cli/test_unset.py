@@ -30,7 +30,7 @@ launch: {{target: slurm, script: {script}, arguments: [{arguments}]}}
             "learning_rate (0.0001), weight_decay (0.1), gradient_clipping (1)",
         ),
         ("deepspeed", ", learning_rate: 3e-4", "", "weight_decay (0.1), gradient_clipping (1)"),
-        ("huggingface", ", weight_decay: 0", "--learning_rate, 2e-5", "gradient_clipping (1)"),
+        ("megatron-lm", ", weight_decay: 0", "--lr, 2e-5", "gradient_clipping (1)"),
     ],
 )
 def test_defaults_of_what_is_learned_are_said(
