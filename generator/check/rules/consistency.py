@@ -87,10 +87,11 @@ def gpus_agree(submission: Submission) -> Violations:
         hint = f"write {counted(nodes, 'node')} × {each} GPUs" if each else hint
         hint = f"start {trusted.value}, or ask for {counted(claim.value, 'GPU')}" if spare else hint
         where = claim.where
-        for other in world.claims_on("nodes") if each else ():
-            # only the nodes are wrong: their place is the one to change
-            if claim.text.startswith(other.text) and other.where.path == where.path:
-                where = other.where if claim.value == other.value * each else where
+        for other in world.claims_on("nodes"):
+            only_nodes = each is not None and claim.value == other.value * each
+            # their place is the one to change then
+            if only_nodes and claim.text.startswith(other.text) and other.where.path == where.path:
+                where = other.where
         shared = claim.text.startswith("mpirun")  # processes of MPI may share a GPU, or use none
         severity = NOTE if shared else WARNING if spare else None
         yield Violation(where, message, hint, severity=severity)
