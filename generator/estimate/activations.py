@@ -78,7 +78,7 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     # for itself.
     inputs = input_bytes(job)
     routing = layer.feed_forward.routing_bytes * (not job.engine.weighs_output)
-    streams = element * layer.blocks * layer.streams.kept_elements if layer.streams else 0
+    streams = element * layer.mixings * layer.streams.kept_elements if layer.streams else 0
     replicated = norms + sum(_state_bytes(job, layer)) + dropped + routing + streams
     copied = inputs * layer.mixer.widths.values * (inputs < element)
     kept = layer.mixer.kept_elements(

@@ -219,16 +219,18 @@ def _scan(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
         return Passes(0.0, 0.0)
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
     moved = stream_s(job, tokens * elements * weight_bytes(job))
+    moved_back = stream_s(job, tokens * mixer.backward_elements(sequence) * weight_bytes(job))
     start = constants.attention_start_s
     if mixer.core_precision == "fp32":
         rate = accelerator.flops_per_s.get("fp32") or rate
         work = tokens * flops / (rate * constants.product_fraction)
-        return Passes(work + moved + start, 2 * (work + moved) * mixer.core_trains)
+        return Passes(work + moved + start, (2 * work + moved_back) * mixer.core_trains)
     work = tokens * flops / rate / constants.attention_kernel_share / _SCAN_SHARE
-    moved = moved / _SCAN_SHARE
+    if not any(mixer.stepwise):  # else the kernels are torch's own
+        moved, moved_back = moved / _SCAN_SHARE, moved_back / _SCAN_SHARE
     return Passes(
         np.maximum(work / constants.attention_forward_fraction, moved) + start,
-        np.maximum(2 * work / constants.attention_backward_fraction, 2 * moved) + start,
+        np.maximum(2 * work / constants.attention_backward_fraction, moved_back) + start,
     )
 
 
@@ -310,16 +312,17 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     queries, keys, _ = layer.mixer.widths
     hidden = (2 * layer.norms + 3 * layer.blocks) * element * layer.hidden
     if layer.streams:
-        hidden = hidden + layer.blocks * element * layer.streams.moved_elements
+        hidden = hidden + layer.mixings * element * layer.streams.moved_elements
     activation = (1 + part.ups) * element * _unfused_width(job, part)
     rotary = 2 * element * (queries + keys) if layer.mixer.rotary else 0
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
     launched = _KERNELS + ROUTING_KERNELS * (part.experts > 0)
     kernels = constants.streaming_passes * launched * start_s(job)
     forward = stream_s(job, tokens * (constants.streaming_passes * traffic)) + kernels
-    if layer.streams:  # their weights are made in fp32
+    if layer.streams:
         rates_per_s = job.cluster.accelerator.flops_per_s
-        rate = rates_per_s.get("fp32") or rates_per_s.get("bf16") or rates_per_s["fp16"]
+        wide = rates_per_s.get("bf16") or rates_per_s["fp16"]
+        rate = rates_per_s.get(layer.streams.precision) or wide
         work = 2.0 * layer.stream_parameters / (rate * constants.product_fraction)
         forward = forward + tokens * work / sequence_cut(layout)
     routed = casts = Passes(0.0, 0.0)

@@ -57,8 +57,9 @@ def with_launches(
     if job.training.replays_iteration:
         return device
     constants, part = rates(job), layer.feed_forward
-    each = job.framework.kernels_per_layer / 2 + (layer.streams.kernels if layer.streams else 0)
-    kernels = each * layer.blocks
+    kernels = job.framework.kernels_per_layer / 2 * layer.blocks
+    if layer.streams:
+        kernels = kernels + layer.streams.kernels * layer.mixings
     if part.experts:
         kernels = kernels + ROUTING_KERNELS
     if job.training.cuda_graphs == "partial":
@@ -68,7 +69,11 @@ def with_launches(
         kernels = kernels + _ADAPTER_KERNELS * adapters
     rest = kernels * constants.launch_s
     if not part.experts:
-        return Passes(np.maximum(device.forward_s, rest), np.maximum(device.backward_s, 2 * rest))
+        forward, backward = (each * constants.launch_s for each in _token_by_token(job, layer))
+        return Passes(
+            np.maximum(device.forward_s, rest + forward),
+            np.maximum(device.backward_s, 2 * rest + backward),
+        )
 
     forward, backward = _of_experts(job, layout, layer)
     ahead = np.maximum(device.backward_s, 2 * rest + backward)
@@ -77,6 +82,13 @@ def with_launches(
         _apart(device.forward_s, experts.forward_s, rest, forward),
         np.where(layout.expert_overlap, apart, ahead),
     )
+
+
+def _token_by_token(job: Job, layer: Layer) -> tuple[int, int]:
+    """Kernels of loops over the tokens of a sequence, forward and backward."""
+    loops = [part.stepwise for part in layer.mixer.parts]
+    forward, backward = (sum(loop[place] for loop in loops) for place in (0, 1))
+    return forward * job.training.sequence_length, backward * job.training.sequence_length
 
 
 def _of_experts(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:

@@ -87,6 +87,7 @@ class Traits:
 
     gated: Told = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
     mlp_bias: Told = None  #: None: as a key says
+    layers: Callable[[KeyReader], int] | None = None  #: how many; None: as a key says
     ffn: Callable[[KeyReader, int], int] | None = None  #: width of its MLP, of the hidden size
     dense: Told = field(default_factory=dict)  #: further fields of dense MLPs
     experts: Told = field(default_factory=dict)  #: further fields of experts
@@ -220,7 +221,9 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     shape: Shape = {
         "hidden": hidden,
         "heads": heads,
-        "layers": read.integer("num_hidden_layers", high=MOST_LAYERS),
+        "layers": traits.layers(read)
+        if traits.layers
+        else read.integer("num_hidden_layers", high=MOST_LAYERS),
         "vocab": read.integer("vocab_size"),
         "ffn": ffn or 4 * hidden,
         "max_positions": read.integer("max_position_embeddings", default=131072, high=LONG),

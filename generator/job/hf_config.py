@@ -49,14 +49,11 @@ _REFUSED: Final[Mapping[str, str]] = {
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
     "experts of their own for each modality": "ernie4_5_vl_moe_text",
-    "per-layer embeddings, AltUp and layers that share keys and values": "gemma3n_text",
     "gates on latent attention, residuals over blocks and a narrower state between experts": (
         "kimi_k3"
     ),
-    "two attentions per layer and experts that compute nothing": "longcat_flash",
     "cross-attention layers to image features": "mllama_text_model mllama",
     "adapters of its own for each modality": "phi4_multimodal phi4mm",
-    "recurrent layers (RG-LRU), which transformers computes token by token": "recurrent_gemma",
     "recurrent layers (RWKV)": "rwkv",
     "an encoder and a decoder": "t5",
     "recurrent layers (xLSTM)": "xlstm",

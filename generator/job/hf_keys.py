@@ -272,6 +272,19 @@ class KeyReader(ConfigReader):
         """As of any reader; a missing key has the class's value."""
         return super().boolean(key, bool(self.usual(key, default=default)))
 
+    def positive(self, *keys: str, default: float) -> float:
+        """As of any reader; a missing key has the class's value."""
+        return super().positive(*keys, default=self._number_of_class(keys, default))
+
+    def fraction(self, *keys: str, default: float = 0.0) -> float:
+        """As of any reader; a missing key has the class's value."""
+        return super().fraction(*keys, default=self._number_of_class(keys, default))
+
+    def _number_of_class(self, keys: tuple[str, ...], default: float) -> float:
+        usual = self.usual(*keys, default=default)
+        is_number = isinstance(usual, (int, float)) and not isinstance(usual, bool)
+        return float(usual) if is_number else default
+
     def text(self, *keys: str, default: str) -> str:
         """As of any reader; a missing key has the class's value."""
         usual = self.usual(*keys, default=default)

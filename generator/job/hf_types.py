@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from math import ceil, floor
 from typing import Any, Final
 
+from ..catalog.layers.altup import AltUp
 from ..catalog.layers.compressed import Compressed, CompressedIndexer
 from ..catalog.layers.kimi_delta import KimiDelta
 from ..catalog.layers.mixer import Mixer
+from ..catalog.layers.recurrent import Recurrent
 from ..catalog.layers.side_by_side import SideBySide
-from ..catalog.layers.stack import Layer
+from ..catalog.layers.stack import MOST_LAYERS, Layer
 from ..catalog.layers.streams import Streams
 from ..numerals import read_whole
 from ..text.wording import show
 from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, SOFTMAX, Traits, every, first_dense
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import PER_LAYER, KeyReader
-from .hf_shape import ConfigReader, Shape, switch, without_rotary
+from .hf_shape import LARGEST, ConfigReader, Shape, switch, without_rotary
 
 _SINUSOIDS: Final = ("sinusoidal positions",)
 _GRANITE: Final = (
@@ -402,6 +405,65 @@ def _last_bias(read: KeyReader, shape: Shape, index: int, layer: Any) -> Any:
     return replace(layer, mixer=replace(layer.mixer, vectors=shape["hidden"] if last else 0))
 
 
+_RECURRENT: Final = "recurrent"
+
+
+def _griffin_kinds(read: KeyReader, shape: Shape) -> list[str]:
+    """Recurrent layers and windows as a list has them, again and again."""
+    listed = read.value("block_types")
+    turns = list(listed) if isinstance(listed, (list, tuple)) else []
+    kinds = {_RECURRENT: _RECURRENT, "attention": LOCAL}
+    if not turns or any(not isinstance(kind, str) or kind not in kinds for kind in turns):
+        message = f"block_types is {show(listed)}: not a list of recurrent and attention"
+        read.report("block_types", message, "remove block_types")
+        return [LOCAL] * shape["layers"]
+    return [kinds[turns[i % len(turns)]] for i in range(shape["layers"])]
+
+
+def _griffin(read: KeyReader, shape: Shape) -> Recurrent:
+    width = read.optional_integer("lru_width") or shape["hidden"]
+    if width % shape["heads"]:
+        message = f"lru_width is {width}, not a multiple of the {shape['heads']} heads"
+        multiple = max(1, round(width / shape["heads"])) * shape["heads"]
+        read.report("lru_width", message, f"set lru_width: {multiple}")
+    return Recurrent(
+        hidden=shape["hidden"],
+        width=width,
+        blocks=shape["heads"],
+        kernel=read.integer("conv1d_width"),
+    )
+
+
+def _paired(read: KeyReader) -> int:
+    """Layers of LongCat: pairs (`num_layers`), or all of them, of which an odd one is left out."""
+    half = MOST_LAYERS // 2
+    if read.given("num_hidden_layers") == "num_hidden_layers":
+        return max(1, read.integer("num_hidden_layers", high=half) // 2) * 2
+    return 2 * read.integer("num_hidden_layers", high=half)
+
+
+def _shortcut(read: KeyReader, shape: Shape) -> Shape:
+    """LongCat's experts beside the first MLP of a pair of layers: some of those that a token picks
+    compute nothing, by chance as many as there are of them.
+    """
+    count, picked = read.integer("num_experts"), read.integer("num_experts_per_tok")
+    idle = read.optional_integer("zero_expert_num", low=0) or 0
+    if picked > count + idle:
+        key = read.given("num_experts_per_tok") or "moe_topk"
+        message = f"{key} is {picked}, more than the {count + idle} experts"
+        read.report(key, message, f"set {key}: {count}")
+    return {
+        "per_token": ceil(picked * count / (count + idle)),
+        "idle": idle,
+        "idle_per_token": floor(picked * idle / (count + idle)),
+        "adds_later": True,
+        "shared_experts": 1,
+        "width": shape["ffn"],
+        "router_bias": read.boolean("router_bias", False),
+        "router_normalizes": False,
+    }
+
+
 _GPT: Final = Traits(
     norm="layernorm",
     head_dim=False,
@@ -436,6 +498,50 @@ _GEMMA4: Final = Traits(
     others="global_head_dim num_global_key_value_heads",
     idle="use_bidirectional_attention",
 )
+
+
+def _gemma3n(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    return {"takes_keys": _takes_keys(read, shape, index)}
+
+
+def _gemma3n_layer(read: KeyReader, shape: Shape, index: int, layer: Layer) -> Layer:
+    """Gemma 3n's MLP of this layer: its width, and whether its gate keeps the largest elements."""
+    part: Any = layer.feed_forward
+    width = _of_place(read, "intermediate_size", shape["layers"], index, 16384)
+    usual = 0.95 if shape["layers"] > 10 > index else 0.0
+    share = _of_place(read, "activation_sparsity_pattern", shape["layers"], index, usual)
+    return replace(
+        layer, feed_forward=replace(part, width=int(width) or 1, keeps_largest=share > 0)
+    )
+
+
+def _of_place(read: KeyReader, key: str, layers: int, index: int, usual: float) -> float:
+    """The number of one layer, of a key that has one for each, or for all."""
+    read.read.add(key)
+    given = read.config.get(key)
+    if given is None:
+        return usual
+    listed = given if isinstance(given, (list, tuple)) else [given] * layers
+    numbers = [each for each in listed if isinstance(each, (int, float))]
+    if len(listed) == len(numbers) == layers and all(0 <= each <= LARGEST for each in numbers):
+        return numbers[index]
+    if index == 0:
+        message = f"{key} is {show(given)}: not a number for each of {layers} layers"
+        read.report(key, message, f"write {layers} numbers")
+    return usual
+
+
+def _altup(read: KeyReader, shape: Shape) -> AltUp:
+    return AltUp(
+        hidden=shape["hidden"],
+        count=read.integer("altup_num_inputs", high=_MOST_STREAMS),
+        rank=read.integer("laurel_rank"),
+        inputs=read.integer("hidden_size_per_layer_input"),
+    )
+
+
+#: More than any model has: what predicts streams grows with the third power of their number.
+_MOST_STREAMS: Final = 1000
 
 _LINEAR: Final = "linear_attention"
 
@@ -595,6 +701,16 @@ TYPES: Final[Mapping[str, Traits]] = {
         plain=first_dense(1),
         experts={"router_bias": True, "router_scores": "sigmoid"},
     ),
+    # Two attentions and MLPs a layer there: two layers here.
+    "longcat_flash": Traits(
+        mlp_bias=False,
+        head_dim=False,
+        layers=_paired,
+        plain=lambda read, shape: range(1, shape["layers"], 2),
+        experts=_shortcut,
+        extras=("scaled latents",),
+        others="router_bias num_hidden_layers",
+    ),
     "mellum": Traits(qk_norm="head"),
     "mimo_v2_flash": Traits(
         output_bias=False,
@@ -618,6 +734,17 @@ TYPES: Final[Mapping[str, Traits]] = {
         positions="rotary",
         rotary_fraction=0.5,
         qk_norm=switch("qk_layernorm", True, "head", "none"),
+    ),
+    "recurrent_gemma": Traits(
+        mlp_bias=True,
+        output_bias=True,
+        kinds=_griffin_kinds,
+        mixers={_RECURRENT: _griffin},
+        dense=lambda read, shape: {"width": max(1, shape["ffn"] // 2)},
+        rotary_fraction=0.5,
+        extras=(SCALED_EMBEDDINGS, "soft-capped logits"),
+        names={"layer_types": ""},
+        idle="logits_soft_cap w_init_variance_scale",
     ),
     "solar_open": Traits(output_bias=False, experts=_SIGMOID, plain=lambda read, shape: ()),
     "vaultgemma": Traits(
@@ -671,6 +798,18 @@ TYPES: Final[Mapping[str, Traits]] = {
         idle="layer_types final_logit_softcapping",
     ),
     "cosmos3_edge_text": Traits(gated=False),
+    "gemma3n_text": Traits(
+        norms=7,  # one of the product of low rank, the layer's embedding and the router each
+        qk_norm="head",
+        attention=_gemma3n,
+        kinds=every(5),
+        streams=_altup,
+        layer=_gemma3n_layer,
+        table_elements=_gemma4_tables,
+        extras=(SCALED_EMBEDDINGS, "soft-capped logits", "normalised values"),
+        names={"intermediate_size": ""},
+        idle="altup_active_idx altup_coef_clip altup_correct_scale final_logit_softcapping",
+    ),
     "gemma4_text": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,
     "glm4v_text": Traits(head_dim=False, norms=4, qkv_bias=True, rotary_fraction=0.5),

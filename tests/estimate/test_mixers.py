@@ -11,14 +11,18 @@ from weakref import WeakSet
 
 import pytest
 
+from dsgen.catalog.layers.altup import AltUp
 from dsgen.catalog.layers.compressed import Compressed, CompressedIndexer
 from dsgen.catalog.layers.delta import CHUNK, GatedDelta
+from dsgen.catalog.layers.dense import Dense
+from dsgen.catalog.layers.experts import Experts
 from dsgen.catalog.layers.grouped import GroupedQuery
 from dsgen.catalog.layers.indexer import BlockIndexer, Indexer
 from dsgen.catalog.layers.kimi_delta import KimiDelta
 from dsgen.catalog.layers.latent import Latent
 from dsgen.catalog.layers.lightning import Lightning
 from dsgen.catalog.layers.mamba import Mamba1, Mamba2
+from dsgen.catalog.layers.recurrent import Recurrent
 from dsgen.catalog.layers.short_conv import ShortConv
 from dsgen.catalog.layers.streams import Streams
 from dsgen.estimate.model_size import parameter_count
@@ -174,6 +178,40 @@ VARIANTS: tuple[Mapping[str, object], ...] = (
         "head_dim": 96,
         "num_local_experts": 4,
         "tie_word_embeddings": True,
+    },
+    {"model_type": "recurrent_gemma", "num_hidden_layers": 4},
+    {
+        "model_type": "recurrent_gemma",
+        "num_hidden_layers": 5,
+        "lru_width": 1280,
+        "conv1d_width": 3,
+        "num_key_value_heads": 1,
+        "attention_bias": True,
+        "block_types": ["attention", "recurrent"],
+        "tie_word_embeddings": False,
+    },
+    {"model_type": "gemma3n_text", "num_hidden_layers": 12, "num_kv_shared_layers": 4},
+    {
+        "model_type": "gemma3n_text",
+        "num_hidden_layers": 5,
+        "num_kv_shared_layers": 0,
+        "intermediate_size": [1024, 2048, 1024, 4096, 512],
+        "altup_num_inputs": 3,
+        "laurel_rank": 16,
+        "hidden_size_per_layer_input": 64,
+        "vocab_size_per_layer_input": 1000,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+    },
+    {"model_type": "longcat_flash", "num_layers": 2},
+    {
+        "model_type": "longcat_flash",
+        "num_hidden_layers": 5,
+        "n_routed_experts": 8,
+        "moe_topk": 4,
+        "zero_expert_num": 3,
+        "attention_bias": True,
+        "router_bias": True,
     },
     {"model_type": "mamba", "num_hidden_layers": 2},
     {
@@ -658,6 +696,108 @@ def test_lightning_attention_costs_and_keeps_what_is_counted(
     assert kept_elements(module, tokens, 256) == kept + heads / block
 
 
+@pytest.mark.parametrize(("width", "blocks"), [(256, 4), (512, 8)])
+def test_a_gated_recurrence_costs_and_keeps_what_is_counted(width: int, blocks: int) -> None:
+    """RecurrentGemma's module does the products and the convolution of the formula, keeps its
+    elements, and calls the kernels of a token that it says, but for views.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoConfig
+    from transformers.models.recurrent_gemma import modeling_recurrent_gemma as modeling
+
+    sizes = {"hidden_size": 256, "lru_width": width, "num_attention_heads": blocks}
+    config = AutoConfig.for_model("recurrent_gemma", **sizes)
+
+    class Alone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = modeling.RecurrentGemmaRecurrentBlock(config, 0)
+            for weights in self.parameters():
+                torch.nn.init.normal_(weights, std=0.02)
+
+        def forward(self, state: torch.Tensor) -> Any:
+            places = torch.arange(1, state.shape[1] + 1)[None]
+            return self.inner(state, places, None, use_cache=False)[0]
+
+    class Kernels(TorchDispatchMode):
+        """Counts kernels: operators that aren't views."""
+
+        count = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            made_anew = "select_backward" in str(func)  # zeros, and a copy into them
+            self.count += 2 if made_anew else not any(name in str(func) for name in _VIEWS)
+            return func(*args, **(kwargs or {}))
+
+    mixer, module, tokens = Recurrent(hidden=256, width=width, blocks=blocks), Alone(), 32
+    with FlopCounterMode(display=False) as counter:
+        module(torch.zeros(1, tokens, 256))
+    operations = {str(name): n for name, n in counter.get_flop_counts()["Global"].items()}
+    multiplied = sum(n for name, n in operations.items() if "convolution" not in name)
+    assert multiplied / tokens == sum(2 * p.inputs * p.outputs for p in mixer.products)
+    convolved = operations["aten.convolution"] / (tokens + mixer.kernel - 1)
+    assert convolved == 2 * mixer.kernel * width
+    assert kept_elements(module, tokens, 256) == mixer.kept_elements(
+        repeats_keys=False, packs=False
+    )
+
+    counted = []
+    for length in (tokens, 2 * tokens):
+        state = torch.randn(1, length, 256, dtype=torch.bfloat16, requires_grad=True)
+        with Kernels() as forward:
+            returned = module(state).sum()
+        module.zero_grad()
+        with Kernels() as backward:
+            returned.backward()
+        counted.append((forward.count, backward.count))
+    (few, few_back), (many, many_back) = counted
+    assert ((many - few) / tokens, (many_back - few_back) / tokens) == mixer.stepwise
+
+
+_VIEWS = ("select.int", "slice.Tensor", "detach", "view", "as_strided", "new_empty", "unsqueeze")
+
+
+@pytest.mark.parametrize("picked", [2, 3])
+def test_experts_that_compute_nothing_keep_what_is_counted(picked: int) -> None:
+    """LongCat's module keeps for each such expert of a token its state and the product with its
+    weight, beside two places and the weight.
+    """
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.longcat_flash.modeling_longcat_flash import LongcatFlashExperts
+
+    sizes = {"n_routed_experts": 4, "zero_expert_num": 4, "expert_ffn_hidden_size": 64}
+    config = AutoConfig.for_model("longcat_flash", hidden_size=256, **sizes)
+
+    class Alone(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = LongcatFlashExperts(config)
+
+        def forward(self, state: torch.Tensor) -> Any:
+            tokens = state.shape[1]
+            chosen = torch.arange(4, 4 + picked)[None].expand(tokens, -1)
+            weights = torch.ones(tokens, picked, dtype=state.dtype, requires_grad=True)
+            return self.inner(state[0], chosen, weights)
+
+    part = Experts(
+        hidden=256,
+        gated=True,
+        experts=4,
+        per_token=0,
+        expert_width=64,
+        idle=4,
+        idle_per_token=picked,
+    )
+    places_and_weight = 4 + 4 + 1
+    counted = kept_elements(Alone(), 64, 256) - picked * places_and_weight
+    assert 2 * counted == part.kept_bytes(1, 2, 2, weighs_output=False)
+
+
 @pytest.mark.parametrize("tokens", [128, 256])
 def test_an_indexer_costs_all_keys_and_saves_none(tokens: int) -> None:
     """DeepSeek-V3.2's module does the indexer's operations of the formula, and attention over all
@@ -837,6 +977,74 @@ def test_hyper_connections_keep_what_is_counted(family: str, steps: int) -> None
     counted = kept_elements(Part(), 128, 4, 64) - mixture + streams.width
     assert counted == streams.kept_elements
     assert sum(p.numel() for p in connection.parameters()) == streams.parameters
+
+
+def _of_gemma3n(count: int, hidden: int, share: float) -> tuple[Any, Any]:
+    """A layer of Gemma 3n with so many streams, and its attention, each on a state alone."""
+    import torch
+    from transformers import AutoConfig
+    from transformers.models.gemma3n import modeling_gemma3n as modeling
+
+    sizes = {"hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model(
+        "gemma3n_text",
+        **sizes,
+        num_key_value_heads=2,
+        head_dim=32,
+        intermediate_size=128,
+        hidden_size_per_layer_input=16,
+        laurel_rank=8,
+        altup_num_inputs=count,
+        num_kv_shared_layers=0,
+        activation_sparsity_pattern=[share] * 2,
+        attn_implementation="sdpa",
+    )
+    layer, attention = (
+        kind(config, 0)
+        for kind in (modeling.Gemma3nTextDecoderLayer, modeling.Gemma3nTextAttention)
+    )
+
+    class Alone(torch.nn.Module):
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, state: Any) -> Any:
+            angles = torch.ones(1, state.shape[1], 32, dtype=state.dtype)
+            if self.inner is attention:
+                return attention(state, (angles, angles), None, is_causal=True)[0]
+            own = torch.ones(1, state.shape[1], 16, dtype=state.dtype, requires_grad=True)
+            streams = state[0].permute(1, 0, 2)[:, None]
+            return layer(streams, (angles, angles), own, {}, None, is_causal=True)
+
+    return Alone(layer).train(), Alone(attention)
+
+
+@pytest.mark.parametrize(("count", "hidden", "share"), [(4, 64, 0.0), (3, 128, 0.0), (4, 64, 0.5)])
+def test_alternating_updates_cost_and_keep_what_is_counted(
+    count: int, hidden: int, share: float
+) -> None:
+    """Gemma 3n's layer does the product of streams of the formula, and keeps of them the elements
+    of the formula, beside what attention, its MLP and seven norms as Llama's keep.
+    """
+    import torch
+    from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextAltUp
+
+    layer, attention = _of_gemma3n(count, hidden, share)
+    streams = AltUp(hidden=hidden, count=count, rank=8, inputs=16)
+    part = Dense(
+        hidden=hidden, width=128, gated=True, activation="gelu_tanh", keeps_largest=share > 0
+    )
+    norms, states, tokens = 7 * 3 * hidden, 2 * hidden, 64
+    beside = norms + states + kept_elements(attention, tokens, hidden)
+    mlp = part.kept_bytes(4, 2, 2, weighs_output=False) / 2
+    own = streams.width  # its input, which isn't counted of a module alone
+    assert kept_elements(layer, tokens, count, hidden) + own == streams.kept_elements + beside + mlp
+
+    updates: Any = next(m for m in layer.modules() if isinstance(m, Gemma3nTextAltUp))
+    updates = updates.to(torch.float32)
+    state = torch.zeros(count, 1, tokens, hidden)
+    assert batched_flops(lambda: updates.predict(state)) / tokens == streams.mixing_flops
 
 
 @pytest.mark.parametrize("pool", [8, 16])

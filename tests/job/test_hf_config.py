@@ -1038,12 +1038,6 @@ def test_old_multimodal_config_is_flat() -> None:
             "mllama has cross-attention layers to image features, which dsgen doesn't model",
         ),
         (
-            {"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}},
-            "gemma3n_text has per-layer embeddings, AltUp and layers that share keys and values, "
-            "which dsgen doesn't"
-            " model",
-        ),
-        (
             {"model_type": "muse_spark", "text_config": {"model_type": "muse_spark_text"}},
             "muse_spark_text has a gate on the residual and a narrower state between experts, "
             "which dsgen doesn't model",

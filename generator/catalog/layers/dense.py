@@ -24,6 +24,7 @@ class Dense(FeedForward):
     clamp: float | None = None
     #: parameters per element of the inner width, of a norm before the second product (BitNet)
     inner_norm: int = 0
+    keeps_largest: bool = False  #: of the gate's elements, by their mean and spread (Gemma 3n)
     vectors: int = 0  #: further learned elements, outside of any matrix (xIELU has two)
 
     @property
@@ -36,6 +37,18 @@ class Dense(FeedForward):
         """The matrices with their biases, the inner norm and the other learned elements."""
         matrices = mlp_parameters(self.hidden, self.width, gated=self.gated, bias=self.bias)
         return matrices + self.width * self.inner_norm + self.vectors
+
+    def kept_bytes(
+        self, copies: int, element: float, input_element: float, *, weighs_output: bool
+    ) -> float:
+        """As of any feed-forward, and where the gate keeps its largest elements, these once more.
+
+        **Source**: counted with autograd's saved-tensor hooks in Gemma3nTextMLP.
+        """
+        kept = FeedForward.kept_bytes(
+            self, copies, element, input_element, weighs_output=weighs_output
+        )
+        return kept + (self.width + 1) * element * self.keeps_largest
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:

@@ -29,6 +29,12 @@ class Experts(FeedForward):
     per_token: int
     expert_width: int
     expert_bias: bool = False
+    #: experts beside these that give back what they take (LongCat), and how many of them a token is
+    #: sent to, by chance
+    idle: int = 0
+    idle_per_token: int = 0
+    #: whether what they give is added behind the next layer (LongCat's shortcut)
+    adds_later: bool = False
     #: width of the state that routed experts take and give, between two products of all experts
     #: (Nemotron 3); 0: the hidden one
     latent: int = 0
@@ -77,8 +83,31 @@ class Experts(FeedForward):
 
     @property
     def router_parameters(self) -> int:
-        """A score for each expert."""
-        return self.experts * (self.hidden + self.router_bias)
+        """A score for each expert, those that compute nothing among them."""
+        return (self.experts + self.idle) * (self.hidden + self.router_bias)
+
+    @property
+    def matrix_parameters(self) -> int:
+        """Those of all experts; transformers makes the first product's weights of those too that
+        compute nothing.
+
+        **Source**: transformers 5.23, LongcatFlashExperts.
+        """
+        unused = self.idle * self.ups * self.routed_hidden * self.expert_width
+        return self.whole_parameters + self.experts * self.expert_parameters + unused
+
+    def kept_bytes(
+        self, copies: int, element: float, input_element: float, *, weighs_output: bool
+    ) -> float:
+        """What its experts keep, and of each that computes nothing what a token's weight is
+        multiplied with, and the product.
+
+        **Source**: counted with autograd's saved-tensor hooks in LongcatFlashExperts.
+        """
+        kept = FeedForward.kept_bytes(
+            self, copies, element, input_element, weighs_output=weighs_output
+        )
+        return kept + 2 * self.idle_per_token * self.routed_hidden * element
 
     @property
     def routing_bytes(self) -> int:

@@ -73,6 +73,9 @@ class Mixer:
     core_precision: ClassVar[str] = "bf16"  #: that its core computes in
     core_trains: ClassVar[bool] = True  #: whether its core has a backward pass
     kernels: ClassVar[tuple[str, ...]] = ()  #: Python packages that its fast kernels come from
+    #: Kernels that the host launches for each token of a sequence, forward and backward, where code
+    #: computes one token after the other.
+    stepwise: ClassVar[tuple[int, int]] = (0, 0)
     output_bias: bool = False
 
     hidden: int
@@ -174,6 +177,10 @@ class Mixer:
         """Elements that its core reads and writes in a forward pass, where no scores are stored."""
         queries, keys, values = self.widths
         return queries + 2 * keys + values
+
+    def backward_elements(self, sequence: int) -> float:
+        """The same of its backward pass."""
+        return 2 * self.core_elements(sequence)
 
     def scores(self, sequence: int) -> int:
         """Scores of one token; none for a kind without."""

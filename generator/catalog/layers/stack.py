@@ -74,9 +74,14 @@ class Layer:
         return each * self.norms * self.hidden + self.mixer.norm_parameters(each)
 
     @property
+    def mixings(self) -> int:
+        """How many times it mixes the streams of the hidden state, where that has several."""
+        return self.streams.mixings(self.blocks) if self.streams else 0
+
+    @property
     def stream_parameters(self) -> int:
         """Those by which each part reads the streams and adds to them."""
-        return self.blocks * self.streams.parameters if self.streams else 0
+        return self.mixings * self.streams.parameters if self.streams else 0
 
     @property
     def parameters(self) -> int:
@@ -92,7 +97,7 @@ class Layer:
 
     def core_flops(self, sequence: int) -> float:
         """FLOPs a token of its mixer's core, and of products of streams with one another."""
-        mixed = self.blocks * self.streams.mixing_flops if self.streams else 0.0
+        mixed = self.mixings * self.streams.mixing_flops if self.streams else 0.0
         return self.mixer.core_flops(sequence) + mixed
 
     @property

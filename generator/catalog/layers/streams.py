@@ -18,6 +18,7 @@ class Streams:
     """The streams of a model. All is of one part of a layer and one token, but for the head."""
 
     called: ClassVar[str] = "hyper-connections"
+    precision: ClassVar[str] = "fp32"  #: in which the weights of the streams are made
 
     hidden: int
     count: int
@@ -30,6 +31,10 @@ class Streams:
     def width(self) -> int:
         """Elements of all streams: what one layer hands to the next."""
         return self.count * self.hidden
+
+    def mixings(self, parts: int) -> int:
+        """How many times a layer of so many parts mixes the streams: once for each."""
+        return parts
 
     @property
     def weights(self) -> int:
