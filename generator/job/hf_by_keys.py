@@ -116,6 +116,9 @@ class Traits:
     others: str = ""  #: keys that the class's code reads without naming them
     #: keys by the names that they have in a mapping of the config, by its key
     nested: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: keys that may have a list of a value for each layer, of which the first counts: what differs
+    #: changes neither size nor cost
+    firsts: str = ""
     idle: str = ""  #: keys that change neither size nor cost
 
 
@@ -147,6 +150,10 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
         inner = read.mapping(place)
         found = {key: inner[name] for key, name in names.items() if name in inner}
         read.config = {**read.config, **found}
+    for key in traits.firsts.split():
+        listed = read.config.get(key)
+        if isinstance(listed, (list, tuple)) and listed:
+            read.config = {**read.config, key: listed[0]}
     shape = _sizes(read, traits)
 
     def told(value: Told) -> Any:

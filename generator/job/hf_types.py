@@ -434,6 +434,16 @@ def _griffin(read: KeyReader, shape: Shape) -> Recurrent:
     )
 
 
+def _of_longcat(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """No more fields; a width of queries and keys that isn't that of their parts is a problem."""
+    nope, rope = read.integer("qk_nope_head_dim"), read.integer("qk_rope_head_dim", low=0)
+    whole = read.optional_integer("qk_head_dim")
+    if index == 0 and whole not in (None, nope + rope):
+        message = f"qk_nope_head_dim and qk_rope_head_dim, {nope} and {rope}, are to make up "
+        read.report("qk_head_dim", f"{message}qk_head_dim, {whole}", "remove qk_head_dim")
+    return {}
+
+
 def _paired(read: KeyReader) -> int:
     """Layers of LongCat: pairs (`num_layers`), or all of them, of which an odd one is left out."""
     half = MOST_LAYERS // 2
@@ -501,6 +511,11 @@ _GEMMA4: Final = Traits(
 
 
 def _gemma3n(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """Keys and values of layers before in the last ones, of which some must be left."""
+    shared, makers = read.integer("num_kv_shared_layers", low=0), shape["layers"] - 1
+    if index == 0 and shared > makers:
+        message = f"num_kv_shared_layers is {shared}, more than the {makers} that can take keys"
+        read.report("num_kv_shared_layers", message, f"set num_kv_shared_layers: {makers // 2}")
     return {"takes_keys": _takes_keys(read, shape, index)}
 
 
@@ -706,6 +721,7 @@ TYPES: Final[Mapping[str, Traits]] = {
         mlp_bias=False,
         head_dim=False,
         layers=_paired,
+        attention=_of_longcat,
         plain=lambda read, shape: range(1, shape["layers"], 2),
         experts=_shortcut,
         extras=("scaled latents",),
@@ -865,7 +881,10 @@ TYPES: Final[Mapping[str, Traits]] = {
             "width": read.integer("shared_expert_intermediate_size"),
             **_SIGMOID,
         },
-        others="attention_other_setting moe_layers_enum first_k_dense_replace",
+        rotary_fraction=lambda read, shape: read.positive("partial_rotary_factors", default=1.0),
+        others="attention_other_setting moe_layers_enum first_k_dense_replace "
+        "partial_rotary_factors",
+        firsts="rope_theta partial_rotary_factors",
         names={"num_experts": "moe_num_experts n_routed_experts"},
         idle="swiglu_limits swiglu_limits_shared num_local_experts",
     ),

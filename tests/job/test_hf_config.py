@@ -748,6 +748,17 @@ def test_a_listed_layer_of_dots_lacks_what_is_as_in_other_layers() -> None:
     assert local.widths.values == 64 * local.heads
 
 
+def test_rotary_positions_of_each_layer_are_read_as_those_of_the_first() -> None:
+    """Step 3.5 as published lists a base and a rotated share for each layer, which change no
+    size.
+    """
+    lists = {"rope_theta": [5e6, 1e4, 1e4], "partial_rotary_factors": [0.5, 1.0, 1.0]}
+    model = convert(model_type="step3p5", num_hidden_layers=3, **lists)
+    plain = convert(model_type="step3p5", num_hidden_layers=3)
+    assert parameter_count(model) == parameter_count(plain)
+    assert (model.rotary_base, model.rotary_fraction) == (5e6, 0.5)
+
+
 def test_mimo_is_a_qwen2_model() -> None:
     """MiMo-7B's classes are Qwen2's: `attention_bias` gives its output no bias."""
     keys = {**_PLAIN, "num_key_value_heads": 4}
