@@ -3,7 +3,8 @@
     python scripts/front_end_options.py slime=DIR,DIR "ms-swift for Megatron=DIR" verl=CONFIGS
 
 Options are the names that `add_argument` is given, and the fields of dataclasses of arguments; of a
-field that is true by default, transformers' parser makes `--no_NAME` too. Of several folders, such
+field that is true by default, transformers' parser makes `--no_NAME` too, and Typer of every
+switch. Of several folders, such
 as a fork's beside its origin's, all are taken. Of a folder of Hydra's composed configs, whose
 names end in `trainer.yaml`, they are the keys with dots.
 """
@@ -40,7 +41,8 @@ def options_in(folder: Path) -> Iterator[str]:
                 for field in node.body:
                     if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                         yield f"--{field.target.id}"
-                        if getattr(field.value, "value", None) is True:
+                        is_switch = getattr(field.annotation, "id", "") == "bool"
+                        if is_switch or getattr(field.value, "value", None) is True:
                             yield f"--no_{field.target.id}"
 
 

@@ -93,7 +93,6 @@ _FOR_MEGATRON: Final = frozenset(
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 ANOTHER: Final = "another program"  #: that isn't known, though its files resemble a known one's
 _ALIKE: Final = 0.8  # of keys of which one may be the other with a slip or two
-HANDS_ON: Final = _TRAINERS | {"gpt-neox"}  #: the programs whose files are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +143,14 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
     return known or ("Hydra" if not is_json and _HYDRA.search(content) else None)
 
 
+def is_read(program: str) -> bool:
+    """Return whether a program's files are read: for what it hands on, or for its own settings."""
+    if program == "gpt-neox" or program in _TRAINERS:
+        return True
+    front_end = front_ends().get(program)
+    return front_end is not None and front_end.in_file
+
+
 def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
     """Yield the documents that a program makes of its file, with places in that file.
 
@@ -159,6 +166,8 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         yield _arguments(data, source, front_end)
         if front_end.in_file:
             yield config_of(front_end, source, text)
+    elif program not in _TRAINERS and is_read(program):
+        yield config_of(front_ends()[program], source, text)
 
 
 def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:

@@ -25,7 +25,7 @@ from ..text.shell.records import ShellScript
 from ..text.text import Text, UnreadableText, read_content
 from . import codes, kinds
 from .file import File
-from .other_programs import HANDS_ON, handed_on
+from .other_programs import handed_on, is_read
 
 # launch scripts and configs have kilobytes; data files don't belong here
 MAX_BYTES: Final = 1_000_000
@@ -173,9 +173,9 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
     kind = file.kind or (
         file.kind_as_named(consumer) if file.named and not file.belongs_to else None
     )
-    found = (
-        list(handed_on(file.program, file.yaml(), file.text)) if file.program in HANDS_ON else []
-    )
+    found = list[Document]()
+    if file.program is not None and is_read(file.program):
+        found += handed_on(file.program, file.yaml(), file.text)
     if kind == "training arguments" and not file.named and reads_its_own_way(name):
         reading.left_alone[file.name] = OWN_PROGRAM
         return

@@ -73,7 +73,9 @@ class Files:
         """
         by_place = defaultdict[str, list[Document]](list)
         for document in self._documents:
-            if getattr(document, "launch", None) is None and not is_written(document):
+            # What a launch line makes lies at its script's place; a file's own keys have no calls.
+            is_made = bool(getattr(getattr(document, "launch", None), "calls", ()))
+            if not is_made and not is_written(document):
                 by_place[place_of(document.path)].append(document)
         for script, configs in self._written_by.items():
             for config in configs:

@@ -25,6 +25,10 @@ _UNREAD = {
     "axolotl train a.yaml --x": (
         "the file with the settings of axolotl is not among the files read"
     ),
+    "uv run examples/run_grpo.py --config a.yaml a.b=1": (
+        "the file with the settings of NeMo RL is not among the files read"
+    ),
+    "unsloth train --config a.yaml": "the options of unsloth are not read",
     "python train.py --lr 1": "the options of train.py are its own",
     "ray job submit --address=a -- python3 main.py --x 1": "the options of main.py are its own",
 }

@@ -19,6 +19,7 @@ from ...text.text import Text
 from .front_ends import FrontEnd
 
 _MOST_KEYS: Final = 2_000  # files by hand have a hundred
+_DEEPEST: Final = 8  # mappings within mappings; files by hand have five
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def config_of(front_end: FrontEnd, source: Source, text: Text) -> FrontEndConfig
 
 
 def _flat(
-    data: Mapping[str, object], before: str = "", within: str = ""
+    data: Mapping[str, object], before: str = "", within: str = "", depth: int = _DEEPEST
 ) -> Iterator[tuple[str, str, object]]:
     """The values of a mapping and of mappings in it, with dotted names and pointers.
 
@@ -68,8 +69,8 @@ def _flat(
     """
     for key, value in data.items():
         name, pointer = f"{before}{key}", f"{within}/{escape(str(key))}"
-        if isinstance(value, dict) and not before:
-            yield from _flat(value, f"{name}.", pointer)
+        if isinstance(value, dict) and depth:
+            yield from _flat(value, f"{name}.", pointer, depth - 1)
         if isinstance(value, list | dict):
             if value:
                 yield name, pointer, "[...]"

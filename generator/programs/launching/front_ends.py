@@ -211,8 +211,8 @@ def of_command(words: Sequence[Word]) -> FrontEnd | None:
 
 def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
     """The front end that a module or a script of Python is, by its name and its options."""
-    module = program.value or ""
-    name = PurePosixPath((program.parts[-1] or "") if program.parts else "").name
+    known = (program.parts[-1] or "") if program.parts else ""
+    module, name = program.value or known, PurePosixPath(known).name
     names = {word.prefix.partition("=")[0] for word in arguments}
 
     for row in front_ends().values():

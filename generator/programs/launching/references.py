@@ -60,6 +60,7 @@ NAMED: Final[tuple[Kind, ...]] = (
     "hostfile",
     "launch script",
     "training arguments",
+    "front end config",
     "Megatron arguments",
     "job spec",
     "environment file",
