@@ -32,7 +32,8 @@ MAX_BYTES: Final = 1_000_000
 MAX_FILES: Final = 100_000
 
 _KINDS: Final = (
-    "a job spec, ds_config.json, launch script, AzureML job, accelerate config or hostfile"
+    "a job spec, ds_config.json, launch script, job of AzureML, Kubernetes or SkyPilot, accelerate "
+    "config or hostfile"
 )
 #: Programs that read YAML which others make of templates.
 _TEMPLATED: Final = frozenset({"Kubernetes", "SkyPilot"})

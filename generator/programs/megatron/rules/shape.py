@@ -110,6 +110,18 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
         yield at(run, _GROUPED, message, f"add {_GROUPS} N", severity=Severity.WARNING)
 
 
+@lm_checked.rule(
+    "MLM165", ERROR, "init", megatron_lm("core/transformer/attention.py:1391 @ core_v0.16.1")
+)
+def query_groups_divide_heads(run: MegatronRun) -> Violations:
+    """As many heads share the keys of each query group.
+    Prevents: RuntimeError: shape is invalid for input of size, in the first forward pass
+    Fix: use query groups that divide the heads
+    """
+    if run.has(_GROUPED) and run.lacks("--multi-latent-attention"):
+        yield from divides(run, _GROUPS, run.heads, f"{HEADS} {run.heads}", 3)
+
+
 @lm_checked.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
 def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     """Multi-latent attention and grouped queries exclude each other.
