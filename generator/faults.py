@@ -104,10 +104,11 @@ def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -
 
 @contextmanager
 def guarded(
-    part: str, path: str = "", *, meant: type[Exception] | tuple[type[Exception], ...] = ()
+    part: str, judged: object = "", *, meant: type[Exception] | tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Note an exception in the block as a fault of `part` on the file at `path`; go on after it.
+    """Note an exception in the block as a fault of `part`; go on after it.
 
+    `judged` is the path of the file that the block works on, or what has such a path in it.
     Exceptions that are `meant` tell of the input, and go on.
     """
     try:
@@ -115,6 +116,7 @@ def guarded(
     except meant:
         raise
     except Exception as error:
+        path = judged if isinstance(judged, str) else path_in(judged)
         note(error, part, path, is_rule=False)
 
 

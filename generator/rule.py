@@ -261,8 +261,10 @@ def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, 
         of_rule = subjects.get(rule.subjects)
         if of_rule is None:
             of_rule = subjects[rule.subjects] = tuple(_subjects(rule, whole))
+        if not of_rule:
+            continue
         broken = _violations(rule, of_rule, whole)
-        first = next(broken, None) if of_rule else None
+        first = next(broken, None)
         if first is not None:
             yield rule, map(rule.finding, chain((first,), broken))
 

@@ -36,18 +36,17 @@ class NotChecked:
 
 
 def launches_not_checked(
-    submission: Submission, findings: Iterable[Finding] = ()
+    submission: Submission, judged: AbstractSet[Location] = frozenset()
 ) -> Iterator[NotChecked]:
     """Every launch of a submission of which no option was judged, with the reason.
 
-    One of whose words there are `findings` on a front end's options was judged.
+    One with a word at a place that is `judged`, by a rule on a front end's options, was judged.
 
     A launcher's options are judged, and those that a document was made of. Of a front end its own
     options count, whatever starts it.
     """
     made = {id(getattr(document, "launch", None)) for document in submission.documents}
     named = {link.where for link in submission.references if link.documents}
-    judged = {finding.where for finding in findings if finding.rule.startswith(_OF_FRONT_ENDS)}
     for document in submission.documents:
         if not isinstance(document, (LaunchScript, CommandDocument)):
             continue
@@ -59,13 +58,23 @@ def launches_not_checked(
             if launch.program is not None and launch.program.value == "-":
                 continue  # a text, which is read on its own
             settings = settings_of(launch)
-            is_judged = settings is not None and settings.is_judged
-            is_judged |= bool(launch.front_end) and _has_word_at(launch, judged)
-            is_read = is_judged or id(launch) in made or _has_word_at(launch, named)
+            is_read = (
+                (settings is not None and settings.is_judged)
+                or (bool(launch.front_end) and _has_word_at(launch, judged))
+                or id(launch) in made
+                or _has_word_at(launch, named)
+            )
             is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
             is_left = launch.front_end or not is_started or is_of_another_program(launch)
             if is_left and not is_read:
                 yield NotChecked(_place(launch), _reason(launch))
+
+
+def places_judged(findings: Iterable[Finding]) -> frozenset[Location]:
+    """The places of which a rule on the options of a front end says something."""
+    return frozenset(
+        finding.where for finding in findings if finding.rule.startswith(_OF_FRONT_ENDS)
+    )
 
 
 def paths_not_checked(
@@ -112,9 +121,9 @@ def scripts_not_checked(
     return tuple(NotChecked(where=where, reason=reason, of="script") for where in places)
 
 
-def _has_word_at(launch: Launch, places: set[Location]) -> bool:
+def _has_word_at(launch: Launch, places: AbstractSet[Location]) -> bool:
     """Return whether a word of the launch is at one of these places."""
-    return any(launch.script.locate(word) in places for word in launch.arguments)
+    return bool(places) and any(launch.script.locate(word) in places for word in launch.arguments)
 
 
 def _place(launch: Launch) -> Location:

@@ -40,6 +40,7 @@ from .coverage import (
     NotChecked,
     launches_not_checked,
     paths_not_checked,
+    places_judged,
     scripts_not_checked,
 )
 from .read import WRITTEN, Reading, read_documents, read_texts
@@ -232,11 +233,11 @@ def _not_checked(
     submissions: Iterable[Submission], findings: Sequence[Finding]
 ) -> tuple[NotChecked, ...]:
     """The launches of which no option was judged, each once, in file order."""
-    launches = dict[NotChecked, None]()
+    launches, judged = dict[NotChecked, None](), places_judged(findings)
     for submission in submissions:
         path = submission.documents[0].path if submission.documents else ""  # with --job alone
         with guarded("the account of what was checked", path):
-            launches.update(dict.fromkeys(launches_not_checked(submission, findings)))
+            launches.update(dict.fromkeys(launches_not_checked(submission, judged)))
     return tuple(sorted(launches, key=lambda launch: (launch.where.path, launch.where.line or 0)))
 
 

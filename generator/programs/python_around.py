@@ -142,12 +142,16 @@ def hands_to_trainer(holder: str) -> bool:
 
 @until_next_check(512)
 def _has_handed(folder: Path, name: str) -> bool:
+    texts = tuple(texts_of(folder, ("*.py", "*/*.py"), name))
+    if not texts:
+        return False  # as nearly always: the patterns take longer to make
+
     text_of_name = rf"""["'](?:[\w./-]*/)?{re.escape(name)}["']"""
     named = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
     handed = re.compile(
         rf"^[^#\n]*(?<![.\w])deepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE
     )
-    for text in texts_of(folder, ("*.py", "*/*.py"), name):
+    for text in texts:
         everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
         for function in _FUNCTION.split(text):
             given = set(handed.findall(function))

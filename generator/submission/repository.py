@@ -206,8 +206,14 @@ def has_text(
 
 def texts_of(folder: Path, names: tuple[str, ...], word: str) -> Iterator[str]:
     """The texts of the folder's files of these names that have the `word`."""
-    files = (path for name in names for path in islice(matching(name, folder, folder), MOST_FILES))
+    files = (path for name in names for path in _files_in(folder, name))
     return (text for text in (text_around(path, folder) for path in files) if word in text)
+
+
+@until_next_check(512)
+def _files_in(folder: Path, pattern: str) -> tuple[Path, ...]:
+    """The first `MOST_FILES` of a folder that fit a pattern; many words are looked for in them."""
+    return tuple(islice(matching(pattern, folder, folder), MOST_FILES))
 
 
 def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:

@@ -24,6 +24,8 @@ _MOST_ABOVE: Final = 7
 #: Bytes of a file that is read for what it tells; Megatron's own parser has 0.2 MB.
 _MOST_BYTES: Final = 1_000_000
 _MAX_DEPTH: Final = 32  # folders below one whose files are listed
+_MOST_KEPT: Final = 16_000_000  # bytes of texts that are kept: the Python of a large repository
+_OF_ENTRY: Final = 500  # bytes of a key, about
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 _P = ParamSpec("_P")
@@ -41,6 +43,7 @@ class _Checked(NamedTuple):
     texts: Mapping[str, str] = MappingProxyType({})  #: that are read instead of files, by path
     #: folders without links, by their path: each is asked for thousands of times
     real: dict[str, str] | None = None
+    read: _Texts | None = None  #: texts of files around
 
 
 _NOTHING: Final = _Checked()
@@ -80,7 +83,7 @@ def checking(
     named = tuple(Path(os.path.realpath(path)) for path in paths)
     there = frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents))
     instead = {str(_plain(Path(name))): text for name, text in texts.items()}
-    token = _checked.set(_Checked(named, alone, there, instead, {}))
+    token = _checked.set(_Checked(named, alone, there, instead, {}, _Texts()))
     try:
         yield
     finally:
@@ -149,13 +152,16 @@ def is_named_in(folder: Path, holder: Path) -> bool:
 
 def is_within(path: Path, folder: Path) -> bool:
     """Return whether a file or folder is in the project of a folder, links followed."""
-    if _checked.get().alone:
-        return False
+    return not _checked.get().alone and _is_in(path, _project_of(folder))
+
+
+def _is_in(path: Path, project: Path) -> bool:
+    """Return whether a file or folder is in a project, links followed."""
     parent, name = os.path.split(path)
     plain = Path(_real(parent), name)
     linked = name in ("", ".", "..") or plain.is_symlink()
     real = Path(os.path.realpath(path)) if linked else plain
-    return real.is_relative_to(_project_of(folder))
+    return real.is_relative_to(project)
 
 
 def is_readable(path: Path, folder: Path) -> bool:
@@ -173,26 +179,60 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     """
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
-        for path in (
-            folder / name for name in fnmatch.filter(names_in(str(folder), str(project)), first)
-        ):
-            if not rest and is_readable(path, project):
-                yield path
-            elif rest and path.is_dir():
-                yield from matching(rest, path, project)
+        there = _listed(str(folder), project)
+        for name in there.names if first == "*" else fnmatch.filter(there.names, first):
+            if rest and name in there.folders:
+                yield from matching(rest, folder / name, project)
+            elif not rest and (
+                name in there.files or (name in there.links and is_readable(folder / name, project))
+            ):
+                yield folder / name
 
 
-@until_next_check(4096)
 def names_in(folder: str, project: str) -> tuple[str, ...]:
     """The names in a folder, in order; none where it may not be read.
 
     None either where it is outside of the project of `project`.
     """
+    return _listed(folder, Path(project)).names
+
+
+class _Listing(NamedTuple):
+    """The names in a folder, in order, and which of them are what."""
+
+    names: tuple[str, ...] = ()
+    folders: frozenset[str] = frozenset()  #: links to folders too
+    files: frozenset[str] = frozenset()  #: regular files
+    links: frozenset[str] = frozenset()
+
+
+def _listed(folder: str, project: Path) -> _Listing:
+    return _Listing() if _checked.get().alone else _listing(folder, _project_of(project))
+
+
+@until_next_check(4096)
+def _listing(folder: str, project: Path) -> _Listing:
+    """What is in a folder; nothing where it may not be read, or is outside of a project."""
     with suppress(OSError, ValueError):  # no folder, or a name that no system has
-        if is_within(Path(folder), Path(project)):
+        if _is_in(Path(folder), project):
             with os.scandir(folder or ".") as listing:
-                return tuple(sorted(entry.name for entry in listing))
-    return ()
+                entries = sorted(listing, key=lambda entry: entry.name)
+            return _Listing(
+                names=tuple(entry.name for entry in entries),
+                folders=frozenset(entry.name for entry in entries if _is_folder(entry)),
+                files=frozenset(
+                    entry.name for entry in entries if entry.is_file(follow_symlinks=False)
+                ),
+                links=frozenset(entry.name for entry in entries if entry.is_symlink()),
+            )
+    return _Listing()
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def files_below(
@@ -220,15 +260,58 @@ def files_below(
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
     """The first `most` bytes of a file in the project of a folder; nothing of another."""
+    checked = _checked.get()
+    if checked.texts and (text := checked.texts.get(str(_plain(path)))) is not None:
+        return text[:most]
+    if checked.read is None:
+        return _read(path, folder, most)
+
+    key = (str(path), _project_of(folder), most)
+    if (text := checked.read.get(key)) is None:
+        text = _read(path, folder, most)
+        checked.read.keep(key, text)
+    return text
+
+
+def _read(path: Path, folder: Path, most: int) -> str:
     try:
-        if (text := _checked.get().texts.get(str(_plain(path)))) is not None:
-            return text[:most]
         if is_readable(path, folder):
             with path.open("rb") as file:
                 return file.read(most).decode("utf-8", errors="replace")
     except OSError:
         pass
     return ""
+
+
+class _Texts:
+    """The texts that were read last, as many as fit in a bound on memory.
+
+    Many files of a repository ask for the same few programs around them.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, Path, int], str] = {}
+        self._room = _MOST_KEPT
+
+    def get(self, key: tuple[str, Path, int]) -> str | None:
+        text = self._texts.pop(key, None)
+        if text is not None:
+            self._texts[key] = text  # the last asked for comes last
+        return text
+
+    def keep(self, key: tuple[str, Path, int], text: str) -> None:
+        """Keep a text; those that were asked for longest ago go."""
+        if _size(text) > _MOST_KEPT // 8:
+            return
+        self._texts[key] = text
+        self._room -= _size(text)
+        while self._room < 0:
+            self._room += _size(self._texts.pop(next(iter(self._texts))))
+
+
+def _size(text: str) -> int:
+    """Bytes of a text in memory, or a little more."""
+    return (1 if text.isascii() else 4) * len(text) + _OF_ENTRY
 
 
 @until_next_check(64)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Final
 
-from ...faults import guarded, note, path_in
+from ...faults import guarded, note
 from ...findings import Finding, Severity, in_file_order
 from ...programs.deepspeed.config import has_auto
 from ...programs.deepspeed.facts import says_layout
@@ -28,6 +28,7 @@ from ..codes import MOST_FINDINGS, bounded
 # Imports within functions save start-up time.
 
 
+@cache
 def _rules_on_all() -> tuple[Rule, ...]:
     """Rules that hold documents of several programs against one another."""
     from . import against_job, consistency
@@ -36,6 +37,7 @@ def _rules_on_all() -> tuple[Rule, ...]:
     return rules_in(consistency, secret_rules, against_job)
 
 
+@cache
 def _rules_on_launch_lines() -> tuple[Rule, ...]:
     """Rules that hold launch lines against the arguments of the programs that they start."""
     from . import ranks
@@ -43,6 +45,7 @@ def _rules_on_launch_lines() -> tuple[Rule, ...]:
     return rules_in(ranks)
 
 
+@cache
 def _rules_on_estimates() -> tuple[Rule, ...]:
     """Rules on layouts, memory and time, which need numpy."""
     from . import fits, planning
@@ -65,12 +68,12 @@ _OF_TEXT: Final = "PARSE016"  #: on text that no program reads
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
     """Every rule that the documents break, by themselves or against one another, in file order."""
-    with guarded("the arguments of the job's script", path_in(submission)):
+    with guarded("the arguments of the job's script", submission):
         submission = _with_stated_arguments(submission)
 
     # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
     estimated: object = True
-    with guarded("the facts of a run", path_in(submission)):
+    with guarded("the facts of a run", submission):
         estimated = (
             submission.of_kind("Megatron arguments")
             or (submission.cluster and configs_of(submission))
@@ -85,7 +88,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     if submission.has("DeepSpeed config"):
         from .by_release import told_by_release  # saves start-up time without a config
 
-        with guarded("the releases that findings depend on", path_in(submission)):
+        with guarded("the releases that findings depend on", submission):
             return tuple(told_by_release(found, rules, submission, _bounded))
     return found
 
