@@ -6,7 +6,9 @@ raises `AttributeError`, so no rule takes a default for something that a file sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from ..dataclass import dataclass
@@ -25,12 +27,24 @@ def partial(kind: type[R], **values: Any) -> R:
     Fields that are `UNKNOWN`, and fields with neither value nor default, are missing from it.
     """
     record = object.__new__(kind)
-    for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        value = values.get(field.name, default)
+    for name, default, factory in _defaults(kind):  # type: ignore[arg-type]  # a class can be hashed
+        value = values[name] if name in values else factory() if factory else default
         if value is not UNKNOWN:
-            object.__setattr__(record, field.name, value)
+            object.__setattr__(record, name, value)
     return record
+
+
+@cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, Any, Callable[[], Any] | None], ...]:
+    """The fields of a record, each with its default, and what makes that."""
+    return tuple(
+        (
+            field.name,
+            field.default,
+            None if field.default_factory is MISSING else field.default_factory,
+        )
+        for field in fields(kind)
+    )
 
 
 def completed(record: R, **values: Any) -> R:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import field, fields
+from functools import lru_cache
 from typing import Any, Final
 
 from ...catalog.layers.dense import Dense
@@ -24,6 +25,7 @@ from ...submission.submission import Submission
 from ..deepspeed.config import Config
 from ..deepspeed.options import offload_of, second_partitions
 from ..deepspeed.submission import release_of_deepspeed
+from .options import Flavour, option_table
 from .run import (
     CHUNKS,
     FIRST_STAGE,
@@ -94,16 +96,19 @@ class MegatronFacts(Facts):
     run: MegatronRun
 
 
-def megatron_facts(submission: Submission) -> Iterator[MegatronFacts]:
+@lru_cache(maxsize=4)
+def megatron_facts(submission: Submission) -> tuple[MegatronFacts, ...]:
     """Read the facts of each set of Megatron arguments of a training run."""
-    for run in megatron_runs(submission):
-        if run.trains:
-            read = _Reading(run=run)
-            _plain(read)
-            _model(read)
-            _training(read)
-            _layout(read)
-            yield MegatronFacts(job=_job_of(read), run=run)
+    return tuple(_facts_of(run) for run in megatron_runs(submission) if run.trains)
+
+
+def _facts_of(run: MegatronRun) -> MegatronFacts:
+    read = _Reading(run=run)
+    _plain(read)
+    _model(read)
+    _training(read)
+    _layout(read)
+    return MegatronFacts(job=_job_of(read), run=run)
 
 
 def at_least(job: Job) -> Job:
@@ -243,19 +248,30 @@ def _plain(read: _Reading) -> None:
 
     The table of options is read backwards.
     """
-    for row in rows(read.run.flavour):
+    for pointer, options, of_flag, default in _plain_rows(read.run.flavour):
+        if of_flag:
+            read.flag(pointer, *options)
+        else:
+            read.number(pointer, options[0], default)
+
+
+@lru_cache(maxsize=2)
+def _plain_rows(flavour: Flavour) -> tuple[tuple[str, tuple[str, ...], bool, int | None], ...]:
+    """Pointers of keys that one option says: its names, whether it is a flag, and its default."""
+    table, found = option_table(flavour), list[tuple[str, tuple[str, ...], bool, int | None]]()
+    for row in rows(flavour):
         section, *names = row.key.split(".")
-        option = read.run.table.get(row.option)
+        option = table.get(row.option)
         if section not in ("layout", "training") or len(names) != 1 or option is None:
             continue
         pointer = f"/{section}/{names[0]}"
         if option.kind == "flag" and row.value is True:
-            known = [name for name in row.also if read.run.table.get(name) is not None]
-            read.flag(pointer, row.option, *known)
+            also = (name for name in row.also if table.get(name) is not None)
+            found.append((pointer, (row.option, *also), True, None))
         elif Mark.SIZE in row.marks:
-            read.number(
-                pointer, row.option, option.default if isinstance(option.default, int) else None
-            )
+            default = option.default if isinstance(option.default, int) else None
+            found.append((pointer, (row.option,), False, default))
+    return tuple(found)
 
 
 def _model(read: _Reading) -> None:

@@ -141,14 +141,18 @@ class OptionTable:
     versions: tuple[str, ...]  #: oldest first
     aliases: Mapping[str, str]
     rows: Mapping[str, Mapping[str, Any]]
+    #: the options that were asked for, by name: each is asked for by every launch line
+    asked: dict[str, MegatronOption] = field(default_factory=dict, compare=False, repr=False)
 
     def get(self, name: str) -> MegatronOption | None:
         name = self.aliases.get(name, name)
+        if name in self.asked:
+            return self.asked[name]
         row = self.rows.get(name)
         if row is None:
             return None
         kind: Kind = row["kind"]
-        return MegatronOption(
+        option = self.asked[name] = MegatronOption(
             name=name,
             kind=kind,
             nargs=row.get("nargs"),
@@ -158,6 +162,7 @@ class OptionTable:
             choices_in=_by_text(row.get("choices_in", {})),
             defaults=_by_text(row.get("defaults", {})),
         )
+        return option
 
     def index(self, release: Version | None) -> int:
         """Return the version of the table that a release has the options of: the newest that is

@@ -29,7 +29,7 @@ from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
-from ....text.shell.records import SHELLS, Command, Word
+from ....text.shell.records import SHELLS, Command, ShellScript, Word
 from ..launcher_call import LauncherCall
 from ..subjects import commands, deepspeed_calls
 
@@ -329,18 +329,15 @@ def variables_are_set(script: LaunchScript) -> Violations:
     words = (
         word for launch in script.launches for call in launch.calls for word in call.command.words
     )
-    # A launch may be in a script that this one calls, with defaults of its own.
-    texts = (shell.text, *(text for _, text in shell.followed))
-    lines = (line for text in texts for line in text.lines)
-    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    provided = {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word in words:
         named = {name for name in word.variables if name.isidentifier()}
         for name in _EXPANDED.findall(word.raw) if named else ():
-            known = name in shell.history or name in shell.set_inside or name in provided
+            known = name in shell.history or name in shell.set_inside
             if name in named and not (known or name in found or given.match(name)):
                 found[name] = word
+    for name in _provided(shell) if found else ():
+        found.pop(name, None)
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
         message = (
@@ -352,6 +349,17 @@ def variables_are_set(script: LaunchScript) -> Violations:
             message,
             "set it in the script, or write ${NAME:?}",
         )
+
+
+def _provided(shell: ShellScript) -> set[str]:
+    """The names that the code of a script, and of those that it calls, gives values by itself.
+
+    A launch may be in a script that this one calls, with defaults of its own.
+    """
+    texts = (shell.text, *(text for _, text in shell.followed))
+    lines = (line for text in texts for line in text.lines)
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    return {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
 
 
 def _sets_others(command: Command) -> bool:

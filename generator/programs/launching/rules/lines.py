@@ -412,9 +412,9 @@ def _starts_programs(script: LaunchScript, span: tuple[int, int]) -> bool:
 
 def _blanks_after_backslashes(script: LaunchScript) -> Violations:
     """Backslashes that blanks follow, so that the next line, with an option, is cut off."""
-    shell = script.shell
-    texts = _texts(shell)
+    shell, texts = script.shell, list[tuple[int, int]]()
     for match in _BROKEN_LINE.finditer(shell.text.content):
+        texts = texts or _texts(shell)
         at = match.start(1)
         is_data = any(
             body.offset <= at < body.offset + len(body.content) for body in shell.heredocs
