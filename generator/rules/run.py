@@ -58,6 +58,8 @@ _SIZES: Final = ("tensor", "pipeline", "context")
 
 
 _ALL: Final = (*LAYOUT_RULES, *IDENTITY_RULES)
+#: by id, as records of rules take long to compare
+_OF_PRODUCTS: Final = frozenset(rule.id for rule in (*WORLD_RULES, *BATCH_RULES))
 #: The last answer: a search asks for the same job again and again.
 _latest: tuple[Job | None, Iterable[Rule], tuple[Rule, ...]] = (None, (), ())
 
@@ -80,7 +82,7 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
         reads = rule.in_files.facts if rule.in_files else ()
         for subject in rule.subjects(job) if knows(job, *reads) else ():
             yield from rule.check(subject)
-    elif rule in (*WORLD_RULES, *BATCH_RULES):
+    elif rule.id in _OF_PRODUCTS and rule in (*WORLD_RULES, *BATCH_RULES):
         yield from _by_product(rule, facts)
     elif knows(job, *rule.columns.reads, *rule.columns.facts) and rule.applies(job):
         yield from rule.check((job, layout_of(pinned_values(job.pins))))

@@ -19,6 +19,9 @@ def is_slip(name: str, other: str) -> bool:
     """
     if abs(len(name) - len(other)) > 1:
         return False
+    # As nearly all names do, they differ at both ends, which no slip in more than two letters does.
+    if name[:1] != other[:1] and name[-1:] != other[-1:] and max(len(name), len(other)) > 2:
+        return False
 
     # What is between the beginning and the end that both have.
     start = _begun_alike(name, other)

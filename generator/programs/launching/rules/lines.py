@@ -436,11 +436,12 @@ def _blanks_after_backslashes(script: LaunchScript) -> Violations:
 
 def _comments_within(script: LaunchScript) -> Violations:
     """Lines that begin with # in the text of a command that starts a program, but in no array."""
-    shell = script.shell
-    arrays = set(_values(array for array in shell.assignments if array.words is not None))
-    texts = [span for span in _texts(shell) if span not in arrays]
+    shell, texts = script.shell, list[tuple[int, int]]()
     for match in _COMMENTED.finditer(shell.text.content):
         at = match.start(1)
+        if not texts:
+            arrays = set(_values(array for array in shell.assignments if array.words is not None))
+            texts = [span for span in _texts(shell) if span not in arrays]
         inside = next((span for span in texts if span[0] < at < span[1]), None)
         if inside and _starts_programs(script, inside):
             effect = "which makes a comment of the rest of the command, or an argument of itself"

@@ -200,10 +200,11 @@ def files_beside_the_script_are_found(submission: Submission) -> Violations:
     Fix: use $SLURM_SUBMIT_DIR, or an absolute path
     """
     for request in blocks(submission):
-        shell, path = request.shell, request.shell.text.path
+        shell, path, found = request.shell, request.shell.text.path, _beside(request.shell)
+        if found is None:
+            continue
         content = "\n".join(line for line in shell.text.lines if not line.startswith("#SBATCH"))
-        found = None if _KNOWS_BETTER.search(content) else _beside(shell)
-        if found is None or not submission.files.exists(found[1], path):
+        if _KNOWS_BETTER.search(content) or not submission.files.exists(found[1], path):
             continue
         word, name = found
         message = (
