@@ -125,6 +125,7 @@ def _spec_of_files(
 ) -> tuple[str, Outcome]:
     """The spec of the launch that files hold, as text, and what became of its settings."""
     from ..draft import by_hand, carry_over, spec_text  # here, to save start-up time
+    from ..job.needs import listed_versions
 
     draft = _draft(paths, answers)
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
@@ -143,6 +144,8 @@ def _spec_of_files(
         echo(f"not carried over: {note}", err=True)
 
     lists = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
+    if outcome.plan is not None and not outcome.by_hand:
+        lists["Its files are written for:"] = (listed_versions(outcome.plan.job),)
     tail = [
         line
         for title, lines in lists.items()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..job.arguments import grouped, is_option
+from ..job.arguments import grouped, is_option, key_of
 from ..job.releases import NEWEST, release_from
 from ..programs.deepspeed.config import OFFLOADED, ZERO, Config
 from ..programs.deepspeed.options import PLANNED, default_of_optimizer
@@ -23,6 +23,7 @@ from ..search import Plan
 from ..text.source import escape
 from ..text.wording import dots
 from . import scripts
+from .around import added_around
 from .bridge import carry_overrides
 from .defaults import name_open_fields, pin_defaults
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
@@ -60,7 +61,8 @@ def carry_over(draft: Draft) -> Outcome:
             _carry_unplanned(draft)
             leave_secrets(draft)
             return outcome
-        outcome = outcome._replace(added=tuple(_carry(draft, plan)))
+        added = (*_carry(draft, plan), *added_around(draft, plan))
+        outcome = outcome._replace(added=added)
         name_open_fields(draft, plan)
         if draft.spec == before:
             break
@@ -84,7 +86,10 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
         carried = _of_front_end(draft, carried)
     started = found.launch is not None or found.megatron is not None or draft.options
     if started and not by_front_end:
-        carried += _restored(draft, rendered, carried)
+        # The DeepSpeed config of a Trainer's launch says these, whatever its arguments' defaults.
+        decides = plan.job.framework.decides if found.trainer and found.config else {}
+        said = {key_of(option) for option, key in decides.items() if draft.get(key) is not None}
+        carried += _restored(draft, rendered, carried, said)
     if plan.job.framework.planned:
         carried += _carry_config(draft, plan, carried)
     draft.drop("launch.arguments")
@@ -280,10 +285,16 @@ def _gone(draft: Draft, one: Given) -> str | None:
 
 
 def _restored(
-    draft: Draft, rendered: Mapping[str, tuple[str, ...]], carried: Iterable[tuple[str, ...]]
+    draft: Draft,
+    rendered: Mapping[str, tuple[str, ...]],
+    carried: Iterable[tuple[str, ...]],
+    said: Collection[str],
 ) -> list[tuple[str, ...]]:
-    """Defaults of the parser that the plan's own values would replace: nobody asked for these."""
-    parser, given = draft.parser, _given(draft, carried)
+    """Defaults of the parser that the plan's own values would replace: nobody asked for these.
+
+    `said`: the options that keys of the draft decide, as a DeepSpeed config does clipping.
+    """
+    parser, given = draft.parser, _given(draft, carried) | {*said}
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
         option = parser.option(key)

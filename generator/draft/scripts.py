@@ -9,17 +9,20 @@ from typing import Final
 
 from ..catalog import find_model
 from ..job.hf_config import model_from_config
+from ..job.releases import NEWEST
 from ..numerals import python_float, read_whole
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
+from ..programs.python_around import release_for
 from ..programs.trainer.accelerate import AccelerateConfig, is_true
 from ..programs.trainer.fsdp_config import STRATEGIES, Fsdp, of_accelerate, words_of
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
+from ..rules.job.training import FIRST_WITH_FSDP2
 from ..text.around import is_readable
 from ..text.text import UnusableJson, read_json
-from ..text.wording import whole_number
+from ..text.wording import dots, whole_number
 from .draft import Draft, Given, LeftOut, Parser, options_of_launch, options_of_values, values_of
 from .sharding import is_chosen_by_line, is_sharded, sharding_of
 
@@ -81,6 +84,7 @@ def read_script(draft: Draft) -> None:
             draft.drop("output.save_interval")
     _read_model(draft)
     _read_usual(draft)
+    _read_releases(draft)
     config = used_accelerate_config(found.submission)
     used = found.launch is None or found.launch.call("accelerate") is not None
     fsdp = sharding_of(found.submission, found.launch, trainer)
@@ -103,6 +107,26 @@ def read_script(draft: Draft) -> None:
     elif fsdp is not None or (found.launch and is_sharded(found.submission, found.launch)):
         why = "dsgen writes FSDP for the Hugging Face Trainer alone, and this program isn't it"
         draft.refused = LeftOut(f"FSDP of {found.program}", found.where, why)
+
+
+#: Keys of the spec that name the release of a program.
+_RELEASES: Final = {"deepspeed": "deepspeed_version", "transformers": "transformers_version"}
+
+
+def _read_releases(draft: Draft) -> None:
+    """The releases that the repository names, for which files are written then."""
+    launches = [draft.found.launch] if draft.found.launch else []
+    shards = sharding_of(draft.found.submission, draft.found.launch, draft.found.trainer)
+    for program, key in _RELEASES.items():
+        used = draft.get("framework") == "huggingface" if program == "transformers" else not shards
+        release = release_for(program, draft.found.where.path, launches)
+        if not used or not release.where or not release.exact or release.version == NEWEST[program]:
+            continue
+        if shards and release.version < FIRST_WITH_FSDP2:
+            why = f"FSDP2 needs {dots(FIRST_WITH_FSDP2)} or later; written for the newest"
+            draft.leave(str(release), draft.found.where, why)
+        else:
+            draft.set(key, dots(release.version))
 
 
 def set_script(draft: Draft) -> None:

@@ -637,7 +637,7 @@ def lora_has_no_fp8(job: Job) -> Violations:
 
 units_jobs: Final = jobs.where(lambda job: job.engine.sharding == "units")
 #: The first release whose `--fsdp` is FSDP2.
-_FIRST_WITH_FSDP2: Final = (5, 10)
+FIRST_WITH_FSDP2: Final = (5, 10)
 #: Optimizers of the Trainer's own that update parameters cut over ranks.
 _OF_UNITS: Final = ("adamw", "adamw-8bit", "sgd")
 
@@ -651,7 +651,7 @@ def trainer_has_fsdp2(job: Job) -> Violations:
     of earlier releases.
     Fix: set transformers_version to 5.10 or later, or training.sharding to deepspeed
     """
-    if job.transformers_version < _FIRST_WITH_FSDP2:
+    if job.transformers_version < FIRST_WITH_FSDP2:
         mine = dots(job.transformers_version)
         message = f"{job.says('sharding', 'fsdp2')} is not available with transformers {mine}"
         hint = f"use transformers 5.10 or later, or {job.says('sharding', 'deepspeed')}"
