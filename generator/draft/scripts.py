@@ -118,7 +118,7 @@ def _read_releases(draft: Draft) -> None:
     launches = [draft.found.launch] if draft.found.launch else []
     shards = sharding_of(draft.found.submission, draft.found.launch, draft.found.trainer)
     for program, key in _RELEASES.items():
-        used = draft.get("framework") == "huggingface" if program == "transformers" else not shards
+        used = draft.found.trainer is not None if program == "transformers" else not shards
         release = release_for(program, draft.found.where.path, launches)
         if not used or not release.where or not release.exact or release.version == NEWEST[program]:
             continue
