@@ -109,22 +109,21 @@ def read_script(draft: Draft) -> None:
         draft.refused = LeftOut(f"FSDP of {found.program}", found.where, why)
 
 
-#: Keys of the spec that name the release of a program.
-_RELEASES: Final = {"deepspeed": "deepspeed_version", "transformers": "transformers_version"}
-
-
 def _read_releases(draft: Draft) -> None:
     """The releases that the repository names, for which files are written then."""
-    launches = [draft.found.launch] if draft.found.launch else []
-    shards = sharding_of(draft.found.submission, draft.found.launch, draft.found.trainer)
-    for program, key in _RELEASES.items():
-        used = draft.found.trainer is not None if program == "transformers" else not shards
-        release = release_for(program, draft.found.where.path, launches)
-        if not used or not release.where or not release.exact or release.version == NEWEST[program]:
+    found = draft.found
+    launches = [found.launch] if found.launch else []
+    shards = sharding_of(found.submission, found.launch, found.trainer)
+    programs = {} if shards else {"deepspeed": "deepspeed_version"}
+    if found.trainer is not None:
+        programs["transformers"] = "transformers_version"
+    for program, key in programs.items():
+        release = release_for(program, found.where.path, launches)
+        if not release.where or not release.exact or release.version == NEWEST[program]:
             continue
         if shards and release.version < FIRST_WITH_FSDP2:
             why = f"FSDP2 needs {dots(FIRST_WITH_FSDP2)} or later; written for the newest"
-            draft.leave(str(release), draft.found.where, why)
+            draft.leave(str(release), found.where, why)
         else:
             draft.set(key, dots(release.version))
 
