@@ -33,8 +33,8 @@ _CONFIG_NAME: Final = re.compile(
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")
 _SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
-#: A first line that names a program, and no shell: `#!/usr/bin/expect -f`.
-_OTHER_SHEBANG: Final = re.compile(r"#![ \t]*/(?![^\n]*sh\b)")
+#: A first line that names a program, and none that reads as sh does: `#!/usr/bin/expect -f`, csh.
+_OTHER_SHEBANG: Final = re.compile(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)")
 _DIRECTIVE: Final = re.compile(rb"^#SBATCH[ \t]+-", re.MULTILINE)
 _HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 _LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")

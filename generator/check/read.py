@@ -222,7 +222,7 @@ def _refuse(file: File, reading: Reading) -> None:
 def _leave_alone(file: File, reading: Reading) -> None:
     """Note why a file of a folder isn't judged, where it looks like one that might have been."""
     if kinds.is_for_another(file.path, file.content):
-        reading.left_alone[file.name] = "a script, but of no shell"
+        reading.left_alone[file.name] = "a script that bash doesn't read"
     elif file.belongs_to or kinds.is_evidence(file.keys):
         program = file.program or ("AzureML" if file.other_job else "")
         is_made = program in _TEMPLATED and is_template(file.content)

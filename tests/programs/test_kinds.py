@@ -276,12 +276,15 @@ def test_a_template_of_a_script_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_script_of_no_shell_is_left_alone(tmp_path: Path) -> None:
-    """A script whose first line names another program is not read as bash, and is named."""
+    """A script whose first line names another program or csh isn't read as bash, and is named."""
+    (tmp_path / "old.sh").write_text("#!/bin/csh\nforeach f (a b)\n  echo $f\nend\n")
     (tmp_path / "all.sh").write_text("#!/usr/bin/expect -f\nfor {set i 0} {$i < 1} {incr i} {\n}\n")
     (tmp_path / "run.sh").write_text("#!/usr/bin/env -S bash -eu\ntorchrun train.py\n")
     reading = read_documents([tmp_path])
     assert [document.path for document in reading.documents] == [str(tmp_path / "run.sh")]
-    assert dict(reading.left_alone) == {str(tmp_path / "all.sh"): "a script, but of no shell"}
+    assert dict(reading.left_alone) == {
+        str(tmp_path / name): "a script that bash doesn't read" for name in ("all.sh", "old.sh")
+    }
 
 
 def test_yaml_that_takes_values_of_other_keys_is_hydras(tmp_path: Path) -> None:

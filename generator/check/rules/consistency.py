@@ -21,6 +21,7 @@ from ...submission.submission import Submission
 from ...submission.world import FLAGS, MOST_GPUS, world_of
 from ...text.around import folders_above
 from ...text.options import Options
+from ...text.shell.background import in_background
 from ...text.slips import is_slip
 from ...text.wording import counted
 
@@ -146,9 +147,11 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     ordinal.
     Fix: start as many processes per node as it has GPUs
     """
-    world = world_of(submission)
+    world, beside = world_of(submission), _places_in_background(submission)
     for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
+        if not more and claim.where in beside:
+            continue  # other lines have the rest of the GPUs
         uses = (
             f"{claim.value}, more than the {trusted.value}"
             if more
@@ -159,6 +162,18 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
         hint = f"write {trusted.value} in both"
         severity = ERROR if more else NOTE if small else WARNING
         yield Violation(claim.where, message, hint, severity=severity)
+
+
+def _places_in_background(submission: Submission) -> frozenset[Location]:
+    """Where the options of the launch lines are that run beside others of their script."""
+    return frozenset(
+        launch.script.locate(option.written)
+        for script in submission.scripts
+        for launch in script.launches
+        if in_background(launch.script, launch.calls[0].command)
+        for call in launch.calls
+        for option in call.options.entries
+    )
 
 
 def _contradictions(

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -494,11 +494,9 @@ def options_are_the_programs(launch: Launch) -> Violations:
     known = [options for options in read if options is not None]
     # which of them is started isn't known
     options = frozenset[str]().union(*known) if len(known) == len(read) else None
-    words = {
-        word: word.prefix.partition("=")[0]
-        for word in launch.arguments
-        if word.prefix.startswith("--")
-    }
+    # Behind `--` alone argparse takes words as they are.
+    given = takewhile(lambda word: word.value != "--", launch.arguments)
+    words = {word: word.prefix.partition("=")[0] for word in given if word.prefix.startswith("--")}
     if options is None:
         yield from _passed_over(launch, found, words)
         return

@@ -13,6 +13,7 @@ from ...submission.launches import Launch
 from ...submission.submission import Submission
 from ...submission.world import MADE_ALL_THE_SAME, OF_PYTHON, Degree
 from ...text.hostfile import Hostfile
+from ...text.options import Options
 from ...text.wording import counted
 from ..deepspeed.submission import used_config
 from .launcher_call import NODES, PER_NODE, LauncherCall, meets_itself
@@ -46,8 +47,10 @@ def claims_of_hosts(submission: Submission) -> Iterator[Claim]:
 def claims_of_lines(submission: Submission) -> Iterator[Claim]:
     """Nodes, GPUs and processes that launch lines set themselves."""
     alone = not submission.has("hostfile")
-    for launch in (launch for script in submission.scripts for launch in script.launches):
-        yield from _claims(launch, submission, Trust.SCRIPT, alone=alone)
+    for script in submission.scripts:
+        for launch in script.launches:
+            if not _starts_once_a_task(launch, script.directives):
+                yield from _claims(launch, submission, Trust.SCRIPT, alone=alone)
     for job in submission.services:
         # What trains by itself in each pod or on each node says nothing of the others.
         joined = [launch for launch in job.launches if not any(map(meets_itself, launch.calls))]
@@ -90,6 +93,23 @@ def _claims(
 
         if total := line.processes(outermost=alone and index == 0 and not line.opaque):
             yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}", trust)
+
+
+def _starts_once_a_task(launch: Launch, directives: Options) -> bool:
+    """Whether srun starts torchrun once for each of a node's tasks, which torchrun takes for nodes:
+    its processes are those of a task.
+    """
+    srun, torchrun = launch.call("srun"), launch.call("torchrun")
+    nodes = torchrun.options.integer("--nnodes") if torchrun is not None else None
+    if srun is None or nodes is None:
+        return False
+
+    def asked(name: str) -> int | None:
+        return (srun.options if srun.options.get(name) else directives).integer(name)
+
+    hosts, each, every = asked("--nodes") or 1, asked("--ntasks-per-node"), asked("--ntasks")
+    tasks = hosts * each if every is None and each is not None else every
+    return tasks is not None and nodes == tasks != hosts
 
 
 def is_divided(submission: Submission) -> bool:

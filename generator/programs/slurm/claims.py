@@ -8,13 +8,13 @@ from ...submission.claims import Claim, Trust
 from ...submission.script import LaunchScript
 from ...submission.submission import Submission
 from .request import Request
-from .subjects import blocks
+from .subjects import blocks, is_heterogeneous
 
 
 def claims_of(submission: Submission) -> Iterator[Claim]:
     """The nodes and GPUs that each script's `#SBATCH` block asks for."""
     for script in submission.scripts:
-        if script.shell.directives:
+        if script.shell.directives and not is_heterogeneous(script):
             yield from _claims(script)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...submission.script import LaunchScript
 from ...submission.subjects import subject
 from ...submission.submission import Submission
 from .request import Request, Step, steps_of
@@ -16,15 +17,20 @@ def blocks(submission: Submission) -> Iterator[Request]:
     In a heterogeneous job every component has options of its own.
     """
     for script in submission.scripts:
-        firsts = [
-            directive.words[0].value or ""
-            for directive in script.shell.directives
-            if directive.words
-        ]
-        if script.shell.directives and not {"hetjob", "packjob"} & set(map(str.lower, firsts)):
+        if script.shell.directives and not is_heterogeneous(script):
             yield Request(
                 shell=script.shell, options=script.directives, program="sbatch", block=script
             )
+
+
+def is_heterogeneous(script: LaunchScript) -> bool:
+    """Return whether a line divides the directives into those of several components."""
+    firsts = {
+        (directive.words[0].value or "").lower()
+        for directive in script.shell.directives
+        if directive.words
+    }
+    return not firsts.isdisjoint({"hetjob", "packjob"})
 
 
 @subject("launch script")

@@ -407,6 +407,8 @@ class Expander:
                     quoted,
                 )
                 return
+        # An empty default says nothing: whoever starts the script gives the value, or none.
+        defaults &= mark == "+" or text[operation + colon + 1 : end - 1] not in ("", '""', "''")
         if (not defaults and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
             self._unknown(start, end, (name,))
             return

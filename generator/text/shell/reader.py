@@ -131,6 +131,9 @@ class Reader:
         takes_directives = shell.depth == 0 or shell.is_job
         for token in tokens.found:
             if self._ended:
+                # bash reads on command by command, and so never what is below.
+                if shell.depth == 0 and (tokens.unterminated or 0) >= token.start:
+                    shell.script.unterminated = None
                 break
             if token.kind in (NEWLINE, OPERATOR):
                 if command or token.kind == OPERATOR or self._before not in _JOINS:

@@ -182,6 +182,10 @@ _EXPANDED: Final = re.compile(r"\$\{?(\w+)")
 _WORD: Final = re.compile(r"\w+")
 _QUOTED: Final = re.compile(r"'[^']*'")
 _BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
+#: Values of `--device` and `--backend` by which ranks need no GPU, also behind an equals sign.
+_ON_CPUS: Final = frozenset(
+    value for name in ("cpu", "gloo") for value in (name, f"--device={name}", f"--backend={name}")
+)
 #: Variables of CANN and torch_npu: HCCL_CONNECT_TIMEOUT, ASCEND_RT_VISIBLE_DEVICES.
 _ASCEND: Final = re.compile(r"(?<![\w$#])(?:HCCL|ASCEND)_[A-Z]\w*=")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
@@ -392,6 +396,8 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
             ranks, option = started.options.integer("--num_processes"), "--num_processes"
             severity = ERROR if alone else NOTE
     if visible is None or visible.value is None or ranks is None:
+        return
+    if any(word.parts and word.parts[-1] in _ON_CPUS for word in launch.arguments):
         return
     devices = [part for part in visible.value.split(",") if part.strip()]
     if devices and ranks > len(devices):

@@ -57,6 +57,7 @@ _MISPLACED: Final = {
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
+_ZSH: Final = re.compile(r"#![^\n]*\bzsh\b")
 _BROKEN_LINE: Final = re.compile(
     r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE
 )
@@ -410,6 +411,16 @@ def _starts_programs(script: LaunchScript, span: tuple[int, int]) -> bool:
     return any(span[0] <= word.offset < span[1] for word in words)
 
 
+def _is_printed(shell: ShellScript, span: tuple[int, int]) -> bool:
+    """Return whether a text is only shown."""
+    return any(
+        span[0] == word.offset
+        for command in shell.commands
+        if command.words and command.words[0].value in ("echo", "printf")
+        for word in command.words
+    )
+
+
 def _blanks_after_backslashes(script: LaunchScript) -> Violations:
     """Backslashes that blanks follow, so that the next line, with an option, is cut off."""
     shell, texts = script.shell, list[tuple[int, int]]()
@@ -428,6 +439,8 @@ def _blanks_after_backslashes(script: LaunchScript) -> Violations:
         message = "a blank follows the backslash: the line ends there, and "
         message += f"{match[2]} is not an argument"
         if inside is not None:
+            if _is_printed(shell, inside):
+                continue
             message = "a blank follows the backslash: it stays in the text, as a word"
             severity = ERROR if _starts_programs(script, inside) else WARNING
         hint = "remove the blanks at the end of the line"
@@ -503,6 +516,8 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
     runs nothing of what follows.
     Fix: close it"""
     shell, at = script.shell, script.shell.unterminated
+    if _ZSH.match(shell.text.content):
+        return  # which has other forms of loops and conditions
     if at is None and shell.unclosed is not None:
         begins, end = shell.unclosed
         line = shell.text.content[begins:].partition("\n")[0].rstrip("\\ ")

@@ -86,7 +86,11 @@ def _wrong_address(
             f"is another machine on each of {nodes} nodes",
             NOTE if command and command.guarded else ERROR,
         )
-    if _OWN_NAME.match(raw) and command is not None and command.shell is not None:
+    in_tasks = command is not None and command.shell is not None
+    if command is not None and (command.shell or "").startswith('"'):
+        # The batch shell expands what has no backslash before it.
+        in_tasks, raw = "\\" in raw, raw.replace("\\", "")
+    if _OWN_NAME.match(raw) and in_tasks:
         return f"is set in the tasks of {nodes} nodes: each takes itself for the master", ERROR
     if _NODE_LIST.fullmatch(raw):
         return (

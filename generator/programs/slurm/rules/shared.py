@@ -9,7 +9,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed_now, slurm_manual
-from ....submission.launches import Launch
+from ....submission.launches import Call, Launch
 from ....submission.repository import has_text, program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
@@ -17,11 +17,12 @@ from ....submission.world import FLAGS, world_of
 from ....text.around import folders_above, is_left_out
 from ....text.document import YamlDocument
 from ....text.options import Argument
+from ....text.shell.background import in_background
+from ....text.shell.records import Command
 from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ..request import Request
 from ..subjects import blocks
-from .steps import in_background
 
 _TOP: Final = re.compile(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
 _FAILED_JOB: Final = slurm_manual(
@@ -185,12 +186,12 @@ def _side_by_side(submission: Submission, launches: tuple[Launch, ...]) -> Viola
             if last is not None
             else ()
         )
-        if any(
-            command.words and command.words[0].value in ("wait", "sleep", "kill", "exit", "return")
-            for command in between
-        ):
+        if any(map(_waits, between)):
             running = []
-        elsewhere = any(call.program in (*ON_EVERY_NODE, "sbatch") for call in launch.calls)
+        elsewhere = any(
+            call.program in (*ON_EVERY_NODE, "sbatch") or _has_its_own_ports(call)
+            for call in launch.calls
+        )
         if port is None or elsewhere or command.guarded or command.shell is not None:
             continue
         if port.call.has("--hostfile") or port.call.options.integer("--num_processes") == 1:
@@ -203,6 +204,21 @@ def _side_by_side(submission: Submission, launches: tuple[Launch, ...]) -> Viola
             yield Violation(port.where, message, hint, severity=ERROR)
         if in_background(launch.script, command):
             running.append(port)
+
+
+def _waits(command: Command) -> bool:
+    """Whether a command waits for others, or ends them: `tail --pid=$! -f /dev/null`, too."""
+    words = [word.prefix for word in command.words]
+    ends = words[:1] and words[0] in ("wait", "sleep", "kill", "exit", "return")
+    return bool(ends) or any(word.startswith("--pid=") for word in words)
+
+
+def _has_its_own_ports(call: Call) -> bool:
+    """Whether a container has a network of its own, as docker's have by default."""
+    words = {word.value for word in call.command.words}
+    return call.program in ("docker", "podman") and words.isdisjoint(
+        {"host", "--network=host", "--net=host"}
+    )
 
 
 #: Options by which training programs go on from a checkpoint, and words of programs that look for

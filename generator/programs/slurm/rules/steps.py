@@ -7,9 +7,11 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import ml_engineering, slurm, slurm_manual
+from ....submission.launches import Call
 from ....submission.repository import program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
+from ....text.shell.background import in_background
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
 from ..request import GPU_OPTIONS, Request, Step
@@ -35,10 +37,6 @@ _SHARES: Final = (
     "-s",
 )
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
-# an ampersand that puts nothing into the background
-_REDIRECTION: Final = re.compile(r"(?:(?<![0-9])[0-9]+)?[<>]&[0-9]*-?|&>>?")
-_END: Final = re.compile(r"&&|\|\||[&;|\n]")
-_LONGEST: Final = 2_000  # characters of redirections behind a command
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 #: Variables that say the same as the options --kill-on-bad-exit and --wait.
@@ -49,6 +47,10 @@ _MODULO: Final = re.compile(
     r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|"
     r"\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
     re.IGNORECASE,
+)
+#: The first of the GPUs that a task sees, whatever its rank.
+_FIRST_GPU: Final = re.compile(
+    r"[\"']cuda:0[\"']|\bset_device\(\s*0\s*\)|\bdevice\(\s*[\"']cuda[\"']\s*,\s*0\s*\)"
 )
 _NTASKS: Final = slurm_manual(
     "srun(1), --ntasks: also SLURM_NTASKS, which sbatch sets; seen in a real job"
@@ -84,14 +86,17 @@ def _waits_for_others(step: Step) -> bool:
     )
 
 
-def in_background(shell: ShellScript, command: Command) -> bool:
-    """Return whether a single `&` ends this command."""
-    if not command.words or command.shell is not None:
-        return False
-    start = command.words[-1].offset + len(command.words[-1].raw)
-    rest = shell.text.content[start : start + _LONGEST].replace("\\\n", " ")
-    end = _END.search(_REDIRECTION.sub(" ", rest))
-    return end is not None and end[0] == "&"
+def _is_one_of_the_tasks(step: Step, call: Call) -> bool:
+    """Whether a condition in the shell of each task decides which of them start the launcher."""
+    return call.command.guarded and not step.launch.calls[0].command.guarded
+
+
+def _counts_tasks(step: Step, call: Call) -> bool:
+    """Whether torchrun's nodes are the step's tasks, each with some of a node's GPUs."""
+    nodes = call.options.integer("--nnodes") if call.program == "torchrun" else None
+    return bool(step.nodes and step.tasks and step.tasks > 1) and nodes == (
+        (step.nodes or 0) * (step.tasks or 0)
+    )
 
 
 @steps.rule("SLM001", ERROR, "launcher", ml_engineering("orchestration/slurm/users.md:583"))
@@ -103,6 +108,8 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
     """
     call = step.launch.launcher
     if call is not None and step.tasks not in (None, 1):
+        if _is_one_of_the_tasks(step, call) or _counts_tasks(step, call):
+            return
         message = (
             f"srun starts {step.tasks} {call.program} tasks per node, and each starts "
             "all ranks of the node"
@@ -186,7 +193,8 @@ def tasks_see_all_gpus(step: Step) -> Violations:
             message = f"{message}: cuda:LOCAL_RANK fails from 1 on"
             text = program_text(step.launch) or ""
             # it may count them
-            severity = WARNING if "LOCAL_RANK" in text and not _MODULO.search(text) else NOTE
+            chooses = "LOCAL_RANK" in text and not _FIRST_GPU.search(text)
+            severity = WARNING if chooses and not _MODULO.search(text) else NOTE
             hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
             yield Violation(per_task.where, message, hint, severity=severity)
 

@@ -26,6 +26,7 @@ from ....text.options import Options
 from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
+from ...python_around import release_in
 from ..accelerate import AccelerateConfig, is_digits
 from ..fsdp_config import WAYS, of_accelerate
 from ..training_arguments import TrainingArguments
@@ -107,6 +108,8 @@ TOP_KEYS: Final = (
     "dynamo_backend",
 )
 #: Source: accelerate utils/dataclasses.py:625-638.
+#: Source: accelerate utils/dataclasses.py @ 0.27.2 and 0.28.0 (DistributedType)
+_WITHOUT_TPU: Final = (0, 28)
 DISTRIBUTED_TYPES: Final = (
     "NO",
     "MULTI_CPU",
@@ -188,8 +191,22 @@ def type_is_known(run: Accelerated) -> Violations:
         value = config.value(name)
         text = isinstance(value, str) or name != "distributed_type"  # else ACC019 reports it
         if config.has(name) and text and value not in choices:
+            if value == "TPU":
+                yield from _of_tpus(run)
+                continue
             message = f"{name} is {show(value)}, which accelerate doesn't have"
             yield violation(config, name, message, suggest(str(value).upper(), choices))
+
+
+def _of_tpus(run: Accelerated) -> Violations:
+    """The type of older releases."""
+    release = release_in(run.submission, "accelerate", run.config.path)
+    if release.version >= _WITHOUT_TPU:
+        message = f"{release} has no distributed_type TPU, which is XLA since 0.28"
+        severity = None if release.where and release.exact else WARNING
+        yield violation(
+            run.config, "distributed_type", message, "set distributed_type: XLA", severity=severity
+        )
 
 
 @clusters.rule(

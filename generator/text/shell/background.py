@@ -1,0 +1,23 @@
+"""Commands that a script doesn't wait for."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .records import Command, ShellScript
+
+# an ampersand that puts nothing into the background
+_REDIRECTION: Final = re.compile(r"(?:(?<![0-9])[0-9]+)?[<>]&[0-9]*-?|&>>?")
+_END: Final = re.compile(r"&&|\|\||[&;|\n]")
+_LONGEST: Final = 2_000  # characters of redirections behind a command
+
+
+def in_background(shell: ShellScript, command: Command) -> bool:
+    """Return whether a single `&` ends this command."""
+    if not command.words or command.shell is not None:
+        return False
+    start = command.words[-1].offset + len(command.words[-1].raw)
+    rest = shell.text.content[start : start + _LONGEST].replace("\\\n", " ")
+    end = _END.search(_REDIRECTION.sub(" ", rest))
+    return end is not None and end[0] == "&"
