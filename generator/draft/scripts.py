@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ..catalog import find_model
+from ..findings import Location
 from ..job.hf_config import model_from_config
 from ..job.releases import NEWEST
 from ..numerals import python_float, read_whole
@@ -123,7 +125,9 @@ def _read_releases(draft: Draft) -> None:
             continue
         if shards and release.version < FIRST_WITH_FSDP2:
             why = f"FSDP2 needs {dots(FIRST_WITH_FSDP2)} or later; written for the newest"
-            draft.leave(str(release), found.where, why)
+            path, _, line = release.where.rpartition(":")
+            where = Location(path=path, line=read_whole(line))
+            draft.leave(str(replace(release, where="")), where, why)
         else:
             draft.set(key, dots(release.version))
 
