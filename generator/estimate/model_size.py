@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..catalog.layers.stack import Layer
+from ..catalog.layers.stack import Layer, Stack
 from ..catalog.model import Model
 
 Size = TypeVar("Size", int, float)
@@ -21,7 +21,12 @@ Size = TypeVar("Size", int, float)
 
 def over_layers(model: Model, size: Callable[[Layer], Size]) -> Size:
     """The sum of a size over all layers."""
-    pairs = zip(model.stack.kinds, model.stack.counts, strict=True)
+    return over_kinds(model.stack, size)
+
+
+def over_kinds(stack: Stack, size: Callable[[Layer], Size]) -> Size:
+    """The same of a stack."""
+    pairs = zip(stack.kinds, stack.counts, strict=True)
     return sum(count * size(layer) for layer, count in pairs)
 
 

@@ -9,17 +9,19 @@ get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are said where the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
+from ..catalog.layers.stack import Stack
 from ..catalog.model import Model
 from ..dataclass import dataclass
 from ..job.records import Job
 from . import model_size
 from .alike import distinct
 from .layout import Layout, LayoutLike
-from .model_size import over_layers
+from .model_size import over_kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +160,16 @@ def loss_layers(model: Model) -> float:
 
     **Assumes** attention's core is small beside a layer's products.
     """
-    whole = over_layers(
-        model,
+    return _loss_layers(model.stack, model.vocab * model.hidden)
+
+
+@lru_cache(maxsize=16)
+def _loss_layers(stack: Stack, head: int) -> float:
+    whole = over_kinds(
+        stack,
         lambda layer: layer.mixer.parameters + layer.feed_forward.active_matrix_parameters,
     )
-    return float(model.vocab * model.hidden / (whole / model.layers))
+    return float(head / (whole / len(stack)))
 
 
 def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:

@@ -134,20 +134,17 @@ class Stack:
         return hash(self.runs)
 
     def __len__(self) -> int:
-        return sum(count for _, count in self.runs)
+        return _length(self)
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Layers of each kind."""
-        found = [0] * len(self.kinds)
-        for place, count in self.runs:
-            found[place] += count
-        return tuple(found)
+        return _counts(self)
 
     @property
     def order(self) -> tuple[int, ...]:
         """Of each layer, the place of its kind."""
-        return tuple(place for place, count in self.runs for _ in range(count))
+        return _order(self)
 
     def where(self, told: Callable[[Layer], bool]) -> tuple[int, ...]:
         """Numbers of the layers, from 0, of which something is so."""
@@ -158,7 +155,7 @@ class Stack:
         """Layers of a kind before each layer, and in all: a part of the stack has the difference of
         two of these.
         """
-        return tuple(accumulate((place == kind for place in self.order), initial=0))
+        return _before(self, kind)
 
     @property
     def mixers(self) -> dict[Mixer, int]:
@@ -180,8 +177,31 @@ class Stack:
 
 
 @lru_cache(maxsize=16)
+def _length(stack: Stack) -> int:
+    """Return it as counted once, as what follows: formulas ask for these hundreds of times."""
+    return sum(count for _, count in stack.runs)
+
+
+@lru_cache(maxsize=16)
+def _order(stack: Stack) -> tuple[int, ...]:
+    return tuple(place for place, count in stack.runs for _ in range(count))
+
+
+@lru_cache(maxsize=16)
+def _counts(stack: Stack) -> tuple[int, ...]:
+    found = [0] * len(stack.kinds)
+    for place, count in stack.runs:
+        found[place] += count
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _before(stack: Stack, kind: int) -> tuple[int, ...]:
+    return tuple(accumulate((place == kind for place in stack.order), initial=0))
+
+
+@lru_cache(maxsize=16)
 def _largest(stack: Stack) -> Layer:
-    """Return it as counted once: every formula of memory asks for it."""
     return max(stack.kinds, key=lambda layer: layer.parameters)
 
 
