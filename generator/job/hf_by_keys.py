@@ -245,7 +245,9 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     latent = read.optional_integer("kv_lora_rank") is not None
     read.read.update(grouped)
     shape["kv_heads"] = (
-        read_kv_heads(read, heads, read.usual(*grouped)) if grouped and not latent else heads
+        read_kv_heads(read, heads, read.usual(*grouped), rounds=traits.rounds_heads)
+        if grouped and not latent
+        else heads
     )
     if not traits.head_dim:
         read.ignore("head_dim")

@@ -48,7 +48,6 @@ _REFUSED: Final[Mapping[str, str]] = {
     "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
-    "experts of their own for each modality": "ernie4_5_vl_moe_text",
     "gates on latent attention, residuals over blocks and a narrower state between experts": (
         "kimi_k3"
     ),

@@ -358,16 +358,23 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     return given or max(1, hidden // heads)
 
 
-def read_kv_heads(read: ConfigReader, heads: int, default: int | None) -> int:
-    """Key/value heads; null or no default means as many as heads. They must divide the heads."""
+def read_kv_heads(
+    read: ConfigReader, heads: int, default: int | None, *, rounds: bool = False
+) -> int:
+    """Key/value heads; null or no default means as many as heads. They must divide the heads.
+
+    That isn't said where the heads are no divisor of the hidden size, which is said then, unless
+    the class `rounds` their width.
+    """
     key = read.given("num_key_value_heads") or "num_key_value_heads"
     absent = heads if default is None or key in read.config else default
     given = read.optional_integer(key)
     kv_heads = absent if given is None else given
-    hidden = read.config.get(read.given("hidden_size") or "")
-    if read.given("head_dim") is None and isinstance(hidden, int) and hidden % heads:
-        return heads  # the count of heads is wrong already
     if heads % kv_heads:
+        hidden = read.config.get(read.given("hidden_size") or "")
+        odd = read.given("head_dim") is None and isinstance(hidden, int) and hidden % heads
+        if odd and not rounds:
+            return heads
         lower = max(d for d in range(1, min(kv_heads, heads) + 1) if heads % d == 0)
         message = f"{key} is {kv_heads}, which doesn't divide the {heads} attention heads"
         read.report(key, message, f"set {key}: {lower}")
@@ -436,7 +443,9 @@ class Family:
             "ffn": ffn,
             "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
             "heads": heads,
-            "kv_heads": heads if self.kv_heads == 0 else read_kv_heads(read, heads, self.kv_heads),
+            "kv_heads": heads
+            if self.kv_heads == 0
+            else read_kv_heads(read, heads, self.kv_heads, rounds=self.rounds_heads),
             "head_dim": self._head_dim(read, hidden, heads),
             "max_positions": positions,
             "position_rows": positions if learned else 0,

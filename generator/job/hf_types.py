@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ..catalog.layers.altup import AltUp
 from ..catalog.layers.compressed import Compressed, CompressedIndexer
+from ..catalog.layers.feed_forward import mlp_parameters
 from ..catalog.layers.kimi_delta import KimiDelta
 from ..catalog.layers.mixer import Mixer
 from ..catalog.layers.recurrent import Recurrent
@@ -474,6 +475,28 @@ def _shortcut(read: KeyReader, shape: Shape) -> Shape:
     }
 
 
+def _of_modalities(read: KeyReader, shape: Shape) -> Shape:
+    """ERNIE 4.5 VL's experts of text, and beside them as many of images, which are narrower."""
+    key, usual = "moe_intermediate_size", (1536, 512)
+    read.read.add(key)
+    given = read.config.get(key)
+    listed = list(given) if isinstance(given, (list, tuple)) else []
+    widths = [each for each in listed if type(each) is int and 0 < each <= LARGEST]
+    if given is not None and not len(listed) == len(widths) == len(usual):
+        message = f"{key} is {show(given)}: not the widths of experts of text and of images"
+        read.report(key, message, "write two numbers")
+        widths = []
+    text, images = widths or usual
+    count = read.integer("num_experts")
+    own = mlp_parameters(shape["hidden"], images, gated=True, bias=False)
+    return {
+        "expert_width": text,
+        "width": read.integer("n_shared_experts", low=0) * text,
+        "others": count * (own + shape["hidden"] + 1),  # each with its score and its bias
+        "router_bias": True,
+    }
+
+
 _GPT: Final = Traits(
     norm="layernorm",
     head_dim=False,
@@ -828,6 +851,12 @@ TYPES: Final[Mapping[str, Traits]] = {
     ),
     "gemma4_text": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,
+    "ernie4_5_vl_moe_text": Traits(
+        plain=first_dense(1),
+        experts=_of_modalities,
+        names={"moe_intermediate_size": ""},
+        idle="moe_norm_min",
+    ),
     "glm4v_text": Traits(head_dim=False, norms=4, qkv_bias=True, rotary_fraction=0.5),
     "glm4v_moe_text": Traits(rounds_heads=True, output_bias=False, experts=_SIGMOID),
     "glm_ocr_text": Traits(norms=4),

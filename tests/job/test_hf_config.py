@@ -759,6 +759,15 @@ def test_rotary_positions_of_each_layer_are_read_as_those_of_the_first() -> None
     assert (model.rotary_base, model.rotary_fraction) == (5e6, 0.5)
 
 
+@pytest.mark.parametrize("family", ["glm4_moe", "glm4v_moe_text", "qwen3_omni_moe_text"])
+def test_key_heads_count_where_a_class_rounds_the_width_of_heads(family: str) -> None:
+    """Heads that are no divisor of the hidden size have as many keys and values as their key says,
+    where their class rounds their width.
+    """
+    sizes = {"hidden_size": 4096, "num_attention_heads": 96, "num_key_value_heads": 8}
+    assert convert(model_type=family, **sizes).kv_heads == 8
+
+
 def test_mimo_is_a_qwen2_model() -> None:
     """MiMo-7B's classes are Qwen2's: `attention_bias` gives its output no bias."""
     keys = {**_PLAIN, "num_key_value_heads": 4}

@@ -33,6 +33,7 @@ class Experts(FeedForward):
     #: sent to, by chance
     idle: int = 0
     idle_per_token: int = 0
+    others: int = 0  #: parameters of experts that no token of text meets (ERNIE 4.5 VL)
     #: whether what they give is added behind the next layer (LongCat's shortcut)
     adds_later: bool = False
     #: width of the state that routed experts take and give, between two products of all experts
@@ -88,13 +89,14 @@ class Experts(FeedForward):
 
     @property
     def matrix_parameters(self) -> int:
-        """Those of all experts; transformers makes the first product's weights of those too that
-        compute nothing.
+        """Those of all experts, of images' too; transformers makes the first product's weights of
+        those too that compute nothing.
 
         **Source**: transformers 5.23, LongcatFlashExperts.
         """
         unused = self.idle * self.ups * self.routed_hidden * self.expert_width
-        return self.whole_parameters + self.experts * self.expert_parameters + unused
+        routed = self.experts * self.expert_parameters
+        return self.whole_parameters + routed + unused + self.others
 
     def kept_bytes(
         self, copies: int, element: float, input_element: float, *, weighs_output: bool
