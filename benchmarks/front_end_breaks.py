@@ -171,8 +171,10 @@ def _batch(script: Script, _: random.Random) -> Break | None:
     if None in (*sizes, gpus, batch):
         return None
     cut = (sizes[0] or 1) * (sizes[1] or 1) * (sizes[2] or 1)
-    is_even = gpus is not None and gpus // cut > 1
-    return _with_value(script, "batch", "batch", (batch or 0) + 1) if is_even else None
+    if gpus is None or gpus // cut < 2:
+        return None
+    by_tokens = "dynamic_batch_enable" in script.text  # OpenRLHF's, which drops the rest
+    return _with_value(script, "batch", "batch", (batch or 0) + 1, loses=by_tokens)
 
 
 def _large_batch(script: Script, _: random.Random) -> Break | None:

@@ -28,6 +28,9 @@ _UNREAD = {
     "uv run examples/run_grpo.py --config a.yaml a.b=1": (
         "the file with the settings of NeMo RL is not among the files read"
     ),
+    "python3 -m verl.trainer.main config=a.yaml": (
+        "the file with the settings of EasyR1 is not among the files read"
+    ),
     "unsloth train --config a.yaml": "the options of unsloth are not read",
     "python train.py --lr 1": "the options of train.py are its own",
     "ray job submit --address=a -- python3 main.py --x 1": "the options of main.py are its own",

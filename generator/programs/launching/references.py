@@ -26,6 +26,7 @@ from ...text.around import is_before_writing, is_readable, text_around
 from ...text.document import Document, Kind
 from ...text.lookup import Files, end_alike, is_written, place_of
 from ...text.shell.records import Word
+from .front_ends import front_ends
 from .own_options import trained_by
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a
@@ -441,13 +442,12 @@ class _Lines:
         Examples are `sbatch train.sh` and `run.py a.yaml`.
         """
         words = (launch.program, *launch.arguments)
+        row = front_ends().get(launch.front_end) if launch.front_end else None
+        keys = () if row is None else row.configs.get("options", ())
         for before, word in zip((None, *words), words, strict=False):
-            path = word.path if word is not None else None
-            path = (
-                path.partition("=")[2]
-                if path and path.startswith("--")
-                else (path or "").lstrip("@")
-            )
+            path = (word.path if word is not None else None) or ""
+            name, _, value = path.partition("=")
+            path = value if name.startswith("--") or name in keys else path.lstrip("@")
             option = (
                 word if word is None or word.raw.startswith("--") else before
             ) or launch.program

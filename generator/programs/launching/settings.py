@@ -289,7 +289,7 @@ class Settings:
 
     @property
     def _sign(self) -> str:
-        if self.front_end.in_file:
+        if self.front_end.in_file and not self.launch.calls:
             return ": "
         return "=" if self.front_end.spelling == "keys" else " "
 
