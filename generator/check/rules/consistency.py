@@ -147,9 +147,10 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     ordinal.
     Fix: start as many processes per node as it has GPUs
     """
-    world, beside = world_of(submission), _places_in_background(submission)
+    world, beside = world_of(submission), frozenset[Location]()
     for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
         more = claim.value > trusted.value
+        beside = beside or _places_in_background(submission)
         if not more and claim.where in beside:
             continue  # other lines have the rest of the GPUs
         uses = (

@@ -156,6 +156,9 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
 
 def _port_of(submission: Submission, launch: Launch) -> Port | None:
     """The port of a launch line, with accelerate's config that the line names."""
+    started = launch.call("accelerate")
+    if started is None or not started.has("--config_file"):
+        return fixed_port(launch)
     links = (link for link in submission.references if link.launch is launch)
     named = [one for link in links if link.kind == "accelerate config" for one in link.documents]
     config = named[0] if len(named) == 1 and isinstance(named[0], YamlDocument) else None
