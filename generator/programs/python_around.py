@@ -22,7 +22,7 @@ from ..submission.repository import (
 )
 from ..submission.submission import Submission
 from ..text.around import folders_above, text_around, until_next_check
-from .releases import Release, newest, release_of
+from .releases import Release, installed_by, newest, release_of
 
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields
 #: written in it only.
@@ -192,6 +192,10 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
     """The release of a program that is named above the file `holder`, else above what is started;
     else the newest.
     """
+    launches = tuple(launches)
+    for script in {id(launch.script): launch.script for launch in launches}.values():
+        if (installed := installed_by(program, script.text.path, script.text.content)) is not None:
+            return installed
     places = (holder, *filter(None, map(program_of, launches)))
     return next(
         filter(None, (release_of(program, str(place)) for place in places)), newest(program)

@@ -48,6 +48,7 @@ _SPEC_KEYS: Final = {
     "megatron-core": "megatron_version",
     "megatron-bridge": "megatron_bridge_version",
 }
+_INSTALLS: Final = re.compile(r"\b(?:pip3?|conda|mamba|poetry)\s+(?:install|add)\b")
 #: Names under which package managers have a program, as a pattern; else its own.
 _PACKAGES: Final = {"torch": "(?:py)?torch"}
 #: What a text that may name a release of a program holds, in lower case.
@@ -221,6 +222,14 @@ def release_in_image(program: str, path: str, text: str) -> Release | None:
     return None if found is None else _release(program, found[0], Path(path), found[1])
 
 
+def installed_by(program: str, path: str, text: str) -> Release | None:
+    """The newest release that a script pins as it installs it before it trains; None: none."""
+    if program not in text or not _INSTALLS.search(text):
+        return None
+    found = max(_pins(program, text), default=None)
+    return None if found is None else _release(program, found[0], Path(path), found[1])
+
+
 @until_next_check(1024)
 def _is_copy(folder: Path) -> bool:
     return any(is_readable(folder / COPIES[program][0], folder) for program in _CARRIED)
@@ -272,6 +281,9 @@ def _named_in(program: str, folder: Path) -> Release | None:
             release = _release(program, *(min(found) if several else max(installed or found)))
             # A README that installs another release may be the newer of the two files.
             told = {version[:2] for version, path, _ in found if _TOLD_IN.match(path.name)}
+            # So may one of two environments. A lock file has what a range became.
+            locked = any(path.suffix == ".lock" for _, path, _ in installed)
+            told |= {version[:2] for version, _, _ in installed if not locked}
             agreed = not installed or told <= {release.version[:2]}
             exact = look in (_pins, _images) and not several and agreed
             return replace(release, exact=exact, named=_older(release) if look is _bounds else "")

@@ -374,6 +374,17 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     )
     # each has its line
     apart = 0 in ranks and any(options.integer(name) for options in others for name in _OWN_RANK)
+    # the nodes of one machine, as a test has them
+    beside = (
+        each.options
+        for script in scripts
+        if script.path == call.where.path
+        for launch in script.launches
+        for each in launch.calls
+    )
+    apart |= any(ranks) and any(
+        options.integer(name) == 0 for options in beside for name in _OWN_RANK
+    )
     for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
         address = call.text(name)
         if address is not None and LOOPBACK.fullmatch(address.value):

@@ -82,16 +82,23 @@ def _wrong_address(
     """
     raw, command = assignment.raw, _command_of(shell, assignment)
     if assignment.value in _LOOPBACK:  # in a branch perhaps for one machine
+        later = any(
+            other.name == assignment.name and other.offset > assignment.offset
+            for other in shell.assignments
+        )
         return (
             f"is another machine on each of {nodes} nodes",
-            NOTE if command and command.guarded else ERROR,
+            NOTE if later or (command and command.guarded) else ERROR,
         )
     in_tasks = command is not None and command.shell is not None
     if command is not None and (command.shell or "").startswith('"'):
         # The batch shell expands what has no backslash before it.
         in_tasks, raw = "\\" in raw, raw.replace("\\", "")
     if _OWN_NAME.match(raw) and in_tasks:
-        return f"is set in the tasks of {nodes} nodes: each takes itself for the master", ERROR
+        return (
+            f"is set in the tasks of {nodes} nodes: each takes itself for the master",
+            NOTE if command and command.guarded else ERROR,  # in a branch perhaps for one task
+        )
     if _NODE_LIST.fullmatch(raw):
         return (
             f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host",

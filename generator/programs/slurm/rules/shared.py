@@ -199,7 +199,14 @@ def _side_by_side(submission: Submission, launches: tuple[Launch, ...]) -> Viola
             continue
         if port.call.has("--hostfile") or port.call.options.integer("--num_processes") == 1:
             continue
-        before = next((other for other in running if other.number == port.number), None)
+        before = next(
+            (
+                other
+                for other in running
+                if other.number == port.number and not _are_nodes_of_one(other.call, port.call)
+            ),
+            None,
+        )
         if before is not None:
             line = before.call.where.line
             message = f"{port.text}, and so does line {line}, which still runs in the background"
@@ -214,6 +221,16 @@ def _waits(command: Command) -> bool:
     words = [word.prefix for word in command.words]
     ends = words[:1] and words[0] in ("wait", "sleep", "kill", "exit", "return")
     return bool(ends) or any(word.startswith("--pid=") for word in words)
+
+
+def _are_nodes_of_one(first: Call, second: Call) -> bool:
+    """Whether two lines start the nodes of one job, which meet at one port."""
+    names = ("--node-rank", "--node_rank", "--machine_rank")
+    ranks = [
+        next((rank for name in names if (rank := call.options.integer(name)) is not None), None)
+        for call in (first, second)
+    ]
+    return None not in ranks and ranks[0] != ranks[1]
 
 
 def _has_its_own_ports(call: Call) -> bool:
