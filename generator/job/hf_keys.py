@@ -127,10 +127,13 @@ def known_class(family: str) -> KnownClass | None:
     entry = _tables()["types"].get(family)
     if entry is None:
         return None
+    base = entry.get("rotary_base", 10000.0)
+    if isinstance(base, dict):  # local layers have a base of their own
+        base = base["global"]
     return KnownClass(
         entry["keys"],
         entry.get("names", {}),
-        entry.get("rotary_base", 10000.0),
+        base,
         entry.get("ties", True),
     )
 

@@ -759,6 +759,12 @@ def test_rotary_positions_of_each_layer_are_read_as_those_of_the_first() -> None
     assert (model.rotary_base, model.rotary_fraction) == (5e6, 0.5)
 
 
+def test_a_class_with_a_base_of_local_layers_has_that_of_the_others() -> None:
+    """Gemma 3n's base is that of its whole layers, and a wrong one is a problem."""
+    assert convert(model_type="gemma3n_text").rotary_base == 1e6
+    assert problems(model_type="gemma3n_text", rope_theta="x")
+
+
 @pytest.mark.parametrize("family", ["glm4_moe", "glm4v_moe_text", "qwen3_omni_moe_text"])
 def test_key_heads_count_where_a_class_rounds_the_width_of_heads(family: str) -> None:
     """Heads that are no divisor of the hidden size have as many keys and values as their key says,
