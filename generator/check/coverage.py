@@ -5,6 +5,7 @@ An answer of no findings would be read as a pass, though nothing was held agains
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
@@ -24,11 +25,11 @@ _OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
 
 @dataclass(frozen=True, slots=True)
 class NotChecked:
-    """A launch that wasn't checked, by the place of its program, and why; or a script."""
+    """A launch or a script that wasn't checked, and why."""
 
-    where: Location
+    where: Location  #: of the launch's program
     reason: str
-    of: str = "launch"  #: what wasn't checked; or a whole script
+    of: str = "launch"  #: or "script"
 
     @property
     def message(self) -> str:
@@ -40,33 +41,31 @@ def launches_not_checked(
 ) -> Iterator[NotChecked]:
     """Every launch of a submission of which no option was judged, with the reason.
 
-    One with a word at a place that is `judged`, by a rule on a front end's options, was judged.
-
-    A launcher's options are judged, and those that a document was made of. Of a front end its own
-    options count, whatever starts it.
+    A launch was judged where a document was made of it, where it names one, and where a rule on a
+    front end's options found something in its words, of which `judged` has the places.
     """
-    made = {id(getattr(document, "launch", None)) for document in submission.documents}
-    named = {link.where for link in submission.references if link.documents}
+    in_documents = {id(getattr(document, "launch", None)) for document in submission.documents}
+    names = {link.where for link in submission.references if link.documents}
     for document in submission.documents:
         if not isinstance(document, (LaunchScript, CommandDocument)):
             continue
-        if isinstance(document, CommandDocument):
-            has_own = True  # of a job's file the keys are judged
-        else:
-            has_own = bool(document.directives.entries)
+        # Directives of a script are judged, and the keys of a job's file.
+        is_job = isinstance(document, CommandDocument) or bool(document.directives.entries)
         for launch in document.launches:
-            if launch.program is not None and launch.program.value == "-":
-                continue  # a text, which is read on its own
+            is_from_stdin = launch.program is not None and launch.program.value == "-"
+            if is_from_stdin:
+                continue  # its text is read on its own
             settings = settings_of(launch)
-            is_read = (
+            is_judged = (
                 (settings is not None and settings.is_judged)
-                or (bool(launch.front_end) and _has_word_at(launch, judged))
-                or id(launch) in made
-                or _has_word_at(launch, named)
+                or (launch.front_end and _has_word_at(launch, judged))
+                or id(launch) in in_documents
+                or _has_word_at(launch, names)
             )
-            is_started = has_own or any(call.program in STARTS_PROCESSES for call in launch.calls)
-            is_left = launch.front_end or not is_started or is_of_another_program(launch)
-            if is_left and not is_read:
+            # A launcher's options are judged, but of a front end only its own count.
+            has_launcher = is_job or any(call.program in STARTS_PROCESSES for call in launch.calls)
+            counts = launch.front_end or not has_launcher or is_of_another_program(launch)
+            if counts and not is_judged:
                 yield NotChecked(_place(launch), _reason(launch))
 
 
@@ -80,29 +79,25 @@ def places_judged(findings: Iterable[Finding]) -> frozenset[Location]:
 def paths_not_checked(
     unread: Iterable[NotChecked], submissions: Iterable[Submission]
 ) -> frozenset[str]:
-    """The scripts of which nothing was judged: all of their launches are `unread`, and they have no
-    directives.
-    """
-    counts: dict[str, int] = {}
-    for launch in unread:
-        counts[launch.where.path] = counts.get(launch.where.path, 0) + 1
+    """The scripts without directives, of which all launches are `unread`: nothing was judged."""
+    unread_launches = Counter(launch.where.path for launch in unread)
     scripts = (script for submission in submissions for script in submission.scripts)
     return frozenset(
         script.path
         for script in scripts
         if script.launches
         and not script.directives.entries
-        and counts.get(script.path, 0) == len(script.launches)
+        and unread_launches[script.path] == len(script.launches)
     )
 
 
 def scripts_not_checked(
     submissions: Iterable[Submission], judged: AbstractSet[str]
 ) -> tuple[NotChecked, ...]:
-    """The scripts among `judged`, where all are scripts in which nothing was held to a rule.
+    """The files that were read, where all of them are scripts in which there was nothing to judge.
 
-    They start no program that is recognized, and have no directives. Beside files that were judged
-    such scripts set up what the others need.
+    They start no program that is recognized, and have no directives. Beside other files nothing is
+    said of such scripts: they set up what the others need. `judged` has the paths.
     """
     documents = [document for submission in submissions for document in submission.documents]
     idle = {
@@ -117,12 +112,12 @@ def scripts_not_checked(
     if not judged <= idle:
         return ()
     reason = "no launch is recognized in it"
-    places = (Location(path=path, line=1, column=1) for path in sorted(judged))
-    return tuple(NotChecked(where=where, reason=reason, of="script") for where in places)
+    first_places = (Location(path=path, line=1, column=1) for path in sorted(judged))
+    return tuple(NotChecked(where=where, reason=reason, of="script") for where in first_places)
 
 
 def _has_word_at(launch: Launch, places: AbstractSet[Location]) -> bool:
-    """Return whether a word of the launch is at one of these places."""
+    """Tell whether a word of the launch is at one of these places."""
     return bool(places) and any(launch.script.locate(word) in places for word in launch.arguments)
 
 
@@ -140,8 +135,9 @@ def _reason(launch: Launch) -> str:
             return f"the file with the settings of {name} is not among the files read"
         of_program = f" of {mask(settings.program)}" if settings.front_end.reads else ""
         return f"the options{of_program} of {name} are not read"
-    last = launch.program.parts[-1] if launch.program and launch.program.parts else None
-    name = mask(last or "").rpartition("/")[2]  # what stands there may be no program at all
+    # What stands in the program's place may be no program, but a secret.
+    last_part = launch.program.parts[-1] if launch.program and launch.program.parts else None
+    name = mask(last_part or "").rpartition("/")[2]
     if is_of_another_program(launch):
         return f"{name} has Megatron's options, and nothing that it imports here is Megatron's"
     return f"the options of {name or 'the program'} are its own"

@@ -229,7 +229,7 @@ def _price(plan: Plan | None) -> str:
 
 def _fill_batch(draft: Keys, told: Mapping[str, Any], why: str) -> None:
     """Set a usual batch where nobody says one."""
-    from .loading import usual_batch  # here, to save start-up time
+    from .example import usual_batch  # here, to save start-up time
 
     if draft.get("training.global_batch") is None:
         draft.set("training.global_batch", usual_batch(told.get("purpose", ""), told))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
 
@@ -19,12 +18,10 @@ from ..findings import ERROR, Finding, Flag, Severity
 from ..job.codes import WRONG_VALUE
 from ..job.load import load_with_findings
 from ..job.records import Job
-from ..job.resolve import DEFAULT_FRAMEWORK
-from ..numerals import read_whole
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
-from ..resources import read_text
 from ..search import Infeasible, Plan, SearchResult, search
+from .example import NamedText, built_in_job, fitted_example
 from .findings_text import print_below, stop
 from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
 from .printing import ExitStatus, echo, print_json, working
@@ -34,36 +31,31 @@ if TYPE_CHECKING:
     from ..search.elastic import Elastic
 
 
-class _BuiltIn(io.StringIO):
-    """The built-in job as a stream with a name, for messages."""
-
-    name = "<built-in job>"
-
-
 class JobLoader:
-    """The job asked for, again and again with other values; a stream is read once."""
+    """Loads the job asked for, as often as needed, with other values; a stream is read once."""
 
     def __init__(self, request: Request, *, swept: Collection[str] = ()) -> None:
-        """Load the job of a request; `swept` keys get their values later."""
+        """Find the spec of a request; `swept` keys get their values later."""
         source, overrides = _spec(request, swept)
         self._source = source
         self._text = None if isinstance(source, str) else source.read()
-        flags = request.flags  # where findings on what they override are placed
+        # A finding on a value that a flag gives is placed at the flag.
         self._overrides = {
-            path: Flag(v, flags[path]) if path in flags else v for path, v in overrides.items()
+            path: Flag(value, request.flags[path]) if path in request.flags else value
+            for path, value in overrides.items()
         }
 
     def asked(self, path: str) -> object:
-        """The value that a flag gives a key; `None` without one."""
-        given = self._overrides.get(path)
-        return given.value if isinstance(given, Flag) else given
+        """The value that the command line gives a key; `None` without one."""
+        value = self._overrides.get(path)
+        return value.value if isinstance(value, Flag) else value
 
     def reported(
         self, *, check_pins: bool = True, beside: Callable[[Job], Iterable[Finding]] = lambda _: ()
     ) -> tuple[Job, tuple[Finding, ...]]:
-        """The job as it is asked for, with its warnings, printed.
+        """The job as it is asked for, with its warnings, which are printed.
 
-        Errors end the program; `beside` adds some.
+        Errors end the program, with those that `beside` finds.
         """
         try:
             job, findings = check_job(
@@ -71,8 +63,9 @@ class JobLoader:
             )
         except InvalidJob as invalid:
             with suppress(InvalidJob):
-                job = load_with_findings(self._again(), FRAMEWORKS, overrides=self._overrides)[0]
+                job, _ = load_with_findings(self._again(), FRAMEWORKS, overrides=self._overrides)
                 stop([*invalid.findings, *beside(job)])
+            # It can't even be loaded.
             stop(invalid.findings)
         print_below(findings)
         return job, findings
@@ -93,21 +86,23 @@ class JobLoader:
 
     @property
     def text(self) -> str:
+        """The spec as it is written."""
         if isinstance(self._source, str):
             return Path(self._source).read_text(encoding="utf-8")
         return self._text or ""
 
     def _with(self, values: Mapping[str, object]) -> dict[str, object]:
-        """The overrides, and values that are located as they are written: `gpus=512`."""
+        """The overrides and further values, which findings show as a flag has them: `gpus=512`."""
         flags = {
             path: Flag(value, assignment_text(path, str(value))) for path, value in values.items()
         }
         return {**self._overrides, **flags}
 
     def _again(self) -> str | TextIO:
+        """The spec as a path, or as a stream that wasn't read yet."""
         if isinstance(self._source, str):
             return self._source
-        stream = _BuiltIn(self._text)
+        stream = NamedText(self._text)
         stream.name = self._source.name
         return stream
 
@@ -115,21 +110,21 @@ class JobLoader:
 def planned(
     job: Job, form: str, top: int, bold: bool, *, explain: bool = True
 ) -> tuple[SearchResult, Elastic | None]:
-    """The plans of a job; of one with several counts on the most, and a plan of each.
+    """The plans of a job; exits when nothing fits.
 
-    Exits when nothing fits.
+    A job with several counts of GPUs is planned on the most, with a plan of each count beside.
     """
-    found: SearchResult | Infeasible | Elastic
+    answer: SearchResult | Infeasible | Elastic
     with working(planning(job), form):
         if job.elastic:
             from ..search.elastic import plan_counts  # here, to save start-up time
 
-            found = plan_counts(job, top=top, bold=bold, explain=explain)
+            answer = plan_counts(job, top=top, bold=bold, explain=explain)
         else:
-            found = search(job, top=top, bold=bold, explain=explain)
-    if isinstance(found, SearchResult | Infeasible):
-        return or_exit(found, form), None
-    return found.answer, found
+            answer = search(job, top=top, bold=bold, explain=explain)
+    if isinstance(answer, SearchResult | Infeasible):
+        return or_exit(answer, form), None
+    return answer.answer, answer
 
 
 def say_range(job: Job, done: str = "planned") -> None:
@@ -184,33 +179,35 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
         _check_target(job)
     answer, elastic = planned(job, form, top, bold)
     best = answer.plans[0]
-    files = (
-        render_counts(elastic, command=request.command)
-        if elastic
-        else render(best, command=request.command)
+    if elastic:
+        plans = elastic.plans
+        files = render_counts(elastic, command=request.command)
+        files_of_plans = [render(plan) for plan in plans]
+        folder = folder_of(best.job, f"{plans[-1].job.gpus}-{best.job.gpus}")
+    else:
+        plans = (best,)
+        files = render(best, command=request.command)
+        files_of_plans = [files]
+        folder = folder_of(best.job, best.job.gpus)
+
+    # The user's arguments may contradict what a plan decides.
+    of_arguments = dict.fromkeys(
+        finding for plan in plans for finding in findings_of((arguments_agree,), _pinned(plan))
     )
-    known = {finding.rule for finding in findings}
-    judged = [render(plan) for plan in elastic.plans] if elastic else [files]
-    plans = elastic.plans if elastic else (best,)
-    folder = folder_of(
-        best.job, f"{plans[-1].job.gpus}-{best.job.gpus}" if elastic else best.job.gpus
+    if errors := [finding for finding in of_arguments if finding.severity is ERROR]:
+        stop(errors)
+
+    told = {finding.rule for finding in findings}
+    of_files = dict.fromkeys(
+        finding
+        for plan, its_files in zip(plans, files_of_plans, strict=True)
+        for finding in check_rendered(its_files, plan.job, folder)
     )
-    found_there = dict.fromkeys(
-        one for plan in plans for one in findings_of((arguments_agree,), _pinned(plan))
-    )
-    if contradicted := [finding for finding in found_there if finding.severity is ERROR]:
-        stop(contradicted)
-    found_in = [
-        one
-        for each, plan in zip(judged, plans, strict=True)
-        for one in check_rendered(each, plan.job, folder)
-    ]
-    of_files = [finding for finding in dict.fromkeys(found_in) if finding.rule not in known]
-    if any(finding.severity is ERROR for finding in of_files):
-        stop(of_files)
-    print_below(
-        [*(f for f in best.findings if f not in findings and f.severity.value != "note"), *of_files]
-    )
+    new = [finding for finding in of_files if finding.rule not in told]
+    if any(finding.severity is ERROR for finding in new):
+        stop(new)
+    of_plan = (f for f in best.findings if f not in findings and f.severity is not Severity.NOTE)
+    print_below([*of_plan, *new])
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
 
 
@@ -224,13 +221,13 @@ def _pinned(plan: Plan) -> Job:
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:
-    """The job with paths of its launcher's options as its files in `folder` need them.
+    """The job with the paths in its launcher's options as its files in `folder` need them.
 
-    In the spec they are relative to the spec.
+    In the spec they are relative to the spec. A folder that is missing ends the program.
     """
-    job, lacking = _moved(job, request, folder)
-    if lacking:
-        stop(lacking)
+    job, missing = _moved(job, request, folder)
+    if missing:
+        stop(missing)
     return job
 
 
@@ -238,19 +235,16 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
     """`placed`, and the error where a folder that is to be uploaded isn't there."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
-    flags = any(path.startswith("launch.") for path in request.overrides) or request.spec in (
-        None,
-        "-",
-    )
-    beside = Path() if flags else Path(str(request.spec)).parent
+    # What flags or a stream say is relative to the working folder.
+    is_file = request.spec not in (None, "-")
+    by_flags = any(path.startswith("launch.") for path in request.overrides)
+    beside = Path(str(request.spec)).parent if is_file and not by_flags else Path()
     launcher = LAUNCHERS[job.launch.target]
     launch = replace(job.launch, options=launcher.placed(job.launch.options, beside, folder))
-    uploaded, job = launcher.uploaded(launch, folder), replace(job, launch=launch)
-    if (
-        uploaded is not None
-        and uploaded != Path(os.path.normpath(folder))
-        and not uploaded.exists()
-    ):
+    job = replace(job, launch=launch)
+    uploaded = launcher.uploaded(launch, folder)
+    is_own_folder = uploaded == Path(os.path.normpath(folder))
+    if uploaded is not None and not is_own_folder and not uploaded.exists():
         at, script = f"launch/{launcher.name}/code", launch.script
         key = at.replace("/", ".")
         hint = (
@@ -266,25 +260,18 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
 
 
 def _check_target(job: Job) -> None:
-    """A range of counts is for targets whose scripts can pick a plan."""
+    """End the program where a range of counts is for a target whose script can't pick a plan."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
-    if LAUNCHERS[job.launch.target].pick is None:
-        able = " or ".join(
-            name for name, launcher in LAUNCHERS.items() if launcher.pick is not None
-        )
-        key = "gpus" if "/gpus" in job.origin.locations else "nodes"
-        message = (
-            f"`{key}` is a range, but a job of `target: {job.launch.target}` has "
-            "one number of nodes"
-        )
-        stop(
-            (
-                WRONG_VALUE.at(
-                    job.locate(f"/{key}"), message, f"use target: {able}, or `gpus: {job.gpus}`"
-                ),
-            )
-        )
+    if LAUNCHERS[job.launch.target].pick is not None:
+        return
+    able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)
+    key = "gpus" if "/gpus" in job.origin.locations else "nodes"
+    message = (
+        f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
+    )
+    hint = f"use target: {able}, or `gpus: {job.gpus}`"
+    stop((WRONG_VALUE.at(job.locate(f"/{key}"), message, hint),))
 
 
 def _spec(request: Request, swept: Collection[str]) -> tuple[str | TextIO, Mapping[str, object]]:
@@ -299,7 +286,7 @@ def _spec(request: Request, swept: Collection[str]) -> tuple[str | TextIO, Mappi
         return DEFAULT_SPEC, request.overrides
     overrides, what = fitted_example(request.overrides, swept)
     echo(f"job: {what}", err=True)
-    return _BuiltIn(read_text(__package__, "default_job.yaml")), overrides
+    return built_in_job(), overrides
 
 
 def suggest_command(spec: str) -> None:
@@ -313,118 +300,3 @@ def suggest_command(spec: str) -> None:
         raise click.UsageError(
             f"no such command or file: {spec!r}; did you mean `dsgen {matches[0]}`?"
         )
-
-
-#: By the key that is overridden, the keys of the example that were chosen for its own value.
-_OWN: Mapping[str, tuple[str, ...]] = {
-    "model": (
-        "name",
-        "framework",
-        "cluster",
-        "gpus",
-        "launch.script",
-        "launch.time_limit",
-        *(f"training.{key}" for key in ("sequence_length", "global_batch", "duration")),
-        *(f"training.{key}" for key in ("precision", "optimizer", "attention")),
-    ),
-    "framework": ("launch.script", "launch.time_limit"),
-    "cluster": ("training.precision", "training.attention", "launch.time_limit"),
-}
-#: Tokens of a batch where none is given: that of every Llama 2 (2307.09288, table 1).
-BATCH_TOKENS = 4_194_304
-
-
-def fitted_example(
-    overrides: Mapping[str, object], swept: Collection[str] = ()
-) -> tuple[Mapping[str, object], str]:
-    """Overrides that fit the built-in example to the request, and a sentence about it.
-
-    Some take out what doesn't belong to the job.
-
-    Another model makes another job, of which only the launcher is as in the example. What it lacks
-    is asked for, and its batch has a default. Another framework or cluster takes out what was
-    chosen for the example's.
-    """
-    given = {path.partition(".")[0] for path in overrides}
-    dropped = [key for changed, keys in _OWN.items() if changed in given for key in keys]
-    if not dropped:
-        return overrides, f"the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)"
-    less: dict[str, object] = dict.fromkeys(key for key in dropped if key not in overrides)
-    if "model" not in given:
-        names = ", ".join(path.rpartition(".")[2] for path in less)
-        return {**less, **overrides}, f"the built-in example, less its {names}"
-    asked_for = given.union(swept)
-    missing = [
-        *([] if {"gpus", "nodes"} & asked_for else ["--gpus"]),
-        *([] if "cluster" in asked_for else ["--cluster"]),
-    ]
-    if missing:
-        needs = f"--model needs {' and '.join(missing)} too"
-        raise click.UsageError(
-            f"without a job spec, {needs}: the built-in example is for its own model"
-        )
-    batch = _default_batch(overrides)
-    framework: dict[str, object] = {}
-    if "framework" not in given:
-        machines = {} if {"gpus", "nodes"} & given else {"nodes": 1}  # a sweep gives the number
-        framework["framework"] = _usual_framework({**less, **batch, **machines, **overrides})
-    sizes = (
-        f"{size:,} sequences" if isinstance(size, int) else f"{BATCH_TOKENS:,} tokens"
-        for size in batch.values()
-    )
-    defaults = (*map(str, framework.values()), *(f"batch of {size}" for size in sizes))
-    said = ", ".join(defaults)
-    return {
-        **less,
-        **framework,
-        **batch,
-        **overrides,
-    }, f"from the flags{f'; defaults: {said}' if said else ''}"
-
-
-#: In the order in which they are tried for a job that names none.
-_USUAL: Final = (DEFAULT_FRAMEWORK, "megatron-lm", "huggingface")
-
-
-def _usual_framework(overrides: Mapping[str, object]) -> str:
-    """The first usual framework that has all parts of the model that the flags name.
-
-    Else the first that takes the job, else the default one, whose findings then say why.
-    """
-    taking: list[str] = []
-    for name in _USUAL:
-        example = _BuiltIn(read_text(__package__, "default_job.yaml"))
-        with suppress(InvalidJob):
-            asked = {**overrides, "framework": name}
-            _, findings = check_job(example, overrides=asked, check_pins=False)
-            if not any(finding.severity is Severity.WARNING for finding in findings):
-                return name
-            taking.append(name)
-    return next(iter(taking), DEFAULT_FRAMEWORK)
-
-
-def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
-    """A usual batch: tokens to pretrain, sequences that divide among all GPUs to fine-tune."""
-    from .questions import BATCHES, gpus_of  # here, to save start-up time
-
-    sequences, gpus = BATCHES.get(purpose), gpus_of(answers)
-    return -(-sequences // gpus) * gpus if sequences else {"tokens": BATCH_TOKENS}
-
-
-def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
-    """The batch where none is given: tokens, or sequences where a trained model is tuned."""
-    if "training" in overrides or any(
-        path.startswith("training.global_batch") for path in overrides
-    ):
-        return {}
-    from .questions import purpose_of  # here, to save start-up time
-
-    if (purpose := purpose_of(overrides)) != "pretraining":
-        return {"training.global_batch": usual_batch(purpose, overrides)}
-    length = str(overrides.get("training.sequence_length", 1))
-    # of 0 the job itself says more
-    if (tokens := read_whole(length)) is None or BATCH_TOKENS % (tokens or 1):
-        raise click.UsageError(
-            f"add --global-batch: the default of {BATCH_TOKENS} tokens isn't whole sequences"
-        )
-    return {"training.global_batch": {"tokens": BATCH_TOKENS}}

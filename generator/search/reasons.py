@@ -20,63 +20,61 @@ from .plan import Decision, Plan
 
 #: A layout in which nothing is decided.
 _PLAIN: Final = Layout(data=1)
-#: By how much another value is faster that a reason has to explain: below it, percents in whole
-#: numbers are 0.
-_NOT_AS_FAST: Final = 0.005
+#: Another value that is faster by at least this share has to be explained; less is printed as 0 %.
+_FASTER: Final = 0.005
 
 
 def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[Decision]:
-    """Each decision of a plan against the values next to it, all else as it is where that can
-    be.
+    """Compare each decision of a plan with the next values of its field.
+
+    All else stays as it is where that can be.
     """
     pins = plan.job.pins
-    names = [
+    open_fields = [
         name
         for name in FIELDS
         if name not in FOLLOWING and getattr(pins, name) is None and _matters(plan.layout, name)
     ]
-    near = [(name, _near(found, plan, name)) for name in names]
-    layouts = [each.layout for _, neighbours in near for each in neighbours]
-    theirs = make_plans(plan.job, Layouts.of(layouts), judged=False) if layouts else iter(())
+    neighbours = {name: _near(found, plan, name) for name in open_fields}
+    layouts = [near.layout for each in neighbours.values() for near in each]
+    others = make_plans(plan.job, Layouts.of(layouts), judged=False) if layouts else iter(())
 
-    for name, neighbours in near:
-        yield from (_decision(plan, name, each, next(theirs), bold) for each in neighbours)
-        if not neighbours and getattr(plan.layout, name) != getattr(_PLAIN, name):
+    for name, each in neighbours.items():
+        yield from (_decision(plan, name, near, next(others), bold) for near in each)
+        is_decided = getattr(plan.layout, name) != getattr(_PLAIN, name)
+        if is_decided and not each:
             yield Decision(key=name, chosen=in_spec(plan.layout.to_dict()[name]), other=None)
 
 
 def _near(found: Estimates, plan: Plan, name: str) -> list[Neighbour]:
     """The layouts with the next values of one field that are nearest to a plan's."""
-    asked = ({name: pinned_value(value)} for value in _next(found, plan.layout, name))
-    near = (neighbour(plan.job, plan.layout, one_key) for one_key in asked)
+    values = (pinned_value(value) for value in _next_values(found, plan.layout, name))
+    near = (neighbour(plan.job, plan.layout, {name: value}) for value in values)
     return [each for each in near if each is not None]
 
 
 def _matters(layout: Layout, name: str) -> bool:
-    """Ask whether a field says anything of the layout: model chunks do where there are stages, and
-    so on.
-    """
-    wholes = {part: whole for whole, parts in PARTS_OF.items() for part in parts}
-    needed = {**wholes, "virtual_pipeline": "pipeline", "sequence_parallel": "tensor"}.get(name)
+    """Tell whether a field says anything of the layout: model chunks do where there are stages."""
+    whole_of = {part: whole for whole, parts in PARTS_OF.items() for part in parts}
+    needed = {**whole_of, "virtual_pipeline": "pipeline", "sequence_parallel": "tensor"}.get(name)
     return needed is None or getattr(layout, needed) != getattr(_PLAIN, needed)
 
 
-def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
-    """Values of a field, as in a spec, that some layout has, next to that of `layout`, the smaller
-    one first.
+def _next_values(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
+    """The next smaller and the next larger value of a field that some layout has, as in a spec.
 
     How much is recomputed is compared among layouts that recompute as this one does.
     """
     column, value = getattr(found.layouts, name), getattr(layout, name)
     if name in DEFAULTS and value == DEFAULTS[name]:
-        return  # no detail was turned
+        return  # a detail that the search left alone
 
     whole = next((whole for whole, parts in PARTS_OF.items() if name in parts), None)
-    alike: Any = True
+    comparable: Any = True
     if whole is not None:
-        alike = getattr(found.layouts, whole) == getattr(layout, whole)
-    smaller = np.flatnonzero((column < value) & alike)
-    larger = np.flatnonzero((column > value) & alike)
+        comparable = getattr(found.layouts, whole) == getattr(layout, whole)
+    smaller = np.flatnonzero((column < value) & comparable)
+    larger = np.flatnonzero((column > value) & comparable)
     if len(smaller):
         yield found.layouts[int(smaller[column[smaller].argmax()])].to_dict()[name]
     if len(larger):
@@ -84,12 +82,13 @@ def _next(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
 
 
 def _decision(plan: Plan, name: str, near: Neighbour, theirs: Plan, bold: bool) -> Decision:
+    """What a plan decides in one field, beside `theirs`, the plan of a neighbour."""
     difference, values = Difference(ours=plan, theirs=theirs), theirs.layout.to_dict()
     slower = difference.slowdown
     why = None
     if not theirs.choice.fits:
         why = _misfit(plan.job, theirs)
-    elif slower <= -_NOT_AS_FAST:
+    elif slower <= -_FASTER:
         why = why_first(plan, theirs, "with that value", bold=bold)
     return Decision(
         key=name,
@@ -105,8 +104,8 @@ def _decision(plan: Plan, name: str, near: Neighbour, theirs: Plan, bold: bool) 
 
 def _misfit(job: Job, theirs: Plan) -> str:
     """Say that a layout doesn't fit, by device memory or by the host's."""
-    high = float(theirs.uncertainty.required.high)
+    needed = float(theirs.uncertainty.required.high)
     limit = float(theirs.memory.capacity_bytes) * (1 - job.headroom)
-    if high > limit:
-        return f"does not fit: needs up to {gib(high)} GiB, limit {gib(limit)} GiB"
+    if needed > limit:
+        return f"does not fit: needs up to {gib(needed)} GiB, limit {gib(limit)} GiB"
     return "does not fit in the host's memory"

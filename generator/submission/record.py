@@ -18,15 +18,12 @@ from ..dataclass import dataclass
 
 _PACKAGE: Final = __package__.partition(".")[0]
 
-#: Whether a submission has something that a part of a record is for.
+#: Tells whether a submission has something that a part of a record is for.
 When = Callable[[Any], object]
 
 
 def loaded(name: str) -> Any:
-    """What `module:name` names, from the package's root; of `module` alone the module.
-
-    It is imported now.
-    """
+    """Import what `module:name` names, from the package's root; `module` alone is the module."""
     module, _, attribute = name.partition(":")
     imported = import_module(f"{_PACKAGE}.{module}")
     return getattr(imported, attribute) if attribute else imported
@@ -34,63 +31,60 @@ def loaded(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """Top-level keys of a kind of file, and how much of them is enough.
+    """The top-level keys by which a kind of file is known, and how many of them are enough.
 
     One key of `plain` is enough by itself. Else one key of `own` is enough where the file has at
     least `least` of the kind's keys, and they are at least a `share` of all its keys.
     """
 
-    plain: frozenset[str]
-    own: frozenset[str] = frozenset()
-    shared: frozenset[str] = frozenset()
+    plain: frozenset[str]  #: that show the kind by themselves
+    own: frozenset[str] = frozenset()  #: that hardly another kind has
+    shared: frozenset[str] = frozenset()  #: that other kinds have too
     least: int = 1
     share: float = 0.0
-    #: the share of the file's keys that are the kind's, at least, where one of `plain` is there
+    #: the least share of the file's keys that are the kind's, where one of `plain` is there: with
+    #: fewer it is another program's file, which has that name too
     least_share: float = 0.0
 
     @property
     def every(self) -> frozenset[str]:
-        """The keys that are the kind's."""
+        """All keys of the kind."""
         return self.plain | self.own | self.shared
 
     def hits(self, keys: frozenset[str]) -> int:
-        """Count the keys that are the kind's."""
+        """Count the keys that are the kind's, of those of a file."""
         return len(keys & self.every)
 
     def weight(self, keys: frozenset[str]) -> int:
-        """Return the weight that the keys give to the kind, enough or not."""
+        """How much the keys speak for the kind, enough or not."""
         return self.hits(keys) + 2 * len(keys & self.plain)
 
     def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
-        """Return whether the keys show the kind.
+        """Tell whether the keys show the kind.
 
-        Without `plain`, their share counts in any case.
+        Without `plain`, no key is enough by itself: their share counts in any case.
         """
-        most = self.hits(keys) >= max(self.share * len(keys), 1)
-
+        hits = self.hits(keys)
+        has_share = hits >= max(self.share * len(keys), 1)
         if keys & self.plain:
-            # With few of the kind's keys it is another program's, which has the name too.
-            few = self.hits(keys) < self.least_share * len(keys)
-            return (plain and not few) or most
-
-        return bool(keys & self.own) and self.hits(keys) >= self.least and most
+            return has_share or (plain and hits >= self.least_share * len(keys))
+        return has_share and bool(keys & self.own) and hits >= self.least
 
     def is_near(self, keys: frozenset[str]) -> bool:
-        """Return whether the keys speak for the kind, even if they are too few to show it."""
-        return bool(keys & self.plain) or (
-            bool(keys & self.own) and self.hits(keys) > max(2, len(keys) / 5)
-        )
+        """Tell whether the keys speak for the kind, even if they are too few to show it."""
+        has_several = self.hits(keys) > max(2, len(keys) / 5)
+        return bool(keys & self.plain) or (bool(keys & self.own) and has_several)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
     """How a job uses a file of a kind that lies beside it, and that nothing names."""
 
-    #: among the kinds: where no job lies beside them, the file of the first kind uses the others
+    #: of the kind among the others: where files lie without a job, the first kind's uses the rest
     order: int
-    options: tuple[str, ...] = ()  #: of launchers, without which these read no such file
-    launchers: frozenset[str] = frozenset()  #: that alone read one; empty: all
-    #: a launcher and its option, with which it reads another file
+    options: tuple[str, ...] = ()  #: options of launchers, without which they read no such file
+    launchers: frozenset[str] = frozenset()  #: the launchers that read one; empty: all
+    #: a launcher and the option with which it reads another file
     unless: tuple[str, str] | None = None
 
 
@@ -124,9 +118,9 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Says:
-    """A function of a submission, and the submissions that have something for it."""
+    """A function that says something of a submission, and when there is something to say."""
 
-    function: str
+    function: str  #: as `module:name`
     when: When
 
 

@@ -27,13 +27,13 @@ class Reference:
     where: Location
     #: the program that reads it as a DeepSpeed config, where that is known
     reader: str | None = None
-    #: the file, where it was found
+    #: what was read of the file, where it was found
     documents: tuple[Document, ...] = field(default=(), compare=False, repr=False)
     #: whether there is such a file, read or not, or a command of the script may make it
     exists: bool = False
     near: str | None = None  #: the path of a file that is there, of which this is a slip
     sure: bool = False  #: whether the path is known whole, and its folder is there
-    whole: bool = False  #: whether it is of the files that dsgen writes at once, and so is gone
+    whole: bool = False  #: whether dsgen wrote it with the others, so that without it one is gone
     #: the launch line that names it
     launch: Launch | None = field(default=None, compare=False, repr=False)
 
@@ -45,26 +45,21 @@ class Reference:
 def references_of(
     documents: Iterable[Document], files: Files, programs: Programs
 ) -> Iterator[Reference]:
-    """Return every file that these documents name, where its name can be known.
-
-    Their launch lines and configs are read.
-    """
-    every = tuple(documents)
-    readers = {
+    """Every file that these documents name, in launch lines or configs, where its name is known."""
+    documents = tuple(documents)
+    reader_by_launch = {
         id(getattr(document, "launch", None)): reader
-        for document in every
+        for document in documents
         if (reader := _reader_of(document)) is not None
     }
 
-    for document in every:
-        # The lines of a script name the same files, whatever other documents there are.
+    for document in documents:
+        # Kept: a document names the same files, whatever other documents there are.
         if id(document) not in files.links:
+            named: Iterable[Reference] = ()
             kind = programs.kinds.get(document.document_kind)
-            named = (
-                loaded(kind.references)(document, files, readers)
-                if kind and kind.references
-                else ()
-            )
+            if kind is not None and kind.references:
+                named = loaded(kind.references)(document, files, reader_by_launch)
             files.links[id(document)] = tuple(named)
         yield from files.links[id(document)]
 
@@ -77,7 +72,8 @@ def templates_of(document: Document, files: Files, programs: Programs) -> Iterat
 
 
 def _reader_of(document: Document) -> str | None:
-    """The program that reads the config which the launch line of these arguments names."""
-    on_a_line = getattr(document, "launch", None) is not None
-    reader: str | None = getattr(document, "config_reader", None) if on_a_line else None
+    """The program that reads the config which a launch line names, by the line's arguments."""
+    if getattr(document, "launch", None) is None:
+        return None
+    reader: str | None = getattr(document, "config_reader", None)
     return reader

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.cli.loading import fitted_example
+from dsgen.cli.example import fitted_example
 from dsgen.cli.printing import ExitStatus
 from tests.cli.running import run
 

@@ -12,22 +12,22 @@ from . import fabric
 
 #: A part of the names of NVIDIA's images of PyTorch.
 _NVIDIAS: Final = "nvidia/pytorch"
-#: Packages that these lack. Source: their release notes (docs.nvidia.com/deeplearning/frameworks/
-#: pytorch-release-notes), 26.06.
+#: Packages that these images lack. Source: their release notes
+#: (docs.nvidia.com/deeplearning/frameworks/pytorch-release-notes), 26.06.
 _LACKING: Final = ("deepspeed", "transformers", "accelerate", "peft")
 #: What sends the experts' tokens, by dispatcher. Source: deepseek-ai/DeepEP, README.
 _LIBRARIES: Final = {"deepep": "DeepEP", "hybridep": "DeepEP of its branch hybrid-ep"}
 
 
 def blockers(plan: Plan) -> Iterator[str]:
-    """Return a sentence for each, with what to do."""
-    job = plan.job
-    options, written = job.launch.options, written_for(job)
+    """A sentence for each, which says what to do."""
+    job, options = plan.job, plan.job.launch.options
+    needed = written_for(job)  # packages, and the image of pods
     in_pods = job.launch.target == "kubernetes"
-    given = options.get("container_image") or options.get("image")
-    image = str(given or (written.get("image", "") if in_pods else ""))
+    named = options.get("container_image") or options.get("image")
+    image = str(named or (needed.get("image", "") if in_pods else ""))
 
-    lacking = [name for name in _LACKING if name in {each.lower() for each in written}]
+    lacking = [name for name in _LACKING if name in {package.lower() for package in needed}]
     if _NVIDIAS in image.replace("#", "/") and lacking:
         them = "it" if len(lacking) == 1 else "them"
         names = " and ".join(lacking)

@@ -20,19 +20,20 @@ def claims_of(submission: Submission) -> Iterator[Claim]:
 
 def _claims(script: LaunchScript) -> Iterator[Claim]:
     request = Request(shell=script.shell, options=script.directives, program="sbatch", block=script)
-    nodes, written = request.nodes, request.argument("--nodes")
-    each = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
+    nodes, option = request.nodes, request.argument("--nodes")
+    per_node = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
 
-    if nodes is not None and written:
-        yield Claim("nodes", nodes, written.where, f"#SBATCH --nodes={nodes}", Trust.DIRECTIVES)
+    if nodes is not None and option:
+        yield Claim("nodes", nodes, option.where, f"#SBATCH --nodes={nodes}", Trust.DIRECTIVES)
 
-    if each is not None:
-        text = f"#SBATCH {each.name} ({each.value} a node)"
-        yield Claim("GPUs per node", each.value, each.where, text, Trust.DIRECTIVES)
+    if per_node is not None:
+        gpus, where = per_node.value, per_node.where
+        text = f"#SBATCH {per_node.name} ({gpus} a node)"
+        yield Claim("GPUs per node", gpus, where, text, Trust.DIRECTIVES)
 
         if nodes is not None:
-            text = f"#SBATCH --nodes={nodes} × {each.value} GPUs a node"
-            yield Claim("GPUs", nodes * each.value, each.where, text, Trust.DIRECTIVES)
+            text = f"#SBATCH --nodes={nodes} × {gpus} GPUs a node"
+            yield Claim("GPUs", nodes * gpus, where, text, Trust.DIRECTIVES)
 
 
 def nodes_of_scripts(submission: Submission) -> Iterator[tuple[int, int | None]]:

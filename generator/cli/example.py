@@ -1,0 +1,149 @@
+"""The built-in job, which is planned where no spec is given, and what flags make of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+import click
+
+from .. import InvalidJob, check_job
+from ..findings import Severity
+from ..job.resolve import DEFAULT_FRAMEWORK
+from ..numerals import read_whole
+from ..resources import read_text
+from .options import DEFAULT_SPEC
+
+
+class NamedText(io.StringIO):
+    """A text as a stream with a name, for messages."""
+
+    name = "<built-in job>"
+
+
+def built_in_job() -> NamedText:
+    """The built-in job's spec."""
+    return NamedText(read_text(__package__, "default_job.yaml"))
+
+
+#: By a key of the built-in job, the keys whose values were chosen for that key's value.
+_CHOSEN_FOR: Final[Mapping[str, tuple[str, ...]]] = {
+    "model": (
+        "name",
+        "framework",
+        "cluster",
+        "gpus",
+        "launch.script",
+        "launch.time_limit",
+        "training.sequence_length",
+        "training.global_batch",
+        "training.duration",
+        "training.precision",
+        "training.optimizer",
+        "training.attention",
+    ),
+    "framework": ("launch.script", "launch.time_limit"),
+    "cluster": ("training.precision", "training.attention", "launch.time_limit"),
+}
+#: Tokens of a batch where none is given: that of every Llama 2 (2307.09288, table 1).
+_BATCH_TOKENS: Final = 4_194_304
+
+
+def fitted_example(
+    overrides: Mapping[str, object], swept: Collection[str] = ()
+) -> tuple[Mapping[str, object], str]:
+    """Overrides that fit the built-in job to a request, and a sentence about it.
+
+    Where the request names another framework or cluster, what was chosen for the built-in one's is
+    taken out: `None` does so. Another model makes another job, of which only the launcher is as in
+    the built-in one: the request has to say what runs it, and its batch has a default. Keys that
+    are `swept` get their values later.
+    """
+    sections = {path.partition(".")[0] for path in overrides}
+    chosen = [key for section, keys in _CHOSEN_FOR.items() if section in sections for key in keys]
+    if not chosen:
+        return overrides, f"the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)"
+    taken_out: dict[str, object] = {key: None for key in chosen if key not in overrides}
+    if "model" not in sections:
+        names = ", ".join(path.rpartition(".")[2] for path in taken_out)
+        return {**taken_out, **overrides}, f"the built-in example, less its {names}"
+
+    _require_machines(sections.union(swept))
+    defaults = _default_batch(overrides)
+    told = [_batch_in_words(batch) for batch in defaults.values()]
+    if "framework" not in sections:
+        # A sweep gives the number later; one node shows whether a framework takes the model.
+        machines = {} if {"gpus", "nodes"} & sections else {"nodes": 1}
+        framework = _usual_framework({**taken_out, **defaults, **machines, **overrides})
+        defaults = {"framework": framework, **defaults}
+        told = [framework, *told]
+    said = f"from the flags; defaults: {', '.join(told)}" if told else "from the flags"
+    return {**taken_out, **defaults, **overrides}, said
+
+
+def _require_machines(given: Collection[str]) -> None:
+    """Refuse another model without the machines that train it."""
+    missing = []
+    if "gpus" not in given and "nodes" not in given:
+        missing.append("--gpus")
+    if "cluster" not in given:
+        missing.append("--cluster")
+    if missing:
+        needs = f"--model needs {' and '.join(missing)} too"
+        raise click.UsageError(
+            f"without a job spec, {needs}: the built-in example is for its own model"
+        )
+
+
+def _batch_in_words(batch: object) -> str:
+    size = f"{batch:,} sequences" if isinstance(batch, int) else f"{_BATCH_TOKENS:,} tokens"
+    return f"batch of {size}"
+
+
+#: In the order in which they are tried for a job that names none.
+_USUAL: Final = (DEFAULT_FRAMEWORK, "megatron-lm", "huggingface")
+
+
+def _usual_framework(overrides: Mapping[str, object]) -> str:
+    """The first usual framework that has all parts of the model that the flags name.
+
+    Else the first that takes the job, else the default one, whose findings then say why.
+    """
+    taking: list[str] = []
+    for name in _USUAL:
+        with suppress(InvalidJob):
+            asked = {**overrides, "framework": name}
+            _, findings = check_job(built_in_job(), overrides=asked, check_pins=False)
+            if not any(finding.severity is Severity.WARNING for finding in findings):
+                return name
+            taking.append(name)
+    return next(iter(taking), DEFAULT_FRAMEWORK)
+
+
+def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
+    """A usual batch: tokens to pretrain, sequences that divide among all GPUs to fine-tune."""
+    from .questions import BATCHES, gpus_of  # here, to save start-up time
+
+    sequences, gpus = BATCHES.get(purpose), gpus_of(answers)
+    return -(-sequences // gpus) * gpus if sequences else {"tokens": _BATCH_TOKENS}
+
+
+def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
+    """The batch where none is given: tokens, or sequences where a trained model is tuned."""
+    if "training" in overrides or any(
+        path.startswith("training.global_batch") for path in overrides
+    ):
+        return {}
+    from .questions import purpose_of  # here, to save start-up time
+
+    if (purpose := purpose_of(overrides)) != "pretraining":
+        return {"training.global_batch": usual_batch(purpose, overrides)}
+    length = str(overrides.get("training.sequence_length", 1))
+    # Of a length of 0 the job itself says more.
+    if (tokens := read_whole(length)) is None or _BATCH_TOKENS % (tokens or 1):
+        raise click.UsageError(
+            f"add --global-batch: the default of {_BATCH_TOKENS} tokens isn't whole sequences"
+        )
+    return {"training.global_batch": {"tokens": _BATCH_TOKENS}}
