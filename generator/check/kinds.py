@@ -44,9 +44,10 @@ _MEGATRON_OPTIONS: Final = (
     "--tensor-model-parallel-size",
     "--micro-batch-size",
 )
-#: An override of a config, as in `train.train_iters=500`.
+#: An override of a config: `train.train_iters=500`.
 _OVERRIDE_LINE: Final = re.compile(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
+#: Endings and names of files that are no documents, and may have launch lines.
 _HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
 _LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
 #: What is between deepspeed and its script is bounded, so that many words on a line take no longer
@@ -86,11 +87,14 @@ R = TypeVar("R")
 
 
 def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str) -> R:
-    """A record of an entry of JSON, whose lists are sets."""
-    values = {
-        key: frozenset(value) if isinstance(value, list) else value for key, value in entry.items()
-    }
-    return record(**{key: value for key, value in values.items() if key not in unread})
+    """Make a record of a JSON object, with sets for its lists, and without the keys `unread`."""
+    return record(
+        **{
+            key: frozenset(value) if isinstance(value, list) else value
+            for key, value in entry.items()
+            if key not in unread
+        }
+    )
 
 
 @cache
@@ -168,7 +172,7 @@ def is_batch_script(path: Path) -> bool:
 
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
-    """Return whether any key is one of a kind's, or spelt nearly so; also where there are none."""
+    """Tell whether any key is one of a kind's, or spelt nearly so. No keys speak against it."""
     return not keys or any(
         get_close_matches(key, _all_signs()[kind].every, n=1, cutoff=_ALIKE) for key in keys
     )
@@ -198,9 +202,9 @@ def is_for_another(path: PurePath, content: str) -> bool:
 
 
 def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
-    """Return whether JSON that isn't strict is worth reading as HJSON.
+    """Tell whether JSON that isn't strict is worth reading as HJSON, by its name or its keys.
 
-    Its name tells, or what looks like its keys.
+    `keys` are what looks like them in the text.
     """
     signs = _all_signs()["DeepSpeed config"]
     named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
@@ -215,11 +219,10 @@ def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
 def kind_of(
     path: PurePath, content: str, keys: frozenset[str], *, named: bool = False
 ) -> Kind | None:
-    """Return the kind of the document at `path`.
+    """The kind of the document at `path`.
 
-    `keys` are its top-level keys, as far as they could be read.
-
-    Of a file that the user has `named`, any evidence is enough.
+    `keys` are its top-level keys, as far as they could be read. Of a file that the user has
+    `named`, any evidence is enough.
     """
     name, suffix = path.name.lower(), path.suffix.lower()
     if content.startswith(_LFS_POINTER):
@@ -236,51 +239,52 @@ def kind_of(
         if _is_hostfile(name, suffix, content):
             return "hostfile"
         return _kind_of_text(content, keys, named=named)
-    named_so = suffix not in YAML and _DEEPSPEED_NAME.search(name)
-    if named_so and _all_signs()["DeepSpeed config"].enough(keys, plain=False):
-        return "DeepSpeed config"  # by its name, also where keys of another kind are among its own
-    kind = _kind_by_keys(keys, named=named, yaml=suffix in YAML)
-    return kind or (
-        "DeepSpeed config" if suffix not in YAML and _is_named_deepspeed(name, keys) else None
-    )
+    is_json = suffix not in YAML
+    has_name = is_json and _DEEPSPEED_NAME.search(name)
+    if has_name and _all_signs()["DeepSpeed config"].enough(keys, plain=False):
+        return "DeepSpeed config"  # even if keys of another kind are among its own
+    kind = _kind_by_keys(keys, named=named)
+    if kind is None and is_json and _is_named_deepspeed(name, keys):
+        return "DeepSpeed config"
+    return kind
 
 
 def is_evidence(keys: frozenset[str]) -> bool:
-    """Return whether keys look like those of a kind, without being enough for it."""
+    """Tell whether keys look like those of a kind, even if they aren't enough to be one."""
     signs = _all_signs()
     return not keys & _OF_OTHERS and any(kind.is_near(keys) for kind in signs.values())
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
-    """Return whether the name of a JSON file alone makes it a DeepSpeed config.
+    """Tell whether its name makes a JSON file a DeepSpeed config, whose keys show no kind."""
+    if keys & _OF_OTHERS:
+        return False
+    if name.endswith(".hjson"):
+        return True
+    signs = _all_signs()["DeepSpeed config"]
+    keys_agree = not keys or keys & signs.plain or signs.enough(keys, plain=False)
+    return bool(_DEEPSPEED_NAME.search(name) and (keys_agree or _CONFIG_NAME.search(name)))
 
-    It counts only where its keys tell nothing else.
-    """
-    own, other = _all_signs()["DeepSpeed config"], keys & _OF_OTHERS
-    known = (
-        not keys or keys & own.plain or own.enough(keys, plain=False) or _CONFIG_NAME.search(name)
-    )
-    return not other and (name.endswith(".hjson") or bool(_DEEPSPEED_NAME.search(name) and known))
 
+def _kind_by_keys(keys: frozenset[str], *, named: bool) -> Kind | None:
+    """The kind that has the most of its signs among `keys`, if they are enough.
 
-def _kind_by_keys(keys: frozenset[str], *, named: bool, yaml: bool) -> Kind | None:
-    """Return the kind that has the most of its signs among `keys`.
-
-    A kind of another program's file outweighs the others.
+    No kind has a key of a program that isn't checked. Of a file that is `named` little is enough.
     """
     signs = _all_signs()
     if keys & _OF_OTHERS:
         return None
 
     best = max(signs, key=lambda kind: signs[kind].weight(keys))
-    if named and signs[best].weight(keys) > (1 if best == "job spec" else 0):
+    little = 1 if best == "job spec" else 0
+    if named and signs[best].weight(keys) > little:
         return best
     enough = [kind for kind in signs if signs[kind].enough(keys, plain=kind != "DeepSpeed config")]
     return max(enough, key=lambda kind: signs[kind].weight(keys), default=None)
 
 
 def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | None:
-    """The kind of a file whose name has none."""
+    """The kind of a file whose name tells none, by its lines or its keys."""
     lines = _lines(content)
     if lines and all(map(_OPTION_LINE.match, lines[:5])):
         if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines):
@@ -292,24 +296,23 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
         return "hostfile"
     if "#SBATCH" in content or _LAUNCHER.search(content):
         return "launch script"
-    return _kind_by_keys(keys, named=named, yaml=False)
+    return _kind_by_keys(keys, named=named)
 
 
 def _sets_bridge(lines: list[str]) -> bool:
-    """Whether overrides are of Megatron-Bridge's config, by sections that it alone has together."""
+    """Tell whether overrides are Megatron-Bridge's: no other config has these sections together."""
     sections = {line.lstrip("+~").partition(".")[0] for line in lines}
     return "model" in sections and bool(sections & {"train", "checkpoint", "dataset", "optimizer"})
 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
-    """Return whether a file that is named hostfile is one.
-
-    Most of its lines have slots, unless the name can mean nothing else.
-    """
+    """Tell whether a file is a hostfile by its name, and where that may mean more, by its lines."""
     if not name.startswith("hostfile"):
         return False
-    lines, says_no_more = _lines(content), not suffix or is_whole(suffix[1:])
-    return says_no_more or 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
+    if not suffix or is_whole(suffix[1:]):  # `hostfile`, `hostfile.2`
+        return True
+    lines = _lines(content)
+    return 2 * sum(bool(_HOST_LINE.match(line)) for line in lines) > len(lines)
 
 
 def _lines(content: str) -> list[str]:
@@ -319,11 +322,9 @@ def _lines(content: str) -> list[str]:
 
 
 def candidates(folder: Path) -> Iterator[Path]:
-    """Return the files in and below a folder that may be documents or have launch lines.
+    """The files in and below a folder that may be documents or have launch lines, in order.
 
-    They are in order; hidden folders are left out.
-
-    Links come last, and lead to files in it alone; links to folders, pipes and devices are left
+    Links to files in the folder come last. Hidden folders, other links, pipes and devices are left
     out.
     """
     links = list[Path]()

@@ -1,4 +1,4 @@
-"""Trials of plans: start, wait, and what was measured as tables and a calibration."""
+"""Trials of plans: start them, wait for their end, and report what was measured."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Trial(NamedTuple):
 
     @property
     def state(self) -> str:
-        """In words: measured, or why not."""
+        """Whether it was measured, or why not, in words."""
         if self.outcome is None:
             return "no log"
         return "measured" if self.outcome.run else self.outcome.problem
@@ -80,36 +80,39 @@ class Trial(NamedTuple):
 
 
 def rows_of(measured: Sequence[Trial]) -> str:
-    """A table of runs that `dsgen calibrate` reads, with the job's spec for the rest."""
-    keys = [
+    """A table of runs for `dsgen calibrate`, which takes from the job's spec what it lacks."""
+    layout_keys = [
         key
         for key, value in measured[0].plan.layout.to_dict().items()
         if not isinstance(value, list)
     ]
-    rows: list[tuple[object, ...]] = [("name", "gpus", "step_time_s", "peak_memory_gib", *keys)]
-    for one in measured:
-        layout, peak = one.plan.layout.to_dict(), one.peak_bytes
-        cells = [
-            str(layout[key]).lower() if isinstance(layout[key], bool) else layout[key]
-            for key in keys
-        ]
-        peak_gib = "" if peak is None else round(peak / GIB, 3)
-        rows.append((f"trial-{one.number}", one.plan.job.gpus, one.step_time_s, peak_gib, *cells))
+    heading = ("name", "gpus", "step_time_s", "peak_memory_gib", *layout_keys)
+    rows: list[tuple[object, ...]] = [heading]
+    for trial in measured:
+        layout = trial.plan.layout.to_dict()
+        values = [layout[key] for key in layout_keys]
+        cells = [str(value).lower() if isinstance(value, bool) else value for value in values]
+        peak_gib = "" if trial.peak_bytes is None else round(trial.peak_bytes / GIB, 3)
+        name, gpus = f"trial-{trial.number}", trial.plan.job.gpus
+        rows.append((name, gpus, trial.step_time_s, peak_gib, *cells))
     return csv_text(rows)
 
 
 def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
-    """The fit to what was measured; None, and why, where nothing is near enough to its estimate."""
+    """The fit to what was measured.
+
+    None where nothing is near enough to its estimate, which is said.
+    """
     runs = [
         MeasuredRun(
-            name=f"trial-{one.number}",
-            job=replace(one.plan.job, calibration=Calibration()),
-            layout=one.plan.layout,
-            step_time_s=one.step_time_s,
-            peak_bytes=one.peak_bytes,
+            name=f"trial-{trial.number}",
+            job=replace(trial.plan.job, calibration=Calibration()),
+            layout=trial.plan.layout,
+            step_time_s=trial.step_time_s,
+            peak_bytes=trial.peak_bytes,
         )
-        for one in measured
-        if one.step_time_s is not None
+        for trial in measured
+        if trial.step_time_s is not None
     ]
     try:
         if runs:
@@ -123,7 +126,7 @@ def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
 def announced(
     plans: Sequence[Plan], steps: int, command: str
 ) -> tuple[tuple[Line, ...], str, Part]:
-    """Return lines on the trials, their time and the command, then a row for each plan."""
+    """Lines on the trials, their time and the command, then a row for each plan."""
     job, times = plans[0].job, [float(plan.step_time.total_s) for plan in plans]
     taken = f"{steps} steps each: {long_time(steps * sum(times))} without the time to start"
     lines = (
@@ -134,45 +137,31 @@ def announced(
         ),
         ("Command", command),
     )
+    columns = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
+    steps_in_words = same_unit(times, steps=True)
     rows = []
-    for number, (plan, step) in enumerate(
-        zip(plans, same_unit(times, steps=True), strict=True), start=1
-    ):
-        figures_of = (
-            gib(plan.memory.required_bytes),
-            step,
-            percent(plan.throughput.mfu),
-            unlike(plan, plans[0]),
-        )
-        rows.append(((str(number),), plan, figures_of))
-    figures = (numbers("GiB"), numbers("step"), numbers("MFU"), asides(drop=1))
-    return lines, "", plan_table((numbers("trial"),), figures, rows)
+    for number, (plan, step) in enumerate(zip(plans, steps_in_words, strict=True), start=1):
+        need, mfu = gib(plan.memory.required_bytes), percent(plan.throughput.mfu)
+        rows.append(((str(number),), plan, (need, step, mfu, unlike(plan, plans[0]))))
+    return lines, "", plan_table((numbers("trial"),), columns, rows)
 
 
 def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
     """A row per trial: estimate, measurement, error, and whether memory ran out."""
-    known = [trial.step_time_s for trial in trials if trial.step_time_s is not None]
-    times = dict(zip(known, same_unit(known, steps=True), strict=True))
-    figures = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
+    measured = [trial.step_time_s for trial in trials if trial.step_time_s is not None]
+    in_words = dict(zip(measured, same_unit(measured, steps=True), strict=True))
+    columns = (numbers("estimated"), numbers("measured"), numbers("off"), numbers("memory", drop=1))
     rows = []
     for trial in trials:
         estimated_s = float(trial.plan.step_time.total_s)
-        time_s = trial.step_time_s
-        peak = trial.peak_bytes
-        band = seconds_with_band(estimated_s, trial.plan.uncertainty.step_time)
-        time, off = (
-            (trial.state, "")
-            if time_s is None
-            else (times[time_s], f"{time_s / estimated_s - 1:+.0%}")
-        )
-        rows.append(
-            (
-                (str(trial.number),),
-                trial.plan,
-                (band, time, off, "" if peak is None else f"{gib(peak)} GiB"),
-            )
-        )
-    return (plan_table((numbers("trial"),), figures, rows),)
+        estimate = seconds_with_band(estimated_s, trial.plan.uncertainty.step_time)
+        time, error = trial.state, ""
+        if trial.step_time_s is not None:
+            time = in_words[trial.step_time_s]
+            error = f"{trial.step_time_s / estimated_s - 1:+.0%}"
+        peak = "" if trial.peak_bytes is None else f"{gib(trial.peak_bytes)} GiB"
+        rows.append(((str(trial.number),), trial.plan, (estimate, time, error, peak)))
+    return (plan_table((numbers("trial"),), columns, rows),)
 
 
 def written(

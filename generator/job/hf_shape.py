@@ -1,5 +1,6 @@
-"""Typed reading of Hugging Face configs, and what their families share: heads, biases, positions,
-Llama's shape.
+"""Typed reading of Hugging Face configs, and what their families share.
+
+That is heads, biases, positions, and Llama's shape.
 
 Source: the configuration and modeling modules of huggingface/transformers 5.23,
 models/<model_type>/.
@@ -32,15 +33,14 @@ _Value = TypeVar("_Value")
 
 
 def _meant(value: object) -> int | None:
-    """The integer that a text or a float such as 3072.0 stands for; `None` where it is none."""
+    """The integer that a text or a float such as 3072.0 stands for; `None` without one."""
     if isinstance(value, str):
         return read_whole(value)
     return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
 class ConfigReader:
-    """Reads keys of `config` with transformers' defaults; `problems` collects what is wrong, in
-    reading order.
+    """Reads keys of `config` with transformers' defaults, and collects what is wrong in `problems`.
 
     Of several keys the first that is present counts. A value that is wrong is replaced by the
     default (else 1), so that one mistake doesn't hide the next.
@@ -48,7 +48,7 @@ class ConfigReader:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self.config = config
-        #: by a key's usual name, those that the class reads instead, best first
+        #: by a key's usual name, the names that the class reads instead, the first one first
         self.names: Mapping[str, str] = {}
         self.problems: list[Problem] = []
         self.read: set[str] = set()  #: keys that were asked for, there or not
@@ -183,15 +183,18 @@ class ConfigReader:
         return None
 
     def called(self, *keys: str) -> list[str]:
-        """The names that the class reads for `keys`, best first."""
-        if len(keys) == 1:  # mostly, and much is read
+        """The names that the class reads for `keys`, in the order in which it looks."""
+        if len(keys) == 1:  # the usual case, on which reading spends its time
             return self.names.get(keys[0], keys[0]).split()
         return [name for key in keys for name in self.names.get(key, key).split()]
 
     def _typed(
         self, keys: tuple[str, ...], kind: type[_Value], default: _Value, what: str, shown: str
     ) -> _Value:
-        """The value, if it is a `kind`: `what` it is called, and how the default is `shown`."""
+        """The value, if it is a `kind`.
+
+        A message calls that `what`, and its hint has the default as it is `shown`.
+        """
         key = self.given(*keys)
         if key is None:
             return default
@@ -204,7 +207,7 @@ class ConfigReader:
     def _number(
         self, keys: tuple[str, ...], default: float, bound: Callable[[float], str]
     ) -> float:
-        """The value, if it is a number that `bound` has nothing to say about."""
+        """The value, if it is a number within a bound, which `bound` says of one that isn't."""
         key = self.given(*keys)
         if key is None:
             return default
@@ -248,7 +251,7 @@ def windows(
     *,
     chunked: bool = False,
 ) -> Shape:
-    """Local attention over `window` tokens, but in the layers `full`; `layer_types` rules."""
+    """Local attention over `window` tokens, but in the layers `full`; or as `layer_types` says."""
     types = layer_list(
         read, "layer_types", layers, ("full_attention", "sliding_attention", "chunked_attention")
     )
@@ -344,11 +347,11 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     if given is None and hidden % heads:
         key = read.given("hidden_size") or "hidden_size"
         of_heads = read.given("num_attention_heads") or "num_attention_heads"
-        grouped = read.config.get(read.given("num_key_value_heads") or "")
-        groups = grouped if isinstance(grouped, int) and 0 < grouped <= heads else 1
-        around = range(max(1, heads - _MOST_TRIED), heads + _MOST_TRIED)
-        passing = [each for each in around if hidden % each == each % groups == 0]
-        near = min(passing, key=lambda each: abs(each - heads), default=None)
+        kv_heads = read.config.get(read.given("num_key_value_heads") or "")
+        groups = kv_heads if isinstance(kv_heads, int) and 0 < kv_heads <= heads else 1
+        counts = range(max(1, heads - _MOST_TRIED), heads + _MOST_TRIED)
+        passing = [count for count in counts if hidden % count == count % groups == 0]
+        near = min(passing, key=lambda count: abs(count - heads), default=None)
         multiple = max(1, round(hidden / heads)) * heads
         read.report(
             key,
@@ -367,9 +370,10 @@ def read_kv_heads(
     the class `rounds` their width.
     """
     key = read.given("num_key_value_heads") or "num_key_value_heads"
-    absent = heads if default is None or key in read.config else default
-    given = read.optional_integer(key)
-    kv_heads = absent if given is None else given
+    kv_heads = read.optional_integer(key)
+    if kv_heads is None:
+        is_null = key in read.config
+        kv_heads = heads if default is None or is_null else default
     if heads % kv_heads:
         hidden = read.config.get(read.given("hidden_size") or "")
         odd = read.given("head_dim") is None and isinstance(hidden, int) and hidden % heads
@@ -384,11 +388,10 @@ def read_kv_heads(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What the config class of a `model_type` takes a missing key for, by default Llama's values;
-    calling it reads one.
+    """The defaults of the config class of a `model_type`; called, it reads a config.
 
-    Most share Llama's rotary positions, gated MLP, RMSNorm and grouped queries; `gpt_like` has the
-    others.
+    Fields have Llama's values. Most families share its rotary positions, gated MLP, RMSNorm and
+    grouped queries; `gpt_like` has the others.
     """
 
     vocab: int = 32000
@@ -427,16 +430,23 @@ class Family:
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
         read.names = self.names
-        learned, rotary = (self.position_embedding == kind for kind in ("learned", "rotary"))
+        is_learned = self.position_embedding == "learned"
+        is_rotary = self.position_embedding == "rotary"
 
-        def size(key: str, usual: int, needed: bool = self.required, high: int = LARGEST) -> int:
-            return read.integer(key, default=None if needed else usual, high=high)
+        def size(key: str, usual: int, high: int = LARGEST) -> int:
+            return read.integer(key, default=None if self.required else usual, high=high)
 
         hidden, heads = size("hidden_size", self.hidden), size("num_attention_heads", self.heads)
-        wide = "intermediate_size"
-        ffn = size(wide, self.ffn) if self.ffn else read.optional_integer(wide) or 4 * hidden
-        places = self.required and learned, LARGEST if learned else LONG
-        positions = size("max_position_embeddings", self.positions, *places)
+        if self.ffn:
+            ffn = size("intermediate_size", self.ffn)
+        else:
+            ffn = read.optional_integer("intermediate_size") or 4 * hidden
+        # Only learned positions have a table, so that their number is a size of the model.
+        positions = read.integer(
+            "max_position_embeddings",
+            default=None if self.required and is_learned else self.positions,
+            high=LARGEST if is_learned else LONG,
+        )
         shape: Shape = {
             "vocab": size("vocab_size", self.vocab),
             "hidden": hidden,
@@ -448,12 +458,12 @@ class Family:
             else read_kv_heads(read, heads, self.kv_heads, rounds=self.rounds_heads),
             "head_dim": self._head_dim(read, hidden, heads),
             "max_positions": positions,
-            "position_rows": positions if learned else 0,
+            "position_rows": positions if is_learned else 0,
             "gated_mlp": True,
             "activation": read.text("hidden_act", default=self.activation),
             "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
             "position_embedding": self.position_embedding,
-            **(read_rotary(read, self.rotary_base, self.rotary_fraction) if rotary else {}),
+            **(read_rotary(read, self.rotary_base, self.rotary_fraction) if is_rotary else {}),
             "norm_epsilon": read.positive("rms_norm_eps", default=self.epsilon),
             "attention_dropout": read.fraction("attention_dropout", default=self.dropouts[1]),
         }
@@ -471,6 +481,7 @@ class Family:
         return {**shape, **self.more(read, shape)}
 
     def _head_dim(self, read: ConfigReader, hidden: int, heads: int) -> int:
+        """The width of a head, as this class takes it where the key is missing or null."""
         divided = max(1, hidden // heads)
         if self.derives_heads and "head_dim" in read.config and not read.has("head_dim"):
             return divided
@@ -480,9 +491,11 @@ class Family:
         return read_head_dim(read, hidden, heads)
 
     def _windows(self, read: ConfigReader, layers: int) -> Shape:
+        """Which layers have a window, and how wide it is."""
         if self.mixed:
             return {}
-        every, window = self.every, read_window(read, self.window) if self.has_window else None
+        window = read_window(read, self.window) if self.has_window else None
+        every = self.every
         if every is not None and not read.has("layer_types"):
             every = read.integer("sliding_window_pattern", default=every)
         return windows(read, layers, window, range(every - 1, layers, every) if every else ())
@@ -491,20 +504,20 @@ class Family:
 def gpt_like(
     names: Mapping[str, str] | None = None, fields: Shape | None = None, **values: Any
 ) -> Family:
-    """GPT or a relative: with LayerNorm, a plain MLP, as many key and value heads as heads, and
-    tied embeddings.
-    """
-    none = dict.fromkeys(("head_dim", "hidden_act", "intermediate_size", "layer_types"), "")
+    """GPT or a relative, with LayerNorm, a plain MLP, tied embeddings, and no grouped queries."""
+    keys_that_it_lacks = ("head_dim", "hidden_act", "intermediate_size", "layer_types")
     usual: dict[str, Any] = {
         "ffn": None,
         "kv_heads": 0,
         "activation": "gelu",
         "tied": True,
         "epsilon": 1e-5,
+        "position_embedding": "learned",
+        "dropout": "resid_pdrop",
+        **values,
     }
-    usual |= {"position_embedding": "learned", "dropout": "resid_pdrop", **values}
     called = {
-        **none,
+        **dict.fromkeys(keys_that_it_lacks, ""),
         "rms_norm_eps": "layer_norm_epsilon",
         "attention_dropout": "attn_pdrop",
         **(names or {}),
@@ -513,27 +526,24 @@ def gpt_like(
 
 
 def switch(key: str, default: bool, on: object = True, off: object = False) -> More:
-    """Return a reader of a key that is true or false, and what the field is then."""
+    """A reader of a key that is true or false, and the field's value `on` and `off`."""
     return lambda read, _: on if read.boolean(key, default) else off
 
 
 def biases(key: str, default: bool, *more: str) -> Shape:
-    """Return the fields of biases everywhere or nowhere, as one key says; `more` are others it
-    decides.
-    """
+    """The fields of biases everywhere or nowhere, as one key says, which decides `more` too."""
     return dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", *more), switch(key, default))
 
 
-#: Source: NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ core_v0.16.1,
-#: MLATransformerConfig.
 #: Keys that scale attention otherwise than by YaRN's factor.
 _YARN_SCALES: Final = ("attention_factor", "mscale", "mscale_all_dim")
+#: YaRN's sizes that Megatron-LM takes for latent attention. Source: NVIDIA/Megatron-LM
+#: megatron/core/transformer/transformer_config.py @ core_v0.16.1, MLATransformerConfig.
 _LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
 
 
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
-    """Rotary positions: theta, the share of a head that rotates, and how longer sequences are
-    reached.
+    """Rotary positions: their base, the share of a head that rotates, and how they are scaled.
 
     `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and
     `rope_scaling`.

@@ -30,10 +30,10 @@ FOLLOWING: Final = ("data", "gradient_accumulation")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A layout with the values that were asked for, beside the one that it was made from."""
+    """A layout with the values that were asked for, made from another one."""
 
     layout: Layout
-    changed: tuple[str, ...]  #: other fields that had to change
+    changed: tuple[str, ...]  #: other fields that had to change with them
 
 
 def neighbour(job: Job, layout: Layout, asked: Mapping[str, Any]) -> Neighbour | None:
@@ -60,14 +60,14 @@ def _unchanged(job: Job, pinned: Job, layout: Layout, values: Mapping[str, Any])
         return None
     if is_legal(job, plain):
         return plain
-    with_parts = [each for each in _parts(job, plain, values) if is_legal(job, each)]
-    if with_parts:
-        return _best(job, Layouts.of(with_parts))
+    legal = [each for each in _with_parts(job, plain, values) if is_legal(job, each)]
+    if legal:
+        return _best(job, Layouts.of(legal))
     return plain if is_legal(pinned, plain) else None
 
 
-def _parts(job: Job, plain: Layout, values: Mapping[str, Any]) -> Iterator[Layout]:
-    """The layout with each part of what is recomputed or offloaded, where that was asked for."""
+def _with_parts(job: Job, plain: Layout, values: Mapping[str, Any]) -> Iterator[Layout]:
+    """The layout with each amount of what is recomputed or offloaded, where that was asked for."""
     row = Layouts.of([plain])
     for detail in DETAILS:
         whole, *parts = detail.turns
@@ -79,10 +79,10 @@ def _parts(job: Job, plain: Layout, values: Mapping[str, Any]) -> Iterator[Layou
 
 
 def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
-    """The best of the legal layouts that fit and differ in the fewest fields beside `values`; of
-    all legal ones where none fits.
+    """The best of the legal layouts that fit and differ in the fewest fields beside `values`.
 
-    Its details are those of `layout` where that is legal and fits.
+    Where none fits, it is one that doesn't. Its details are those of `layout` where that is legal
+    and fits.
     """
     rows = joined(Enumeration(with_known_context(pinned)))
     if not len(rows):
@@ -123,8 +123,9 @@ def _best(job: Job, rows: Layouts) -> Layout:
 
 
 def with_values(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
-    """The layout with other values, which the job pins, and what follows from them; `None` where
-    the identities or other pins don't allow them.
+    """The layout with other values, which the job pins, and what follows from them.
+
+    `None` where the identities or other pins don't allow the values.
     """
     made = replace(layout, **{**_plain_parts(values), **values})
     if "context" in values and "context_heads" not in values and exchanges_heads_only(pinned):
@@ -164,9 +165,7 @@ def _with_details(job: Job, rows: Layouts, detailed: Layout, values: Mapping[str
 
 
 def _with_chunks(job: Job, rows: Layouts, wanted: int) -> Layouts:
-    """Rows with as many model chunks a stage as are wanted, or with the legal number next to
-    that.
-    """
+    """Rows with as many chunks a stage as are wanted, or with the nearest number that is legal."""
     counts = chunk_counts(job, rows)
     order = np.argsort(np.abs(np.log(counts / wanted)), axis=1, kind="stable")
     settled = np.zeros(len(rows), np.bool_)
@@ -182,7 +181,7 @@ def _with_chunks(job: Job, rows: Layouts, wanted: int) -> Layouts:
 def _where_legal(
     job: Job, rows: Layouts, values: Mapping[str, Any]
 ) -> tuple[Layouts, NDArray[np.bool_]]:
-    """Legal rows with other values where that breaks no rule, and where that is."""
+    """Give legal rows other values where that breaks no rule; the second answer tells where."""
     changed_rows = with_columns(rows, values)
     legal = np.ones(len(rows), np.bool_)
     for rule in binding_rules(job):

@@ -28,9 +28,7 @@ from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megat
 
 
 def _has_biased_experts(job: Job) -> bool:
-    """Ask whether `--disable-bias-linear` is not set for a MoE model: the option is one for all
-    layers.
-    """
+    """Ask whether the experts have biases: Megatron-LM's option for that is one for all layers."""
     return job.model.experts > 0 and job.model.linear_bias
 
 
@@ -181,9 +179,10 @@ def biased_experts_stay_whole(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start on an assertion.
     Fix: set layout.expert_tensor to 1, and use expert parallelism instead"""
     yield layout.expert_tensor == 1
-    own = layout.expert_tensor != layout.tensor or "/layout/expert_tensor" in job.origin.locations
-    written = "expert_tensor" if own else "tensor"
-    cut, model = given(job, layout, written), job.model
+    # Left out, the experts' size is that of the other layers.
+    is_written = "/layout/expert_tensor" in job.origin.locations
+    is_own = layout.expert_tensor != layout.tensor or is_written
+    cut, model = given(job, layout, "expert_tensor" if is_own else "tensor"), job.model
     message = (
         f"{cut} cuts the {model.experts} experts of {model.name}, which have "
         "biases: this is refused"
@@ -205,11 +204,9 @@ def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield layout.expert_tensor == layout.tensor
     both = given(job, layout, "expert_tensor", "tensor")
-    framework = job.says("framework", job.framework)
-    hint = (
-        f"use {job.says('expert_tensor', layout.tensor)}, or {job.says('framework', 'megatron-lm')}"
-    )
-    yield f"{both} is not available with {framework}", hint
+    message = f"{both} is not available with {job.says('framework', job.framework)}"
+    same, other = job.says("expert_tensor", layout.tensor), job.says("framework", "megatron-lm")
+    yield message, f"use {same}, or {other}"
 
 
 @_nothing_to_cut.rule("MOE017", ERROR, "silent", derived("expert_tensor cuts routed experts"))

@@ -44,9 +44,9 @@ END_LAYERS = 2
 
 
 def pipeline_values(job: Job) -> list[int]:
-    """Return the stage counts that cut the layers.
+    """The numbers of stages that the framework can cut the layers into.
 
-    They cut them evenly, with the ends counted as layers too for the Megatrons, or freely.
+    It cuts them evenly, Megatron also with both ends counted as layers, or freely.
     """
     layers = job.model.layers
     if job.engine.pipeline == "stages":
@@ -58,9 +58,7 @@ def pipeline_values(job: Job) -> list[int]:
 
 
 def chunk_values(job: Job, pipeline: int) -> list[int]:
-    """Return the chunk counts of a stage with which no chunk is empty, embedding and loss counted
-    as layers.
-    """
+    """The numbers of chunks with which none is empty, embedding and loss counted as layers."""
     return list(range(1, max((job.model.layers + END_LAYERS) // pipeline, 1) + 1))
 
 
@@ -141,24 +139,24 @@ def _sizes(job: Job, layout: LayoutLike) -> str:
 
 
 def _size_hint(job: Job, layout: LayoutLike) -> str:
-    """Return sizes near the one that is set with which the rest is shared evenly.
+    """A hint with sizes near the one that is set, which leave the other stages equal ones.
 
-    They are of the last stage where both are set.
+    Where both ends have sizes, it is on the last stage's.
     """
     name = _SIZES[1] if layout.last_stage_layers > 0 else _SIZES[0]
-    own, (stages, rest) = getattr(layout, name), _between(job, layout)
+    stages, rest = _between(job, layout)
+    size_set = getattr(layout, name)
     chunks = getattr(layout, "virtual_pipeline", 1)  # it may still be open
-    room = rest + own
-    if stages < 1:
-        if room > 0 and stages == 0:
-            return f"use {job.says(name, room)}"
+    room = rest + size_set  # for this stage and the ones without a size
+    if stages == 0 and room > 0:
+        return f"use {job.says(name, room)}"
+    fitting: list[int] = []
+    if stages > 0:
+        sizes = range(chunks, room, chunks)
+        fitting = [size for size in sizes if (room - size) % (stages * chunks) == 0]
+    if not fitting:
         return f"remove layout.{name}"
-    fitting = [
-        size for size in range(chunks, room, chunks) if (room - size) % (stages * chunks) == 0
-    ]
-    if fitting:
-        return f"use {job.says(name, *nearest(fitting, own, 3))}"
-    return f"remove layout.{name}"
+    return f"use {job.says(name, *nearest(fitting, size_set, 3))}"
 
 
 @layouts("pipeline", of=is_scripted).rule(

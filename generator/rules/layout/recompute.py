@@ -139,13 +139,13 @@ def megatron_keeps_parameters(job: Job, layout: LayoutLike) -> Judgement:
     yield elsewhere(job, layout, "offload", Offload.OPTIMIZER)
 
 
-_kept_narrow = distributed_layouts(
+_fp8_weights = distributed_layouts(
     "offload",
     applies=lambda job: job.training.fp8_parameters and job.training.scaling != "delayed",
 )
 
 
-@_kept_narrow.rule(
+@_fp8_weights.rule(
     "PREC034", ERROR, "init", megatron_lm("training/arguments.py:1195 (core_v0.16.1)")
 )
 def offload_takes_delayed_scales(job: Job, layout: LayoutLike) -> Judgement:
@@ -227,7 +227,7 @@ def four_bits_stay_on_the_device(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('offload', Offload.NONE)}, or base: unquantized"
 
 
-def _hint(job: Job) -> str:
+def _none_or_full(job: Job) -> str:
     return f"use {job.says('recompute', 'none', 'full')}"
 
 
@@ -237,8 +237,8 @@ _CORE_ATTENTION = megatron_lm(
 )
 _BLOCK = "core/transformer/transformer_block.py"
 _CONFIG = "core/transformer/transformer_config.py"
-_details = partition_layouts(*RECOMPUTE_DETAILS)
-_any_details = parallel_layouts(*RECOMPUTE_DETAILS, "recompute")
+_without_details = partition_layouts(*RECOMPUTE_DETAILS)
+_with_details = parallel_layouts(*RECOMPUTE_DETAILS, "recompute")
 _groups = detail_layouts("recompute_layers", "recompute_group")
 _split_groups = parallel_layouts(
     "recompute_group", "pipeline", "virtual_pipeline", "first_stage_layers", "last_stage_layers"
@@ -263,15 +263,15 @@ def own_modules(job: Job) -> Modules:
     is a module before latent attention and before experts, else a part of the product behind it;
     training/arguments.py: grouped products need compute capability 8.
     """
-    found = Modules.CORE_ATTN
+    modules = Modules.CORE_ATTN
     for layer in job.model.stack.kinds:
-        found |= Modules.of((*layer.mixer.modules, *layer.feed_forward.modules))
+        modules |= Modules.of((*layer.mixer.modules, *layer.feed_forward.modules))
     if not job.cluster.accelerator.generation.grouped_products:
-        found &= ~Modules.MOE_ACT
-    return found
+        modules &= ~Modules.MOE_ACT
+    return modules
 
 
-#: Sets of modules from light to heavy; of each, a model has its own.
+#: Sets of modules that are tried, the cheapest to repeat first. Of each a model may lack some.
 _LIGHT = Modules.LAYERNORM | Modules.MOE_ACT
 _MEDIUM = _LIGHT | Modules.MLA_UP_PROJ
 _SETS = (
@@ -290,9 +290,9 @@ _SETS = (
 
 
 def module_choices(job: Job) -> list[Modules]:
-    """Return sets of modules worth a try between no and full recomputation.
+    """Sets of modules that are worth a try between no and full recomputation.
 
-    They may break rules together with other fields.
+    With other values of other fields they may break rules.
     """
     if not job.engine.has("recompute_modules"):
         return []
@@ -311,7 +311,7 @@ def says_modules(job: Job, modules: Modules) -> str:
 
 
 def _details_of(job: Job, layout: LayoutLike) -> str:
-    """Return the first detail that is set."""
+    """The first detail that is set, as the job says it."""
     if layout.recompute_layers > 0:
         return job.says("recompute_layers", layout.recompute_layers)
     if layout.recompute_group > 1:
@@ -332,7 +332,10 @@ def recompute_is_all_or_nothing(job: Job, layout: LayoutLike) -> Judgement:
     """
     yield layout.recompute != Recompute.SELECTIVE
     says = job.says("recompute", Recompute.SELECTIVE)
-    yield f"{says} is not available with {job.says('framework', job.framework)}", _hint(job)
+    yield (
+        f"{says} is not available with {job.says('framework', job.framework)}",
+        _none_or_full(job),
+    )
 
 
 @exchange_layouts("recompute", "context", "attention").rule(
@@ -350,7 +353,10 @@ def recompute_reaches_attention(job: Job, layout: LayoutLike) -> Judgement:
         layout.recompute == Recompute.SELECTIVE, (layout.context == 1) & (attention == "unfused")
     )
     others = f"{job.says('attention', attention)} and {job.says('context', layout.context)}"
-    yield f"{job.says('recompute', Recompute.SELECTIVE)} has no effect with {others}", _hint(job)
+    yield (
+        f"{job.says('recompute', Recompute.SELECTIVE)} has no effect with {others}",
+        _none_or_full(job),
+    )
 
 
 @_flash.rule("ACT007", ERROR, "silent", _CORE_ATTENTION)
@@ -366,10 +372,10 @@ def recompute_saves_memory(job: Job, layout: LayoutLike) -> Judgement:
     )
     selective = job.says("recompute", Recompute.SELECTIVE)
     message = f"{selective} saves no memory with {job.says('attention', job.training.attention)}"
-    yield message, f"{_hint(job)}, or pin layout.{selective}"
+    yield message, f"{_none_or_full(job)}, or pin layout.{selective}"
 
 
-@_details.rule(
+@_without_details.rule(
     "ACT010",
     ERROR,
     "silent",
@@ -390,7 +396,7 @@ def recompute_has_no_details(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('framework', 'megatron-lm')}, or leave it out"
 
 
-@_any_details.rule(
+@_with_details.rule(
     "ACT011", ERROR, "silent", derived("the options of one granularity mean nothing with another")
 )
 def details_go_with_their_kind(job: Job, layout: LayoutLike) -> Judgement:
