@@ -90,31 +90,40 @@ def options_are_known(call: LauncherCall) -> Violations:
     """Every option before the script is one that the launcher has.
     Prevents: error: unrecognized arguments.
     Fix: correct the name, or put a script's option after the script"""
-    options = TABLES[call.program].options
-    plain = {name.lstrip("-").replace("_", "-"): name for name in options if name.startswith("--")}
+    program = call.launch.program
+    script = program.raw if program else "the script"
     for option in call.options.unknown:
         # `--$NAME`, not `--nam=$VALUE`
-        unknown = option.written.value is None and "=" not in option.written.prefix
-        if unknown or not option.name.startswith("-"):
+        has_unknown_name = option.written.value is None and "=" not in option.written.prefix
+        if has_unknown_name or not option.name.startswith("-"):
             continue
-        program = call.launch.program
-        stem = option.name.partition("=")[0].lstrip("-").replace("_", "-").lower()
-        script = program.raw if program else "the script"
-        near = plain.get(stem if stem in plain else closest(stem, plain) or "")
-        other = next(
-            (launcher for launcher in NODES if option.name in TABLES[launcher].options), None
-        )
-        if other and not near:  # the option that means the same
-            same = TABLES[other].options[option.name].name
-            tables = (table for table in (PORTS, NODES, PER_NODE) if table.get(other) == same)
-            near = next((table.get(call.program) for table in tables), None)
-        hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
-        # A word that isn't known may be the script.
-        sure = (near or other) and (not call.opaque or bool(near and is_slip(option.name, near)))
-        message, severity = f"{call.program} has no option {option.name}", ERROR if sure else NOTE
+        other = next((name for name in NODES if option.name in TABLES[name].options), None)
+        near = _near_option(call.program, option.name)
+        if other and not near:
+            near = _same_option(call.program, other, option.name)
+        message = f"{call.program} has no option {option.name}"
         message += f", which is {other}'s" if other else ""
-        # A note where nothing is near, as another release may have it.
+        hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
+        # Another release may have an option that nothing is near; and behind a word that isn't
+        # known, which may be the script, only a slip is certain.
+        is_certain = not call.opaque or bool(near and is_slip(option.name, near))
+        severity = ERROR if (near or other) and is_certain else NOTE
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
+
+
+def _near_option(launcher: str, name: str) -> str | None:
+    """The option of a launcher that is spelt like another name; None without one."""
+    options = (option for option in TABLES[launcher].options if option.startswith("--"))
+    by_stem = {option.lstrip("-").replace("_", "-"): option for option in options}
+    stem = name.partition("=")[0].lstrip("-").replace("_", "-").lower()
+    return by_stem.get(stem if stem in by_stem else closest(stem, by_stem) or "")
+
+
+def _same_option(launcher: str, other: str, name: str) -> str | None:
+    """The option of a launcher that means what an option of another launcher does."""
+    option = TABLES[other].options[name].name
+    meanings = (by_launcher for by_launcher in (PORTS, NODES, PER_NODE))
+    return next((each.get(launcher) for each in meanings if each.get(other) == option), None)
 
 
 @launcher_calls.rule(
@@ -129,19 +138,21 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
     isn't there.
     Fix: put options before the script
     """
-    program, text = call.launch.program, program_text(call.launch)
-    for word in call.launch.arguments if program and call.is_innermost else ():
-        stem = word.prefix.partition("=")[0]
-        name = stem.lstrip("-").replace("-", "_") if stem.startswith("--") else ""
-        if program and name in _MISPLACED[call.program] and (text is None or name not in text):
+    script, text = call.launch.program, program_text(call.launch)
+    if script is None or not call.is_innermost:
+        return
+    for word in call.launch.arguments:
+        written = word.prefix.partition("=")[0]
+        name = written.lstrip("-").replace("-", "_") if written.startswith("--") else ""
+        if name in _MISPLACED[call.program] and (text is None or name not in text):
             message = (
-                f"{stem} comes after {program.raw}, so it goes to the script and "
+                f"{written} comes after {script.raw}, so it goes to the script and "
                 f"not to {call.program}"
             )
-            severity = NOTE if text is None else WARNING  # the script may have such an option too
-            yield Violation(
-                call.shell.locate(word), message, f"put it before {program.raw}", severity=severity
-            )
+            hint = f"put it before {script.raw}"
+            # A script whose text isn't there may have such an option too.
+            severity = NOTE if text is None else WARNING
+            yield Violation(call.shell.locate(word), message, hint, severity=severity)
 
 
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
@@ -160,11 +171,10 @@ def ports_exist(launch: Launch) -> Violations:
             yield port.bad_value(f"{port} is {fault[0]}", hint, severity=fault[1])
     variable = launch.environment.get("MASTER_PORT")
     if variable is not None and (fault := _of_port(variable.value, "MASTER_PORT")) is not None:
-        less = NOTE if ports else fault[1]  # a launcher sets its own
         message = f"MASTER_PORT={variable.raw} is {fault[0]}"
-        yield Violation(
-            launch.script.locate(variable), message, "write 1024 to 65535", severity=less
-        )
+        severity = NOTE if ports else fault[1]  # a launcher with a port sets the variable anew
+        where = launch.script.locate(variable)
+        yield Violation(where, message, "write 1024 to 65535", severity=severity)
 
 
 def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
@@ -188,16 +198,18 @@ def options_are_given_once(call: LauncherCall) -> Violations:
     """An option of a launcher is given once.
     Prevents: Another number of processes than the first option says.
     Fix: keep one"""
-    seen: dict[str, str] = {}
+    last_text: dict[str, str] = {}
     for option in call.options.entries:
-        if option.text is not None and option.known:
-            before, seen[option.name] = seen.get(option.name, option.text), option.text
-            if before != option.text:
-                message = (
-                    f"{call.program} {option.name}={option.text} replaces "
-                    f"{option.name}={before} before it"
-                )
-                yield Violation(call.shell.locate(option.written), message, "keep one of the two")
+        if option.text is None or not option.known:
+            continue
+        before = last_text.get(option.name, option.text)
+        last_text[option.name] = option.text
+        if before != option.text:
+            message = (
+                f"{call.program} {option.name}={option.text} replaces "
+                f"{option.name}={before} before it"
+            )
+            yield Violation(call.shell.locate(option.written), message, "keep one of the two")
 
 
 @accelerate_calls.rule(
@@ -207,13 +219,14 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
     """accelerate's --num_processes counts those of all machines.
     Prevents: Unused GPUs on every machine.
     Fix: write machines × GPUs per machine"""
-    total = call.integer("--num_processes")
-    machines = call.nodes
-    each = world_of(call.submission).gpus_per_node
-    if each and total is not None and machines is not None and machines > 1 and total.value == each:
-        start = f"{each // machines} start on each, which has {each} GPUs"
-        message = f"accelerate --num_processes {each} is for all {machines} machines: {start}"
-        yield total.bad_value(message, f"write --num_processes {machines * each}")
+    processes, machines = call.integer("--num_processes"), call.nodes
+    gpus = world_of(call.submission).gpus_per_node
+    if not gpus or processes is None or machines is None or machines < 2:
+        return
+    if processes.value == gpus:
+        start = f"{gpus // machines} start on each, which has {gpus} GPUs"
+        message = f"accelerate --num_processes {gpus} is for all {machines} machines: {start}"
+        yield processes.bad_value(message, f"write --num_processes {machines * gpus}")
 
 
 @launcher_calls.rule(

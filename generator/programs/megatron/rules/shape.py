@@ -36,7 +36,7 @@ _POSITIONS: Final = "--max-position-embeddings"
 _GROUPS: Final = "--num-query-groups"
 _GROUPED: Final = "--group-query-attention"
 _KV_HEADS: Final = "--num-key-value-heads"
-_FURTHER: Final = "--mtp-num-layers"
+_PREDICTING_LAYERS: Final = "--mtp-num-layers"
 
 
 @lm_checked.rule("MLM007", ERROR, "init", megatron_lm("training/arguments.py:1332"))
@@ -179,16 +179,15 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
         "must share them evenly"
     )
     name = run.first_of(LAST_STAGE, FIRST_STAGE)
-    own = run.size(name) or 1
-    room = rest + own  # of this end and of the stages between
-    near = own + (room - own) % middle if middle > 0 else 0
-    fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
-    yield at(
-        run,
-        name,
-        message,
-        f"use {name} {listed(nearest(fitting, own, 3))}" if middle > 0 and fitting else None,
-    )
+    hint = None
+    if middle > 0:
+        size = run.size(name) or 1
+        room = rest + size  # for this end and the stages between
+        # Sizes of this end that leave a multiple of the stages between.
+        near = size + rest % middle
+        fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
+        hint = f"use {name} {listed(nearest(fitting, size, 3))}" if fitting else None
+    yield at(run, name, message, hint)
 
 
 @lm_checked.rule("MLM014", ERROR, "init", megatron_lm("training/arguments.py:1000-1009"))
@@ -275,7 +274,7 @@ def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
         yield at(run, name, f"{name} {fault}", "list E, every t, every m and L in this order")
     for letter, option, count in (
         ("t", LAYERS, run.layers),
-        ("m", _FURTHER, run.setting(_FURTHER, 0)),
+        ("m", _PREDICTING_LAYERS, run.setting(_PREDICTING_LAYERS, 0)),
     ):
         given = "".join(chunks).count(letter)
         if count is not None and count != given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -48,6 +48,7 @@ _RELEASES: Final = f"{transformers(_ARGUMENTS)}; the same file of every minor re
 _NEXT: Final = (5, 0)
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
+_LONGEST_NUMBER: Final = 40  # characters of a text that is read as one
 _NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
 _NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
@@ -114,19 +115,23 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     instead.
     Fix: correct the argument's name
     """
-    known, launch = known_arguments(), arguments.launch
-    program, names = program_of(launch), (*known, *gone_arguments())
-    for name in sorted(arguments.names - known.keys() - gone_arguments().keys())[:_MOST_NAMES]:
-        begins = any(one.startswith(name) for one in known)  # which argparse takes for the name
-        if begins if launch is not None else declares_field(name, arguments.path):
+    current, launch = known_arguments(), arguments.launch
+    program, known = program_of(launch), (*current, *gone_arguments())
+    for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
+        if launch is None:
+            is_taken = declares_field(name, arguments.path)
+        else:  # argparse takes the beginning of a name for it
+            is_taken = any(each.startswith(name) for each in current)
+        if is_taken:
             continue
-        close = most_like(name.lower().replace("-", "_"), names, _SLIP)
-        lacks = program is not None and lacks_word(program, name)
-        if close and not arguments.has(close) and (lacks or program is None):
+        near = most_like(name.lower().replace("-", "_"), known, _SLIP)
+        program_lacks_it = program is not None and lacks_word(program, name)
+        if near and not arguments.has(near) and (program_lacks_it or program is None):
             # A front end whose options are known refuses what is none of them.
-            sure = is_slip(name, close) and (lacks or arguments.refuses(name))
-            message, hint = f"TrainingArguments has no argument {name}", f"did you mean {close}?"
-            yield violation(arguments, name, message, hint, severity=ERROR if sure else None)
+            is_refused = program_lacks_it or arguments.refuses(name)
+            severity = ERROR if is_slip(name, near) and is_refused else None
+            message, hint = f"TrainingArguments has no argument {name}", f"did you mean {near}?"
+            yield violation(arguments, name, message, hint, severity=severity)
 
 
 @training_arguments.rule(
@@ -139,70 +144,75 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     Fix: use a value of the argument's type
     """
     for name in sorted(arguments.bare.keys() - arguments.redefined):
-        less = _BARE.get(known_arguments()[name]["type"], WARNING)
-        less = NOTE if arguments.bare[name] else less
-        message = f"{name} has no value, but takes one"
-        yield violation(arguments, name, message, f"give it one, or remove --{name}", severity=less)
+        severity = _BARE.get(known_arguments()[name]["type"], WARNING)
+        if arguments.bare[name]:
+            severity = NOTE
+        message, hint = f"{name} has no value, but takes one", f"give it one, or remove --{name}"
+        yield violation(arguments, name, message, hint, severity=severity)
     for name, value in arguments.values.items():
         entry = known_arguments().get(name)
         if entry is None or value is None or value == entry.get("default"):
             continue
-        kind, hint, severity = entry["type"], None, None
-        if kind == "choice":
-            choices = entry["choices"]
-            if isinstance(value, str) and value in choices:
-                continue
-            message = f"{name} is {show(value)}, which transformers doesn't have"
-            if isinstance(value, bool) and name.endswith("_strategy"):
-                message = (
-                    f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
-                )
-            close = closest(str(value), choices)
-            hint = f"did you mean {close}?" if close else suggest("", choices[:12])
-            hint = "write 'no', in quotes" if value is False and "no" in choices else hint
-            to_fill = isinstance(value, str) and is_left_open(value, name)
-            severity = NOTE if name == "optim" or to_fill else None  # trainers of others have more
-        elif (
-            type(value) not in _TYPES.get(kind, (type(value),))
-            and name != "include_num_input_tokens_seen"
-        ):
-            if arguments.launch is None and _may_be_converted(value, arguments.path):
-                continue
-            match = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
-            message = f"{name} is {show(value)}, not {_NAMES[kind]}"
-            if match is not None and arguments.launch is None:
-                message += (
-                    ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
-                )
-            if match is not None:
-                hint = f"write {name}: {match[1]}.0e{match[2]}"
-            elif (
-                isinstance(value, str)
-                and len(value) < 40
-                and (number := number_of_text(value)) is not None
-            ):
-                hint = f"write {name}: {number:g}"
-            severity = WARNING if arguments.launch is None and kind != "int" else None
-            severity = (
-                note_if_to_fill(value, name, severity) if kind in ("int", "float") else severity
-            )
-        else:
-            continue
-        yield violation(arguments, name, message, hint, severity=severity)
+        if entry["type"] == "choice":
+            if not isinstance(value, str) or value not in entry["choices"]:
+                yield from _wrong_choice(arguments, name, value, entry["choices"])
+        elif type(value) not in _TYPES.get(entry["type"], (type(value),)):
+            yield from _wrong_type(arguments, name, value, entry["type"])
+
+
+def _wrong_choice(
+    arguments: TrainingArguments, name: str, value: object, choices: Sequence[str]
+) -> Violations:
+    """A value that is none of the choices of an argument."""
+    message = f"{name} is {show(value)}, which transformers doesn't have"
+    if isinstance(value, bool) and name.endswith("_strategy"):
+        message = f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
+    if value is False and "no" in choices:
+        hint = "write 'no', in quotes"
+    elif close := closest(str(value), choices):
+        hint = f"did you mean {close}?"
+    else:
+        hint = suggest("", choices[:12])
+    to_fill = isinstance(value, str) and is_left_open(value, name)
+    # Trainers of other programs have more optimizers.
+    severity = NOTE if name == "optim" or to_fill else None
+    yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _wrong_type(arguments: TrainingArguments, name: str, value: object, kind: str) -> Violations:
+    """A value that is no integer, number or flag, where transformers takes one."""
+    in_file = arguments.launch is None
+    if name == "include_num_input_tokens_seen":  # whose type is `str | bool`
+        return
+    if in_file and _may_be_converted(value, arguments.path):
+        return
+    message, hint = f"{name} is {show(value)}, not {_NAMES[kind]}", None
+    without_dot = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
+    if without_dot is not None:
+        hint = f"write {name}: {without_dot[1]}.0e{without_dot[2]}"
+        if in_file:
+            message += ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
+    elif isinstance(value, str) and len(value) < _LONGEST_NUMBER:
+        number = number_of_text(value)
+        hint = None if number is None else f"write {name}: {number:g}"
+    # Other readers of YAML may take it for a number.
+    severity = WARNING if in_file and kind != "int" else None
+    if kind in ("int", "float"):
+        severity = note_if_to_fill(value, name, severity)
+    yield violation(arguments, name, message, hint, severity=severity)
 
 
 def _may_be_converted(value: object, path: str) -> bool:
-    """Whether a file's reader may convert text to numbers and flags; transformers' parser doesn't.
+    """Tell whether a file's reader may convert a text, as transformers' parser doesn't.
 
     trl's TrlParser and OmegaConf do. Source: trl 0.24, scripts/utils.py; omegaconf 2.3, _utils.py
     (get_yaml_loader).
     """
-    readable = isinstance(value, str) and (
-        number_of_text(value) is not None or value.lower() in FLAGS
-    )
-    return readable and not (
-        tells("transformers' parser", path) and not tells("another parser", path)
-    )
+    if not isinstance(value, str):
+        return False
+    is_readable = number_of_text(value) is not None or value.lower() in FLAGS
+    is_transformers = tells("transformers' parser", path) and not tells("another parser", path)
+    return is_readable and not is_transformers
 
 
 @training_arguments.rule(
@@ -289,11 +299,12 @@ _OLD: Final = "evaluation_strategy"  # up to 4.46
 
 
 def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
-    """Return when models are saved and when they are evaluated."""
-    old = arguments.has(_OLD) and not arguments.has("eval_strategy")
-    return arguments.setting("save_strategy"), arguments.value(_OLD) if old else arguments.setting(
-        "eval_strategy"
-    )
+    """When models are saved, and when they are evaluated."""
+    if arguments.has(_OLD) and not arguments.has("eval_strategy"):
+        evaluation: object = arguments.value(_OLD)
+    else:
+        evaluation = arguments.setting("eval_strategy")
+    return arguments.setting("save_strategy"), evaluation
 
 
 @training_arguments.rule("HF030", ERROR, "init", _CHECKED)

@@ -78,36 +78,38 @@ def _version_by_default(submission: Submission, arguments: TrainingArguments) ->
 @subject("accelerate config", "training arguments", "FSDP config")
 def sharded(submission: Submission) -> Iterator[Fsdp]:
     """FSDP's settings of each accelerate config, and of each set of arguments."""
-    every = submission.of(TrainingArguments)
+    all_arguments = submission.of(TrainingArguments)
     for launch, run in _by_accelerate(submission):
-        started = [one for one in every if launch is not None and one.launch is launch]
-        trainer = started[0] if started else every[0] if len(every) == 1 else None
+        started = [each for each in all_arguments if launch is not None and each.launch is launch]
+        trainer = next(iter(started or (all_arguments if len(all_arguments) == 1 else ())), None)
         yield replace(run, arguments=trainer, model=model_of(submission, trainer))
-    for arguments in every:
+    for arguments in all_arguments:
         default = _version_by_default(submission, arguments) if is_used(arguments) else 2
-        if (found := of_arguments(submission, arguments, default)) is not None:
-            yield replace(found, model=model_of(submission, arguments))
+        run_of_trainer = of_arguments(submission, arguments, default)
+        if run_of_trainer is not None:
+            yield replace(run_of_trainer, model=model_of(submission, arguments))
 
 
 def _by_accelerate(submission: Submission) -> Iterator[tuple[Launch | None, Fsdp]]:
     """FSDP's settings of accelerate's launch lines, and of configs that no line reads."""
     configs = [config for config in submission.of(AccelerateConfig) if config.readable]
-    read, seen = list[AccelerateConfig](), list[Fsdp]()
+    read, runs = list[AccelerateConfig](), list[Fsdp]()
     for call in accelerate_calls(submission):
         config = config_read_by(call, configs)
-        unknown = call.opaque or any(flag.value is None for flag in flags_of(call).values())
-        if unknown or (config is None and call.has("--config_file")):
+        has_unknown = call.opaque or any(flag.value is None for flag in flags_of(call).values())
+        if has_unknown or (config is None and call.has("--config_file")):
             continue  # other settings may hold
         if config is not None:
             read.append(config)
-        found = of_accelerate(config, call)
-        if found is not None and found not in seen:
-            seen.append(found)
-            yield call.launch, found
+        run = of_accelerate(config, call)
+        if run is not None and run not in runs:
+            runs.append(run)
+            yield call.launch, run
     for config in configs:
-        alone = None if any(config is other for other in read) else of_accelerate(config)
-        if alone is not None:
-            yield None, alone
+        if any(config is other for other in read):
+            continue
+        if (run := of_accelerate(config)) is not None:
+            yield None, run
 
 
 def _second(run: Fsdp) -> bool:
@@ -126,7 +128,8 @@ _second_by_accelerate: Final = second.where(lambda run: run.by_accelerate)
 _by_trainer: Final = _by_plugin.where(lambda run: not run.by_accelerate)
 
 
-def _found(run: Fsdp, name: str, message: str, hint: str, *, severity: object = None) -> Violation:
+def _at(run: Fsdp, name: str, message: str, hint: str, *, severity: object = None) -> Violation:
+    """A violation at the place where a setting is written."""
     return Violation(run.locate(name), message, hint, severity=severity)  # type: ignore[arg-type]
 
 
@@ -139,7 +142,7 @@ def reshard_is_a_switch(run: Fsdp) -> Violations:
     if value is not None and run.switch("reshard_after_forward", True) is None:
         kept = str(value).upper() in ("SHARD_GRAD_OP", "NO_RESHARD", "2")
         message = f"reshard_after_forward is {show(value)}; in FSDP2 it is true or false"
-        yield _found(run, "reshard_after_forward", message, f"use {'false' if kept else 'true'}")
+        yield _at(run, "reshard_after_forward", message, f"use {'false' if kept else 'true'}")
 
 
 @_second_by_accelerate.rule("FSDP021", ERROR, "silent", _LAUNCH)
@@ -166,7 +169,7 @@ def strategy_is_of_version_1(run: Fsdp) -> Violations:
         hint = f"add --use_parallelism_config, {' and '.join(sizes)}"
     else:
         hint = "add a parallelism_config with dp_replicate_size and dp_shard_size"
-    yield _found(run, "sharding_strategy", message, hint)
+    yield _at(run, "sharding_strategy", message, hint)
 
 
 @first.rule("FSDP022", ERROR, "silent", _LAUNCH)
@@ -180,7 +183,7 @@ def strategy_has_its_key(run: Fsdp) -> Violations:
     if run.by_accelerate and value in STRATEGIES[1:] and run.strategy in ("", STRATEGIES[0]):
         message = f"fsdp_reshard_after_forward {value} has no effect in version 1: FULL_SHARD runs"
         hint = f"use {run.written('sharding_strategy', value)}"
-        yield _found(run, "reshard_after_forward", message, hint)
+        yield _at(run, "reshard_after_forward", message, hint)
 
 
 @first.rule("FSDP023", WARNING, "silent", accelerate("commands/launch.py:513"))
@@ -194,7 +197,7 @@ def version_2_is_named(run: Fsdp) -> Violations:
         shown = str(value).lower()
         message = f"fsdp_reshard_after_forward {shown} without fsdp_version: FSDP1 runs"
         hint = f"add {run.written('version', 2)}"
-        yield _found(run, "reshard_after_forward", message, hint)
+        yield _at(run, "reshard_after_forward", message, hint)
 
 
 @_by_plugin.rule("FSDP024", ERROR, "init", _PLUGIN)
@@ -209,7 +212,7 @@ def state_dict_is_known(run: Fsdp) -> Violations:
     if value not in known and not (is_whole(value) and len(value) == 1):
         version = f"FSDP{run.version}" if run.version else "FSDP"
         message = f"state_dict_type is {show(run.values['state_dict_type'])}, which {version} lacks"
-        yield _found(run, "state_dict_type", message, f"use {listed(known)}")
+        yield _at(run, "state_dict_type", message, f"use {listed(known)}")
 
 
 @_by_plugin.rule("FSDP025", ERROR, "init", _PLUGIN)
@@ -225,10 +228,10 @@ def offloaded_checkpoints_are_checkpoints(run: Fsdp) -> Violations:
     if run.switch("activation_checkpointing", False) is False:
         message = f"fsdp_{name} without fsdp_activation_checkpointing"
         hint = f"add {run.written('activation_checkpointing', 'true')}"
-        yield _found(run, name, message, hint)
+        yield _at(run, name, message, hint)
     elif run.version == 1:
         message = f"fsdp_{name} with version 1 of FSDP"
-        yield _found(run, name, message, f"use {run.written('version', 2)}")
+        yield _at(run, name, message, f"use {run.written('version', 2)}")
 
 
 @_by_plugin.rule("FSDP026", ERROR, "launcher", _LAUNCH)
@@ -245,7 +248,7 @@ def loading_once_is_synced(run: Fsdp) -> Violations:
             message += ": fsdp_cpu_ram_efficient_loading is true by default"
         hint = "remove it, or set fsdp_cpu_ram_efficient_loading: false in the file"
         hint = hint if run.flags else hint.removesuffix(" in the file")
-        yield _found(run, "sync_module_states", message, hint)
+        yield _at(run, "sync_module_states", message, hint)
 
 
 @_by_plugin.rule("FSDP027", ERROR, "init", f"{_PLUGIN}; {_ARGUMENTS}")
@@ -262,7 +265,7 @@ def policy_is_known(run: Fsdp) -> Violations:
     if known not in POLICIES:
         message = f"auto_wrap_policy is {show(value)}, which accelerate does not have"
         hint = f"use {str(value).upper()}" if run.policy in POLICIES else f"use {listed(POLICIES)}"
-        yield _found(run, "auto_wrap_policy", message, hint)
+        yield _at(run, "auto_wrap_policy", message, hint)
 
 
 @_by_plugin.where(lambda run: run.by_accelerate).rule("FSDP050", ERROR, "init", _PLUGIN)
@@ -277,7 +280,7 @@ def names_are_accelerates(run: Fsdp) -> Violations:
         value = run.text(name)
         if known and value and value not in known and not is_whole(value):
             message = f"{name} is {show(run.values[name])}, which accelerate does not have"
-            yield _found(run, name, message, f"use {listed(known)}")
+            yield _at(run, name, message, f"use {listed(known)}")
 
 
 @second.rule("FSDP028", ERROR, "init", accelerate("utils/fsdp_utils.py (fsdp2_apply_ac)"))
@@ -289,7 +292,7 @@ def checkpointing_has_a_policy(run: Fsdp) -> Violations:
         stated = "auto_wrap_policy" in run.values
         message = f"activation_checkpointing with {'NO_WRAP' if stated else 'no auto_wrap_policy'}"
         name = "auto_wrap_policy" if stated else "activation_checkpointing"
-        yield _found(run, name, message, f"use {run.written('auto_wrap_policy', POLICIES[0])}")
+        yield _at(run, name, message, f"use {run.written('auto_wrap_policy', POLICIES[0])}")
 
 
 @second.rule("FSDP029", WARNING, "silent", accelerate("utils/fsdp_utils.py (fsdp2_prepare_model)"))
@@ -304,13 +307,13 @@ def layers_are_units(run: Fsdp) -> Violations:
         if classes is not None and not classes.named:
             message = f"{run.model.name} names no layers of its own: all are gathered at once"
             hint = f"add {run.written(_UNITS, ','.join(classes.names))}"
-            yield _found(run, "auto_wrap_policy", message, hint)
+            yield _at(run, "auto_wrap_policy", message, hint)
         return
     if run.switch("activation_checkpointing", False) or run.policy != "NO_WRAP":
         return
     stated = "auto_wrap_policy" in run.values
     message = "NO_WRAP" if stated else "no fsdp_auto_wrap_policy, so that NO_WRAP holds"
-    yield _found(
+    yield _at(
         run,
         "auto_wrap_policy",
         f"{message}: all layers are gathered at once",
@@ -327,7 +330,7 @@ def sizes_make_no_units(run: Fsdp) -> Violations:
     least = python_int(least) if isinstance(least, str) else least
     if run.policy == "SIZE_BASED_WRAP" and isinstance(least, int) and least > 0:
         message = f"SIZE_BASED_WRAP by {least:,} parameters, which a list of layers exceeds"
-        yield _found(run, "auto_wrap_policy", message, f"use {POLICIES[0]}")
+        yield _at(run, "auto_wrap_policy", message, f"use {POLICIES[0]}")
 
 
 @first.rule("FSDP031", ERROR, "init", accelerate("state.py:1003"))
@@ -393,7 +396,7 @@ def keys_are_read(run: Fsdp) -> Violations:
     if "version" not in run.values:
         message += ", which holds where no version is named"
     hint = f"remove {'them' if several else 'it'}"
-    yield _found(run, unread[0], message, f"use {', '.join(named)}" if named else hint)
+    yield _at(run, unread[0], message, f"use {', '.join(named)}" if named else hint)
 
 
 @_by_plugin.rule("FSDP035", ERROR, "init", _TRAINER)
@@ -446,7 +449,7 @@ def one_process_loads(run: Fsdp) -> Violations:
     if launch.call("accelerate") is None and "ACCELERATE_USE_FSDP" not in launch.environment:
         message = "cpu_ram_efficient_loading without ACCELERATE_USE_FSDP: every process loads all"
         hint = "export ACCELERATE_USE_FSDP=true and FSDP_CPU_RAM_EFFICIENT_LOADING=true"
-        yield _found(run, "cpu_ram_efficient_loading", message, hint)
+        yield _at(run, "cpu_ram_efficient_loading", message, hint)
 
 
 @_second_by_accelerate.rule("FSDP038", ERROR, "init", accelerate("parallelism_config.py:381"))
@@ -461,11 +464,11 @@ def mesh_has_a_shard(run: Fsdp) -> Violations:
         for name, size in run.mesh.items()
         if (number := whole_number(size.value)) is not None
     }
-    cut = {"dp_shard_size", "cp_size"}
+    shared = {"dp_shard_size", "cp_size"}  # the sizes whose ranks share the states
     unknown = run.mesh.keys() - known.keys()
-    alone = all(known.get(name, 1) == 1 for name in cut) and not unknown & cut
+    has_no_shard = all(known.get(name, 1) == 1 for name in shared) and not unknown & shared
     others = [name for name in ("dp_replicate_size", "tp_size") if known.get(name, 1) > 1]
-    if alone and others:
+    if has_no_shard and others:
         name = others[0]
         message = f"{name} {known[name]} without dp_shard_size: no ranks are left to shard over"
         hint = "set parallelism_config_dp_shard_size, or use distributed_type: MULTI_GPU"
@@ -482,23 +485,23 @@ def units_are_of_the_model(run: Fsdp) -> Violations:
     """
     if isinstance(run.values.get(_UNITS), list) and run.by_accelerate:
         message = f"{_UNITS} is a list; accelerate takes its text as the name of one class"
-        yield _found(run, _UNITS, message, "write the names with commas between, without blanks")
+        yield _at(run, _UNITS, message, "write the names with commas between, without blanks")
         return
     classes = layer_classes(run.model.family) if run.model is not None else None
     for name in run.units or ():
         if name.strip() != name:
             message = f"{_UNITS} has a blank before or after {name.strip()}, which is part of it"
-            yield _found(run, _UNITS, message, "write the names with commas between, and no blanks")
+            yield _at(run, _UNITS, message, "write the names with commas between, and no blanks")
         elif classes is None:
             if meant := _meant(name, every_layer_class()):
                 message = f"{_UNITS} names {name}, which no model of transformers has"
-                yield _found(run, _UNITS, message, f"use {meant}", severity=WARNING)
+                yield _at(run, _UNITS, message, f"use {meant}", severity=WARNING)
         elif name not in classes.names and (
             name in every_layer_class() or _meant(name, classes.names)
         ):
             assert run.model is not None
             message = f"{_UNITS} names {name}, which {run.model.name} does not have"
-            yield _found(run, _UNITS, message, f"use {','.join(classes.names)}")
+            yield _at(run, _UNITS, message, f"use {','.join(classes.names)}")
 
 
 @accelerate_calls.rule(
@@ -538,19 +541,20 @@ def flags_are_of_their_types(call: LauncherCall) -> Violations:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """The class of layers that a name has a slip of; "" where it is one, or may be another's.
+    """The class of layers that a name is a slip of; "" where it is one, or may be another's.
 
-    The family is as it stands, but for capitals: models of other programs are called alike.
+    Only the end may have a slip, behind the family's name: models of other programs are called
+    alike.
     """
     known = frozenset(known)
     if name in known:
         return ""
-    for other in sorted(known):
-        family = _LAYER.sub("", other)
-        kind, kind_of_other = (text[len(family) :].lower() for text in (name, other))
-        same_family = family and name.lower().startswith(family.lower())
-        if not same_family or not kind.isalpha():
+    for known_name in sorted(known):
+        family = _LAYER.sub("", known_name)
+        end, known_end = (text[len(family) :].lower() for text in (name, known_name))
+        is_of_family = family and name.lower().startswith(family.lower())
+        if not is_of_family or not end.isalpha():
             continue
-        if SequenceMatcher(None, kind, kind_of_other).ratio() >= _ALIKE:
-            return other
+        if SequenceMatcher(None, end, known_end).ratio() >= _ALIKE:
+            return known_name
     return ""
