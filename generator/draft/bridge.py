@@ -54,7 +54,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "checkpoint.save_interval": "output.save_interval",
     "logger.tensorboard_dir": "output.logs",
 }
-#: The same of a model that the recipe hasn't, by Hugging Face's keys.
+#: Overrides of a model's sizes, by Hugging Face's keys, for a recipe that has no model of its own.
 _OF_MODEL: Final[Mapping[str, str]] = {
     "model.num_layers": "num_hidden_layers",
     "model.hidden_size": "hidden_size",
@@ -83,16 +83,16 @@ _PLAIN: Final[Mapping[str, Any]] = {
     "layout.recompute": "none",
     "layout.zero_stage": 1,
 }
-#: What changes what is trained, and dsgen writes where the files leave it to the recipe.
+#: Overrides that change what is trained: the user is told of those that only dsgen's files have.
 _TOLD: Final = ("optimizer.", "scheduler.", "train.", "mixed_precision")
 
 
 def bridge_run(found: ExistingRun) -> BridgeOverrides | None:
     """The overrides of a run of Megatron-Bridge; None of another program's."""
-    if found.launch is None or not is_started(found.launch):
+    launch = found.launch
+    if launch is None or not is_started(launch):
         return None
-    each = (one for one in overrides_in(found.submission) if one.launch is found.launch)
-    return next(each, None)
+    return next((each for each in overrides_in(found.submission) if each.launch is launch), None)
 
 
 def read_bridge(draft: Draft, overrides: BridgeOverrides) -> None:
@@ -114,8 +114,9 @@ def read_bridge(draft: Draft, overrides: BridgeOverrides) -> None:
         draft.set("output.resume", False)
     _read_training(draft, overrides)
     _read_sharding(draft, overrides)
-    for path, value in _PLAIN.items() if overrides.is_plain else ():
-        draft.set(path, value if draft.get(path) is None else None)
+    if overrides.is_plain:
+        for path, value in _PLAIN.items():
+            draft.set(path, value if draft.get(path) is None else None)
 
 
 def _read_release(draft: Draft, overrides: BridgeOverrides) -> None:
@@ -138,9 +139,9 @@ def _place(launch: Launch) -> Location:
 
 def _recipe_in(overrides: BridgeOverrides) -> Recipe | None:
     """The recipe of a model that the launch line names by its stem, or by its whole name."""
-    named = overrides.stem or overrides.recipe
-    alike = (each for each in recipes().values() if f"{named}_".startswith(f"{each.stem}_"))
-    return max(alike, key=lambda each: len(each.stem), default=None)
+    name = overrides.stem or overrides.recipe
+    matching = (recipe for recipe in recipes().values() if f"{name}_".startswith(f"{recipe.stem}_"))
+    return max(matching, key=lambda recipe: len(recipe.stem), default=None)
 
 
 def _read_recipe(draft: Draft, overrides: BridgeOverrides) -> None:
@@ -192,12 +193,13 @@ def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
     """Precision, kernels, optimizer and recomputation."""
     precision = overrides.get("mixed_precision")
     text = "" if precision is None else precision.text
+    name = text.strip("'\"").partition("_")[0]
     if "fp8:" in text:
         draft.set("training.precision", "fp8")
+    elif text == "null":
+        draft.set("training.precision", "fp32")
     else:
-        named = text.strip("'\"").partition("_")[0]
-        draft.set("training.precision", named if named in ("bf16", "fp16") else "bf16")
-        draft.set("training.precision", "fp32" if text == "null" else None)
+        draft.set("training.precision", name if name in ("bf16", "fp16") else "bf16")
     draft.set("training.fp8_attention", "fp8_dot_product_attention:true" in text or None)
     if "fp8_recipe:mxfp8" in text:
         draft.set("training.fp8_recipe", "mxfp8")
@@ -243,7 +245,7 @@ def _read_sharding(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _is_known(draft: Draft, override: Override) -> bool:
-    """Return whether an override has a value that a spec can have; what isn't known is named."""
+    """Tell whether an override has a value that a spec can have; one that isn't known is told."""
     if not override.text:
         draft.leave(override.key, override.where, "its value is not in the files")
     return bool(override.text) and not override.is_null and override.sign != "~"
@@ -262,12 +264,13 @@ def value_of(text: str) -> Any:
 
 
 def carry_overrides(draft: Draft, overrides: BridgeOverrides, plan: Plan) -> Iterator[str]:
-    """Put the overrides that the plan's files lack into `launch.arguments`; give those that they
-    have beyond the files', of what is trained.
+    """Put the user's overrides that the plan's files lack into `launch.arguments`.
+
+    The answer has the overrides of the plan's files, on what is trained, that the user's lack.
     """
-    bare = program_for(plan).arguments
-    bare = bare[: len(bare) - len(plan.job.launch.arguments)]
-    written = dict(overrides_of(bare))
+    all_arguments = program_for(plan).arguments
+    of_plan = all_arguments[: len(all_arguments) - len(plan.job.launch.arguments)]
+    written = dict(overrides_of(of_plan))
     decided = {key for key, path in _KEYS.items() if path.startswith("layout.")}
     carried = list[str]()
     for key, override in overrides.last.items():

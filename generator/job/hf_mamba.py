@@ -1,5 +1,4 @@
-"""Models with state-space layers (Mamba), by the `model_type` whose config class each entry
-follows.
+"""Models with state-space layers (Mamba), by `model_type`, as its config class reads them.
 
 Source: the configuration and modeling modules of huggingface/transformers 5.23,
 models/<model_type>/.
@@ -44,43 +43,43 @@ def _state_space(
     keys: Mapping[str, tuple[str, int]],
     **decided: Any,
 ) -> Mamba2:
-    """Mamba-2 by these keys of a class, each with its default; an inner width that isn't heads ×
-    their size is a problem.
+    """Mamba-2 by the keys of a class: of each field the keys, with the default.
+
+    An inner width that isn't the heads times their size is a problem.
     """
-    found: dict[str, Any] = {
+    sizes: dict[str, Any] = {
         field: read.integer(*key.split(), default=usual) for field, (key, usual) in keys.items()
     }
     width, expand = decided.pop("width", None), decided.pop("expand", None)
     if width is None and expand is not None:
         width = int(expand * shape["hidden"])
-    heads = found["heads"]
-    if "head_dim" not in found:
+    heads = sizes["heads"]
+    if "head_dim" not in sizes:
         given = read.config.get("mamba_d_head")
         read.ignore("mamba_d_head")
-        whole = isinstance(given, int) and not isinstance(given, bool)
-        usual = max(1, (width or heads) // heads)
-        found["head_dim"] = read.integer("mamba_d_head") if whole else usual
-    if width is not None and found["head_dim"] * heads != width:
-        key = keys["heads"][0].split()[0]
-        read.report(
-            read.given(*keys["heads"][0].split()) or key,
-            f"{key} is {heads}, but {heads} heads of {found['head_dim']} are not the inner width "
-            f"of {width}",
-            None,
+        is_integer = isinstance(given, int) and not isinstance(given, bool)  # it may be "auto"
+        divided = max(1, (width or heads) // heads)
+        sizes["head_dim"] = read.integer("mamba_d_head") if is_integer else divided
+    if width is not None and sizes["head_dim"] * heads != width:
+        keys_of_heads = keys["heads"][0].split()
+        message = (
+            f"{keys_of_heads[0]} is {heads}, but {heads} heads of {sizes['head_dim']} are not the "
+            f"inner width of {width}"
         )
+        read.report(read.given(*keys_of_heads) or keys_of_heads[0], message, None)
     read.ignore(*_UNSIZED.split())
-    return Mamba2(hidden=shape["hidden"], **found, **decided)
+    return Mamba2(hidden=shape["hidden"], **sizes, **decided)
 
 
 def _kinds(read: ConfigReader, layers: int, key: str, known: tuple[str, ...]) -> list[str] | None:
-    """What each layer is by a list of the config, older names included."""
+    """The kind of each layer, as a list of the config says; older names become today's."""
     names = (*known, *(old for old, new in _OLDER.items() if new in known))
     found = layer_list(read, key, layers, names)
     return None if found is None else [_OLDER.get(str(kind), str(kind)) for kind in found]
 
 
 def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
-    """Layers of a mixer or a feed-forward alone, by a pattern or a list, whose length counts."""
+    """Layers of a mixer or a feed-forward alone, as many as a pattern or a list has."""
     key = next(
         (key for key in ("layers_block_type", "layer_types") if read.config.get(key)),
         _PATTERN,
@@ -177,26 +176,28 @@ def _selective(read: ConfigReader, shape: Shape, *, norms: bool = False) -> Mamb
 
 
 def _each(read: ConfigReader, name: str, period: int, offset: int) -> tuple[int, int]:
-    """A period of layers and the place in it, which must lie within."""
-    every = read.integer(f"{name}_layer_period", default=period)
-    place = read.integer(f"{name}_layer_offset", default=offset, low=0)
-    if place >= every:
-        key = f"{name}_layer_offset"
-        read.report(key, f"{key} is {place}, beyond the period of {every}", f"set {key}: 0")
-    return every, place
+    """A period of layers, and a place within it, with their defaults."""
+    period = read.integer(f"{name}_layer_period", default=period)
+    key = f"{name}_layer_offset"
+    offset = read.integer(key, default=offset, low=0)
+    if offset >= period:
+        read.report(key, f"{key} is {offset}, beyond the period of {period}", f"set {key}: 0")
+    return period, offset
 
 
 def _jamba(read: ConfigReader, shape: Shape) -> Shape:
     """Mamba-1 but for one layer of each period; experts in one layer of each other period."""
     layers = range(shape["layers"])
-    (every, place), (period, offset) = _each(read, "attn", 8, 4), _each(read, "expert", 2, 1)
+    attention_period, attention_offset = _each(read, "attn", 8, 4)
+    expert_period, expert_offset = _each(read, "expert", 2, 1)
     mamba = _selective(read, shape, norms=True)
-    found = read_experts(read, shape, experts=16, top_k=2)
-    dense = (i for i in layers if i % period != offset or found["experts"] == 1)
+    experts = read_experts(read, shape, experts=16, top_k=2)
+    has_no_mixture = experts["experts"] == 1
+    dense = (i for i in layers if i % expert_period != expert_offset or has_no_mixture)
     return {
-        **found,
+        **experts,
         **dense_layers(shape["layers"], dense),
-        "mixers": [None if i % every == place else mamba for i in layers],
+        "mixers": [None if i % attention_period == attention_offset else mamba for i in layers],
     }
 
 
@@ -228,7 +229,7 @@ def _bamba(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _granite(read: ConfigReader, shape: Shape) -> Shape:
-    """Mamba-2 or attention, then experts beside a shared MLP, or this alone."""
+    """Mamba-2 or attention, then experts beside a shared MLP, or that MLP alone."""
     layers, mixer = shape["layers"], _bamba_mixer(read, shape)
     kinds = _kinds(read, layers, "layer_types", (FULL, LINEAR)) or [LINEAR] * layers
     width = read.integer("shared_intermediate_size", default=1024)
@@ -267,13 +268,13 @@ def _falcon_h1(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _has_width(read: ConfigReader) -> bool:
-    """Whether the inner width has a key: null says that it is `mamba_expand` × the hidden one."""
+    """Tell whether a key gives the inner width; null says `mamba_expand` times the hidden size."""
     read.ignore("mamba_d_ssm")
     return "mamba_d_ssm" not in read.config or read.config["mamba_d_ssm"] is not None
 
 
 def _alone(read: ConfigReader, shape: Shape, mixer: Mamba1 | Mamba2) -> Shape:
-    """Return a model of which every layer is this mixer alone."""
+    """A model of which every layer is this mixer alone."""
     layers, nothing = shape["layers"], NoFeedForward(hidden=shape["hidden"])
     return {"mixers": [mixer] * layers, "feed_forwards": [nothing] * layers, "ffn": shape["hidden"]}
 

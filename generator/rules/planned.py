@@ -16,8 +16,8 @@ from ..job.engine import Engine
 from ..job.records import Job
 from ..rule import Checks, Columns, InFiles, Rule, Subject
 
-#: What a rule on layouts yields: first what holds; then, asked of one layout that breaks it, its
-#: message and hint.
+#: What a rule on layouts yields. First whether it holds, a bool or a column of them; then, which is
+#: only asked of one layout that breaks it, the message and the hint.
 Judgement = Iterator[Any]
 
 
@@ -29,18 +29,12 @@ jobs: Final[Subject[Job]] = Subject((), _whole, "job")
 
 
 def has_fixed_layers(engine: Engine) -> bool:
-    """Ask whether an engine's layers are parallel ones of one kind.
-
-    They lack the parts that newer models have.
-    """
+    """Ask whether an engine has parallel layers of one kind, without the parts of newer models."""
     return engine.layers == "fixed"
 
 
 def has_composed_layers(engine: Engine) -> bool:
-    """Ask whether an engine's layers are parallel ones, composed of parts.
-
-    A model asks for the parts.
-    """
+    """Ask whether an engine composes parallel layers of the parts that a model asks for."""
     return engine.layers == "composed"
 
 
@@ -65,10 +59,7 @@ def has_partitions(engine: Engine) -> bool:
 
 
 def distributes_states(engine: Engine) -> bool:
-    """Ask whether an engine spreads the states of an optimizer.
-
-    From stage 2, it gathers units of a model.
-    """
+    """Ask whether an engine spreads an optimizer's states; from stage 2 it gathers units too."""
     return engine.sharding == "distributed"
 
 
@@ -99,7 +90,7 @@ adapted_jobs: Final = jobs.where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSubject:
-    """Layouts of the jobs that a rule binds, and what it reads of them."""
+    """What a rule on layouts judges: the fields it reads, and the jobs that it binds."""
 
     columns: Columns
     checks: Checks
@@ -109,15 +100,14 @@ class LayoutSubject:
     ) -> Callable[[Callable[..., Judgement] | Rule], Rule]:
         """Make a rule of the generator below.
 
-        The generator is given a job, a layout, and for `fit` its ledger.
-
-        It yields what holds, a bool or an array of bools; then, asked of one layout that breaks the
-        rule, the message with both numbers and the hint with a value that passes. Warnings never
-        remove a layout from the search. Above another rule, the judgement is the same.
+        The generator is given a job, a layout, and for `fit` its ledger. It yields whether the rule
+        holds, then the message with both numbers, and the hint with a value that passes. Columns of
+        layouts are only asked for the first. Warnings never remove a layout from the search. Above
+        another rule, the judgement is that rule's.
         """
 
         def made(judge: Callable[..., Judgement] | Rule) -> Rule:
-            own: dict[str, Any] = {
+            header: dict[str, Any] = {
                 "id": id,
                 "severity": severity,
                 "when": when,
@@ -127,7 +117,7 @@ class LayoutSubject:
             if isinstance(judge, Rule):
                 columns = replace(judge.columns, binds=self.columns.binds)
                 return replace(
-                    judge, also=(judge, *judge.also), columns=columns, checks=self.checks, **own
+                    judge, also=(judge, *judge.also), columns=columns, checks=self.checks, **header
                 )
 
             def holds(*planned: Any) -> Any:
@@ -145,7 +135,12 @@ class LayoutSubject:
             columns = replace(self.columns, holds=holds, explain=explain)
             text = judge.__doc__ or ""
             return Rule(
-                **own, text=text, checks=self.checks, check=check, subjects=_whole, columns=columns
+                **header,
+                text=text,
+                checks=self.checks,
+                check=check,
+                subjects=_whole,
+                columns=columns,
             )
 
         return made
@@ -160,16 +155,16 @@ def layouts(
 ) -> LayoutSubject:
     """Layouts as a rule judges them; with `checks="fit"`, each with its ledger.
 
-    `reads`: fields of `Layout`, of which the first is where a finding points, and facts of the job.
-    `of`: asks whether an engine requires it, and `detail` whether it has that detail; left out:
-    any. `applies`: a condition on facts alone.
+    `reads` are fields of `Layout`, of which the first is where a finding points, and facts of the
+    job. The rule binds jobs whose engine `of` says yes to and has the `detail`, and whose facts
+    alone `applies` says yes to; what is left out binds all.
     """
     fields = tuple(name for name in reads if name in FIELDS)
     facts = tuple(name for name in reads if name not in FIELDS)
 
     def binds(job: Job) -> bool:
-        required = (of is None or of(job.engine)) and (detail is None or job.engine.has(detail))
-        return required and (applies is None or applies(job))
+        has_detail = detail is None or job.engine.has(detail)
+        return has_detail and (of is None or of(job.engine)) and (applies is None or applies(job))
 
     return LayoutSubject(columns=Columns(reads=fields, facts=facts, binds=binds), checks=checks)
 
@@ -209,16 +204,12 @@ def given(job: Job, layout: Any, *keys: str) -> str:
 
 
 def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> tuple[str, str]:
-    """Say that the framework has no more than one value of a key.
-
-    It says too which frameworks have others.
-    """
+    """The message and the hint where the framework has no other `value` of a key, but `others` have."""
     message = (
         f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
     )
-    return message, f"use {job.says(key, value)}" + (
-        f", or {job.says('framework', *others)}" if others else ""
-    )
+    hint = f"use {job.says(key, value)}"
+    return message, f"{hint}, or {job.says('framework', *others)}" if others else hint
 
 
 # What follows takes numbers and numpy columns alike.
@@ -245,9 +236,9 @@ def is_moe(job: Job) -> bool:
 
 
 def _place(job: Job, fields: tuple[str, ...]) -> Location:
-    """Return the place of the first field that is written.
+    """The place of the first field that is written, else of the first that is known.
 
-    Else it is that of the first that is known, else that of the layout.
+    Without one it is that of the layout.
     """
     written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
     known = [name for name in fields if getattr(job.pins, name) is not None]

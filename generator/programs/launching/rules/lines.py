@@ -122,8 +122,10 @@ def _near_option(launcher: str, name: str) -> str | None:
 def _same_option(launcher: str, other: str, name: str) -> str | None:
     """The option of a launcher that means what an option of another launcher does."""
     option = TABLES[other].options[name].name
-    meanings = (by_launcher for by_launcher in (PORTS, NODES, PER_NODE))
-    return next((each.get(launcher) for each in meanings if each.get(other) == option), None)
+    for by_launcher in (PORTS, NODES, PER_NODE):
+        if by_launcher.get(other) == option:
+            return by_launcher.get(launcher)
+    return None
 
 
 @launcher_calls.rule(

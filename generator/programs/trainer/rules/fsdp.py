@@ -81,7 +81,8 @@ def sharded(submission: Submission) -> Iterator[Fsdp]:
     all_arguments = submission.of(TrainingArguments)
     for launch, run in _by_accelerate(submission):
         started = [each for each in all_arguments if launch is not None and each.launch is launch]
-        trainer = next(iter(started or (all_arguments if len(all_arguments) == 1 else ())), None)
+        only = all_arguments if len(all_arguments) == 1 else ()
+        trainer = next(iter(started or only), None)
         yield replace(run, arguments=trainer, model=model_of(submission, trainer))
     for arguments in all_arguments:
         default = _version_by_default(submission, arguments) if is_used(arguments) else 2
