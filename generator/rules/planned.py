@@ -204,7 +204,7 @@ def given(job: Job, layout: Any, *keys: str) -> str:
 
 
 def elsewhere(job: Job, layout: Any, key: str, value: object, *others: str) -> tuple[str, str]:
-    """The message and the hint where the framework has no other `value` of a key, but `others` have."""
+    """Message and hint where a framework has only one `value` of a key, but `others` have more."""
     message = (
         f"{given(job, layout, key)} is not available with {job.says('framework', job.framework)}"
     )
