@@ -257,11 +257,13 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
 def _read_environment(draft: Draft) -> None:
     """The variables that the program gets, but for those that dsgen's launch files set."""
     launch, options = draft.found.launch, draft.spec.get("launch", {}).get("kubernetes", {})
+    if launch is None:
+        return
     from_secrets = {text.rpartition(":")[2] for text in options.get("variables_from", ())}
-    for name, assignment in launch.environment.items() if launch else ():
+    for name, assignment in launch.environment.items():
         if _RENDEZVOUS.fullmatch(name) or name in from_secrets:
             continue
-        where, value = launch.script.locate(assignment), assignment.value  # type: ignore[union-attr]
+        where, value = launch.script.locate(assignment), assignment.value
         if likeness(name) is not Likeness.NONE:
             draft.leave(name, where, SECRET)
         elif value is None or "$" in value or "\n" in value:

@@ -337,7 +337,8 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
             "the language model that transformers takes then is planned"
         )
         return {**sizes, **({} if tie is None else {_TIED: tie}), "model_type": usual}, (note,)
-    inner: Mapping[str, object] = config[place] if isinstance(config[place], dict) else {}  # type: ignore[assignment]
+    section = config[place]
+    inner: Mapping[str, object] = section if isinstance(section, dict) else {}
     own = inner.get("model_type") or usual or outer
     if own == "bert":  # the text encoder of another model
         return config, ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -10,7 +10,6 @@ from typing import Final
 from .hf_shape import (
     ConfigReader,
     Family,
-    More,
     Shape,
     biases,
     gpt_block,
@@ -173,7 +172,14 @@ _GLM = Family(
     epsilon=1.5625e-7,
     fields={"qkv_bias": switch("attention_bias", True)},
 )
-_WHOLE: Final[More] = lambda _, shape: shape.get("full_attention_layers", ())  # noqa: E731 - layers without a window
+
+
+def _without_window(_: ConfigReader, shape: Shape) -> Iterable[int]:
+    """The layers whose attention has no window."""
+    layers: Iterable[int] = shape.get("full_attention_layers", ())
+    return layers
+
+
 _COHERE: Final[Shape] = {
     "norm": "layernorm-no-bias",
     "norms_per_layer": 1,
@@ -591,7 +597,7 @@ DENSE: Final[Mapping[str, Family]] = {
         has_window=True,
         window=4096,
         every=4,
-        fields={**_COHERE, "layers_without_rotary": _WHOLE},
+        fields={**_COHERE, "layers_without_rotary": _without_window},
         names={"rms_norm_eps": "layer_norm_eps"},
     ),
     "starcoder2": Family(
@@ -658,7 +664,7 @@ DENSE: Final[Mapping[str, Family]] = {
         has_window=True,
         window=4096,
         every=4,
-        fields={"qk_norm": "head", "norm_after": True, "layers_without_rotary": _WHOLE},
+        fields={"qk_norm": "head", "norm_after": True, "layers_without_rotary": _without_window},
     ),
     "arcee": Family(
         hidden=2560,

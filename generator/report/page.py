@@ -352,11 +352,12 @@ def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def rejected(answer: SearchResult) -> list[dict[str, Any]]:
     """List what was ruled out: rule, how many layouts, and what the rule requires."""
     titles = {rule.id: rule.title for rule in PLANNING_RULES}
-    whole = max(answer.considered, 1)
+    considered = max(answer.considered, 1)
+    rejected_by: Any = answer.to_dict()["rejected_by"]
     return [
-        {"rule": rule, "count": number, "share": number / whole, "title": titles.get(rule, "")}
-        for rule, number in answer.to_dict()["rejected_by"].items()  # type: ignore[attr-defined]  # a mapping
-        if number
+        {"rule": rule, "count": count, "share": count / considered, "title": titles.get(rule, "")}
+        for rule, count in rejected_by.items()
+        if count
     ]
 
 

@@ -215,7 +215,9 @@ class TrainingArguments(Values):
 @cache
 def _releases() -> Mapping[str, Mapping[str, Any]]:
     """When TrainingArguments got and lost its arguments; written by scripts/."""
-    return json.loads(read_text(__package__, "argument_releases.json"))  # type: ignore[no-any-return]
+    releases: Mapping[str, Mapping[str, Any]]
+    releases = json.loads(read_text(__package__, "argument_releases.json"))
+    return releases
 
 
 def gone_arguments() -> Mapping[str, Mapping[str, str]]:
@@ -237,7 +239,9 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
 
     Written by scripts/.
     """
-    return json.loads(read_text(__package__, "training_arguments.json"))["arguments"]  # type: ignore[no-any-return]
+    arguments: Mapping[str, Mapping[str, Any]]
+    arguments = json.loads(read_text(__package__, "training_arguments.json"))["arguments"]
+    return arguments
 
 
 def from_file(path: str, read: JsonText | Source) -> TrainingArguments:

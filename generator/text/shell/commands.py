@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...numerals import read_whole
 from .expand import Expander, Field
@@ -260,9 +260,10 @@ class Shell:
                     name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place
                 )
 
-    def _note(self, **values: object) -> Assignment:
+    def _note(self, **values: Any) -> Assignment:
+        """Note an assignment with these values, before the next command."""
         index, inside = len(self.script.commands), self._outer.command
-        assignment = Assignment(**values, command_index=index, inside=inside)  # type: ignore[arg-type]
+        assignment = Assignment(**values, command_index=index, inside=inside)
         self.script.assignments.append(assignment)
         return assignment
 
