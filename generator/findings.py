@@ -135,7 +135,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         shown = self.hidden_by(mask_sure, mask)
-        for name, value in shown.items() if shown is not None else ():
+        if shown is None:
+            return
+        for name, value in shown.items():
             object.__setattr__(self, name, value)
 
     def hidden_by(

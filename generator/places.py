@@ -38,10 +38,11 @@ class Lines:
     def starts(self) -> list[int]:
         """The offset of each line's first character."""
         content, start = self._text.content, 0
-        for line in () if self._starts else self._text.lines or [""]:
-            self._starts.append(start)
-            start += len(line)
-            start += 2 if content.startswith("\r\n", start) else 1
+        if not self._starts:
+            for line in self._text.lines or [""]:
+                self._starts.append(start)
+                start += len(line)
+                start += 2 if content.startswith("\r\n", start) else 1
         return self._starts
 
     def locate(self, offset: int, pointer: str = "") -> Location:

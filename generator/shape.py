@@ -133,8 +133,9 @@ def items(value: object, kind: Type, profile: Profile) -> object:
     """Accept a list as it is, if each item is of the type of its items."""
     if not isinstance(value, list):
         raise Refused("type")
-    for item in value if kind.of else ():
-        any_of(item, kind, profile)
+    if kind.of:
+        for item in value:
+            any_of(item, kind, profile)
     return value
 
 

@@ -220,12 +220,13 @@ def _arguments(
                 places[f"{argument}/{inner}"] = where
 
     for name, brought in front_end.brings.items():
-        for argument, value in brought.items() if values.get(name) else ():
-            outer, _, inner = argument.partition("/")
-            mapping = values.get(outer)
-            if argument not in values and not (isinstance(mapping, dict) and inner in mapping):
-                values[argument] = value
-                places.setdefault(argument, places[name])
+        if values.get(name):
+            for argument, value in brought.items():
+                outer, _, inner = argument.partition("/")
+                mapping = values.get(outer)
+                if argument not in values and not (isinstance(mapping, dict) and inner in mapping):
+                    values[argument] = value
+                    places.setdefault(argument, places[name])
     _put_into_mappings(values)
 
     if unless := front_end.checkpoints_unless:

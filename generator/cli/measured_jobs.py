@@ -197,13 +197,16 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
         whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out"))
     )
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
-        for kind in ("mean", "median") if errors is not None else ():
-            values = [
-                getattr(errors, f"{column}_{kind}") for column in ("before", "after", "left_out")
-            ]
-            table.add_row(
-                f"{name}, {kind}", *("-" if value is None else percent(value) for value in values)
-            )
+        if errors is not None:
+            for kind in ("mean", "median"):
+                values = [
+                    getattr(errors, f"{column}_{kind}")
+                    for column in ("before", "after", "left_out")
+                ]
+                table.add_row(
+                    f"{name}, {kind}",
+                    *("-" if value is None else percent(value) for value in values),
+                )
     yield table
     yield ""
     if len(report.runs) < LEAST_RUNS:

@@ -95,7 +95,9 @@ class Table:
     def cut(self, width: int) -> Iterator[tuple[str, str]]:
         """The first cell of each row that is cut or left out for lack of room, and its text."""
         shown = self._shown(width)
-        for row in self._rows if shown else ():
+        if not shown:
+            return
+        for row in self._rows:
             for i, column in enumerate(self._columns):
                 if column.cut and columns_of(row[i].plain) > shown.get(i, 0):
                     yield row[0].plain, row[i].plain

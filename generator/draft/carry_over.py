@@ -102,7 +102,9 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     asked = given & scripts.CONFIGS
     given |= {"--do-train", "--deepspeed", "--deepspeed_config"} if asked else set()
     given |= {"--fsdp", "--fsdp-config"} if draft.get("training.sharding") else set()
-    for key, option in rendered.items() if draft.options else ():
+    if not draft.options:
+        return
+    for key, option in rendered.items():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)
 
@@ -150,13 +152,18 @@ def _carry_config(
     inner = bare.get("optimizer", {}).get("params", {}) if isinstance(own, dict) else {}
     own = own if isinstance(own, dict) else {}
     repeated: list[tuple[str, ...]] = []
-    for key, options in _OF_ARGUMENTS.items() if trainer else ():
-        if isinstance(values := own.get(key), list | float | int):
-            each = values if isinstance(values, list) else [values]
-            repeated += [(option, str(value)) for option, value in zip(options, each, strict=False)]
-            carried[:] = [words for words in carried if words[0] not in options]
-        elif key in inner and names.intersection(option.replace("_", "-") for option in options):
-            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
+    if trainer:
+        for key, options in _OF_ARGUMENTS.items():
+            if isinstance(values := own.get(key), list | float | int):
+                each = values if isinstance(values, list) else [values]
+                repeated += [
+                    (option, str(value)) for option, value in zip(options, each, strict=False)
+                ]
+                carried[:] = [words for words in carried if words[0] not in options]
+            elif key in inner and names.intersection(
+                option.replace("_", "-") for option in options
+            ):
+                patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
     draft.drop("deepspeed_config")
     draft.set("deepspeed_config", patch)
     return repeated

@@ -240,13 +240,14 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
         others.clear()
     for launch in script.launches:
         srun = launch.call("srun")
-        for name in ("container_image", "container_mounts") if srun else ():
-            value = srun.options.text("--" + name.replace("_", "-")) if srun else None
-            if value and "$" not in value:
-                draft.set(
-                    f"launch.slurm.{name}",
-                    value.split(",") if name == "container_mounts" else value,
-                )
+        if srun:
+            for name in ("container_image", "container_mounts"):
+                value = srun.options.text("--" + name.replace("_", "-")) if srun else None
+                if value and "$" not in value:
+                    draft.set(
+                        f"launch.slurm.{name}",
+                        value.split(",") if name == "container_mounts" else value,
+                    )
     calls = [call.word.offset for one in script.launches for call in one.calls]
     for name, command in others.items():
         if not any(command.offset <= offset < command.offset + 400 for offset in calls):

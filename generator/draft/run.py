@@ -48,10 +48,11 @@ def draft_run(
         read_config(draft, found.config)
     read_front_end(draft)
     read_machines(draft)
-    for other in others if found.where.path not in ours else ():
-        draft.leave(
-            other.program, other.where, "another run: for its spec, give init its files alone"
-        )
+    if found.where.path not in ours:
+        for other in others:
+            draft.leave(
+                other.program, other.where, "another run: for its spec, give init its files alone"
+            )
     for path, value in (answers or {}).items():
         if path in ("gpus", "nodes"):
             draft.spec.pop("gpus", None)

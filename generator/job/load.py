@@ -149,7 +149,9 @@ def check_text(source: Source) -> Iterator[Finding]:
                     message = f"the key {show(key)} has a control character"
                     yield codes.FORBIDDEN_CHARACTER.at(where, message, "remove it")
     environment = source.value("/launch/environment")
-    for name in environment if isinstance(environment, dict) else ():
+    if not isinstance(environment, dict):
+        return
+    for name in environment:
         if not (name.isascii() and name.isidentifier()):  # no shell can set it
             where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
@@ -246,16 +248,17 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
 def _of_values(source: Source) -> Iterator[SpecSecret]:
     """Values of keys with a secret's name, texts with a secret, and secrets as keys."""
     for pointer, value in walk("", source.data):
-        for key in value if isinstance(value, Mapping) else ():
-            for secret in find(key):
-                what = (
-                    f"a key of `{dotted(pointer)}` has "
-                    f"{secret.what or f'the secret `{secret.name}`'}"
-                )
-                place = f"{pointer}/{escape(key)}"
-                yield SpecSecret(
-                    pointer=place, value=secret.value_in(key), name="", what=what, in_key=True
-                )
+        if isinstance(value, Mapping):
+            for key in value:
+                for secret in find(key):
+                    what = (
+                        f"a key of `{dotted(pointer)}` has "
+                        f"{secret.what or f'the secret `{secret.name}`'}"
+                    )
+                    place = f"{pointer}/{escape(key)}"
+                    yield SpecSecret(
+                        pointer=place, value=secret.value_in(key), name="", what=what, in_key=True
+                    )
         if value is None or isinstance(value, (bool, dict, list)):
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))

@@ -123,7 +123,9 @@ def one_process(job: ClusterJob) -> Violations:
     """A training with DeepSpeed or Megatron that python alone starts, where there are several
     GPUs.
     """
-    for launch in job.launches if (job.gpus or 1) > 1 else ():
+    if (job.gpus or 1) <= 1:
+        return
+    for launch in job.launches:
         asked = {word.prefix.partition("=")[0] for word in launch.arguments} & TRAINING
         start = launch.calls[0] if [call.program for call in launch.calls] == ["python"] else None
         if (
@@ -185,7 +187,9 @@ def without_the_other_nodes(job: ClusterJob, hint: str) -> Violations:
         for call in launch.calls
         if call.program in _OPTIONS
     )
-    for launch, call in calls if (job.nodes or 1) > 1 else ():
+    if (job.nodes or 1) <= 1:
+        return
+    for launch, call in calls:
         by_torchrun, (option, other) = call.program == "torchrun", _OPTIONS[call.program]
         alone = by_torchrun and call.has("--standalone")
         by_variable = by_torchrun and "PET_NNODES" in launch.environment

@@ -373,7 +373,9 @@ def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
 def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
     months = _OF_MONTHS.get(program)
     pattern = _IMAGES.get(program)
-    for match, line in _written(pattern, text) if pattern is not None else ():
+    if pattern is None:
+        return
+    for match, line in _written(pattern, text):
         tag = tuple(map(whole, match.groups()))
         if months is None or tag in months:
             yield tag if months is None else months[tag], line
@@ -428,12 +430,13 @@ def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """The last release with each module that a program imports as it starts, no matter what."""
     for node in parsed(text).body:
         home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
-            parts = f"{home}{alias.name}".split(".")
-            homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
-            yield from (
-                (_gone(program)[home], node.lineno) for home in homes if home in _gone(program)
-            )
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                parts = f"{home}{alias.name}".split(".")
+                homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
+                yield from (
+                    (_gone(program)[home], node.lineno) for home in homes if home in _gone(program)
+                )
 
 
 def parsed(text: str) -> ast.Module:

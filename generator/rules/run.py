@@ -80,8 +80,9 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
     job = facts.job
     if rule.checks == "job":
         reads = rule.in_files.facts if rule.in_files else ()
-        for subject in rule.subjects(job) if knows(job, *reads) else ():
-            yield from rule.check(subject)
+        if knows(job, *reads):
+            for subject in rule.subjects(job):
+                yield from rule.check(subject)
     elif rule.id in _OF_PRODUCTS and rule in (*WORLD_RULES, *BATCH_RULES):
         yield from _by_product(rule, facts)
     elif knows(job, *rule.columns.reads, *rule.columns.facts) and rule.applies(job):

@@ -224,7 +224,9 @@ class Enumeration:
         table = self._divisions
         for name in FACTORS:
             table = self._judged(table, name)
-        for block in self._grown(table, VARIABLES) if len(table) else ():
+        if not len(table):
+            return
+        for block in self._grown(table, VARIABLES):
             columns: dict[str, Any] = {name: self._column(block, name) for name in FIELDS}
             for name in ("sequence_parallel", "sync_each_batch"):
                 columns[name] = columns[name].astype(np.bool_)

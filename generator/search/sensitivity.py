@@ -36,9 +36,10 @@ def _changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
     """The job with one quantity changed, and the change in words."""
     cluster = job.cluster
     rate = cluster.network_bytes_per_s_per_node
-    for factor in _NETWORK_FACTORS if job.nodes > 1 and rate else ():
-        other = replace(cluster, network_bytes_per_s_per_node=rate * factor)
-        yield f"network × {factor:g}", replace(job, cluster=other)
+    if job.nodes > 1 and rate:
+        for factor in _NETWORK_FACTORS:
+            other = replace(cluster, network_bytes_per_s_per_node=rate * factor)
+            yield f"network × {factor:g}", replace(job, cluster=other)
 
     card = cluster.accelerator
     for factor in _MEMORY_FACTORS:
@@ -47,7 +48,9 @@ def _changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
         yield f"memory of the card × {factor:g}", replace(job, cluster=other)
 
     training = job.training
-    for factor in _BATCH_FACTORS if training.batch_ramp is None else ():
+    if training.batch_ramp is not None:
+        return
+    for factor in _BATCH_FACTORS:
         batch = training.global_batch * factor
         if batch == int(batch) >= 1:
             other_batch = replace(training, global_batch=int(batch))

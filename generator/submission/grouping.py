@@ -108,7 +108,9 @@ class _Graph:
             if (numbers := [n for n in free[kind] if n not in self._named])
         }
         centre = centre or next(iter(alone.values()), [])
-        for kind, numbers in alone.items() if len(centre) == 1 else ():
+        if len(centre) != 1:
+            return
+        for kind, numbers in alone.items():
             if len(numbers) == 1 and numbers != centre and self._takes(centre[0], kind):
                 path = self._units[numbers[0]][0].path
                 if anywhere and has_programs(path) and not is_named(path):

@@ -180,21 +180,22 @@ class Files:
     def near(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
         """The path of a file that is there and differs by a slip from `path`, which isn't there."""
         written = place_of(path)
-        for place in () if isabs(path) else self._places(written, holder, starts):
-            parts = _parts(written)
-            folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
-            there = list(takewhile(lambda folder: isdir(folder or "."), folders))
-            # The slip may be in the file's name, else in one of the folders that lead to it.
-            for at, folder in reversed([*enumerate(there)]):
-                below = "/".join(parts[at + 1 :])
-                for other in names_in(folder, dirname(holder))[:_MOST]:
-                    if is_slip(parts[at], other) and (
-                        not below or isfile(join(folder, other, below))
-                    ):
-                        above = path
-                        for _ in parts[at:]:
-                            above = dirname(above)
-                        return join(above, other, below).removesuffix("/")
+        if not isabs(path):
+            for place in self._places(written, holder, starts):
+                parts = _parts(written)
+                folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
+                there = list(takewhile(lambda folder: isdir(folder or "."), folders))
+                # The slip may be in the file's name, else in one of the folders that lead to it.
+                for at, folder in reversed([*enumerate(there)]):
+                    below = "/".join(parts[at + 1 :])
+                    for other in names_in(folder, dirname(holder))[:_MOST]:
+                        if is_slip(parts[at], other) and (
+                            not below or isfile(join(folder, other, below))
+                        ):
+                            above = path
+                            for _ in parts[at:]:
+                                above = dirname(above)
+                            return join(above, other, below).removesuffix("/")
 
         # An absolute path may be another machine's: of it the name and its folder count.
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written

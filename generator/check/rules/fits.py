@@ -163,7 +163,9 @@ def needs(submission: Submission) -> Iterator[Need]:
             pinned = config is None or _is_pinned(config)
             yield from _need(submission, run, job, "cpu", pinned=pinned)
 
-    for facts in () if runs else config_facts(submission):
+    if runs:
+        return
+    for facts in config_facts(submission):
         config = facts.config
         if not facts.knows("layers", "link_domain", "gpus") or _trains_less(config, submission):
             continue
@@ -425,13 +427,16 @@ def fits_request(submission: Submission) -> Violations:
     Fix: use --mem=0, or as much as the offloaded states need
     """
     limits = list(_memory_limits(submission))
-    for need in needs(submission) if limits else ():
+    if not limits:
+        return
+    for need in needs(submission):
         needed, most = _host_need(need), need.job.cluster.accelerators_per_node
-        for where, text, limit, gpus, hint in limits if need.device == "cpu" else ():
-            if needed.high > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
-                message = f"{text}: offloaded states need {_gib(needed.low)} a node"
-                severity = None if needed.low > limit else WARNING
-                yield Violation(where, message + _up_to(needed), hint, severity=severity)
+        if need.device == "cpu":
+            for where, text, limit, gpus, hint in limits:
+                if needed.high > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
+                    message = f"{text}: offloaded states need {_gib(needed.low)} a node"
+                    severity = None if needed.low > limit else WARNING
+                    yield Violation(where, message + _up_to(needed), hint, severity=severity)
 
 
 def _memory_limits(
@@ -441,16 +446,17 @@ def _memory_limits(
 
     Each is its place, its text, its bytes, the GPUs of the pod (None for a node), and a hint.
     """
-    for request in blocks(submission) if submission.scripts else ():
-        for option in request.texts("--mem", last=True):
-            limit = memory_bytes(option.value, of_slurm=True)
-            yield (
-                option.where_value,
-                str(option),
-                limit,
-                None,
-                "use --mem=0, which is all that the node has",
-            )
+    if submission.scripts:
+        for request in blocks(submission):
+            for option in request.texts("--mem", last=True):
+                limit = memory_bytes(option.value, of_slurm=True)
+                yield (
+                    option.where_value,
+                    str(option),
+                    limit,
+                    None,
+                    "use --mem=0, which is all that the node has",
+                )
     for job in submission.of_kind("Kubernetes job"):
         for role in job.trainers:
             place = f"{role.resources}/limits/memory"

@@ -145,7 +145,9 @@ class Timed:
 def timed_runs(submission: Submission) -> Iterator[Timed]:
     """The training runs of batch scripts whose time limit is known."""
     limits = {id(block.shell): block.seconds("--time") or inf for block in blocks(submission)}
-    for facts in megatron_facts(submission) if limits else ():
+    if not limits:
+        return
+    for facts in megatron_facts(submission):
         limit = limits.get(id(facts.run.launch.script), inf) if facts.run.launch else inf
         if limit < inf:
             yield Timed(facts=facts, limit=limit)

@@ -49,12 +49,13 @@ def parts(source: Source) -> Iterator[Part]:
     data = source.data if isinstance(source.data, dict) else {}
     compute, steps = source.value("/settings/default_compute"), data.get("jobs")
     defaults = {"compute": compute} if isinstance(compute, str) else {}
-    for name, step in steps.items() if isinstance(steps, dict) else ():
-        at = f"/jobs/{escape(str(name))}"
-        if _is_command(step):
-            yield _part(source, at, step, defaults)
-        elif isinstance(step, dict) and step.get("type") == "sweep":
-            yield from _trial(source, at, step, defaults)
+    if isinstance(steps, dict):
+        for name, step in steps.items():
+            at = f"/jobs/{escape(str(name))}"
+            if _is_command(step):
+                yield _part(source, at, step, defaults)
+            elif isinstance(step, dict) and step.get("type") == "sweep":
+                yield from _trial(source, at, step, defaults)
     yield from _trial(source, "", data, {})
 
 
@@ -86,7 +87,9 @@ def steps_by_component(source: Source) -> Iterator[Step]:
     """A pipeline's steps whose command is in a component's file beside it."""
     data = source.data if isinstance(source.data, dict) else {}
     compute, steps = source.value("/settings/default_compute"), data.get("jobs")
-    for name, step in steps.items() if isinstance(steps, dict) else ():
+    if not isinstance(steps, dict):
+        return
+    for name, step in steps.items():
         named = step.get("component") if isinstance(step, dict) else None
         component = _component(source, named) if isinstance(named, str) else None
         if component is None:

@@ -270,8 +270,9 @@ def written(job: Job, layout: Layout, *keys: str) -> dict[str, Any]:
         value = option.value(job, layout)
         *sections, name = option.pointer[1:].split("/")
         home = made
-        for section in sections if value is not None else ():
-            home = home.setdefault(section, {})
+        if value is not None:
+            for section in sections:
+                home = home.setdefault(section, {})
         if value is not None:
             home[name] = value
     return made

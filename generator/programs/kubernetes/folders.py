@@ -52,7 +52,9 @@ def saves_are_on_a_volume(job: KubernetesJob) -> Violations:
     Fix: mount a volume there, or save to a folder of one that is mounted
     """
     mounted = _mounted(job)
-    for launch in job.launches if mounted is not None else ():
+    if mounted is None:
+        return
+    for launch in job.launches:
         for name, word, folder in folders_to_save(launch):
             if _is_outside(folder, (*(mounted or {}), *_TEMPORARY)) and not _is_used(job, folder):
                 message = f"{name} {folder} is on no volume: what is saved is lost with the pod"
@@ -68,7 +70,9 @@ def data_is_on_a_volume(job: KubernetesJob) -> Violations:
     Fix: write the path where the volume is mounted, or mount the volume there
     """
     mounted = _mounted(job) or {}
-    for launch in job.launches if any(mounted.values()) else ():
+    if not any(mounted.values()):
+        return
+    for launch in job.launches:
         program = PurePosixPath((launch.program.path if launch.program else None) or "")
         known = (*mounted, *_OF_IMAGES, *map(str, program.parents[-2:-1]))
         for name, word, path in _read(launch):

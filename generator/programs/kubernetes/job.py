@@ -321,8 +321,9 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
             training = [(root, row) for root, row in held if _is_training(source, root, row)]
             if training or not (held or source.complete):
                 yield from source.findings
-            for root, row in training if source.complete else ():
-                yield _job(source, part, root, row, maps)
+            if source.complete:
+                for root, row in training:
+                    yield _job(source, part, root, row, maps)
 
 
 def _is_training(source: Source, root: str, row: PodKind) -> bool:
@@ -366,10 +367,11 @@ def _mounted(
             here = [mount for mount in mounts if mount.get("name") == volume.get("name")]
             of = job.block(f"{at}/configMap")
             known = (of.get("name"), job.value("metadata/namespace"))
-            for source, text in maps if here and of else ():
-                view = YamlDocument(source=source)
-                if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
-                    yield from _files(view, text, here, of.get("items"))
+            if here and of:
+                for source, text in maps:
+                    view = YamlDocument(source=source)
+                    if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
+                        yield from _files(view, text, here, of.get("items"))
 
 
 def _files(
@@ -380,12 +382,15 @@ def _files(
     paths = {one.get("key"): one.get("path") for one in chosen}
     for key, at, content in view.entries("data"):
         name = paths.get(key) if chosen else key
-        for mount in mounts if name else ():
-            whole = "subPath" not in mount
-            if whole or mount["subPath"] == name:
-                path = f"{mount.get('mountPath')}/{name}" if whole else str(mount.get("mountPath"))
-                yield f"cat >{shlex.quote(path)} <<'{_END}'\n", constant(view.locate_key(at))
-                yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
+        if name:
+            for mount in mounts:
+                whole = "subPath" not in mount
+                if whole or mount["subPath"] == name:
+                    path = (
+                        f"{mount.get('mountPath')}/{name}" if whole else str(mount.get("mountPath"))
+                    )
+                    yield f"cat >{shlex.quote(path)} <<'{_END}'\n", constant(view.locate_key(at))
+                    yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
 
 
 def _job(

@@ -112,7 +112,9 @@ def roles_are_known(job: KubernetesJob) -> Violations:
     """A PyTorchJob has one Master at most, and Workers.
     Prevents: Unsupported value; or Forbidden: must be 1.
     Fix: use Master with replicas: 1, and Worker for the other nodes"""
-    for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
+    if job.kind_of_job != "PyTorchJob":
+        return
+    for role in job.roles:
         known = next((name for name in _ROLES if name.lower() == role.name.lower()), None)
         if known is None:
             message = (
@@ -201,7 +203,9 @@ def deadline_is_positive(job: KubernetesJob) -> Violations:
 
 def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, object]]]:
     """The containers of the pods whose specification is in the file, with their places."""
-    for role in job.roles if job.kind_of_job != "TrainJob" else ():
+    if job.kind_of_job == "TrainJob":
+        return
+    for role in job.roles:
         yield from (
             (role, at, container) for at, container in containers_of(job, role.pod, *_CONTAINERS)
         )
@@ -220,7 +224,9 @@ def a_container_is_named_pytorch(job: KubernetesJob) -> Violations:
     """One container of each role of a PyTorchJob is named pytorch: the one that trains.
     Prevents: Required value: must have at least one container with name pytorch.
     Fix: set the container's name to pytorch"""
-    for role in job.roles if job.kind_of_job == "PyTorchJob" else ():
+    if job.kind_of_job != "PyTorchJob":
+        return
+    for role in job.roles:
         names = [container.get("name") for _, container in containers_of(job, role.pod)]
         if names and "pytorch" not in names and not any(map(to_fill, names)):
             message = (
@@ -357,7 +363,9 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
     error. A note: not every program needs it.
     Fix: add an emptyDir with medium: Memory, mounted at /dev/shm
     """
-    for role in job.roles if job.kind_of_job != "TrainJob" else ():
+    if job.kind_of_job == "TrainJob":
+        return
+    for role in job.roles:
         paths = [
             each.get("mountPath") for _, each in job.mappings(f"{role.container}/volumeMounts")
         ]
@@ -560,7 +568,9 @@ def mpirun_starts_a_process_a_slot(job: KubernetesJob) -> Violations:
     slots = 1 if job.value(job.row.processes) is None else job.integer(job.row.processes)
     total = slots * job.nodes if slots and job.nodes else None
     calls = [call for launch in job.launches for call in launch.calls if call.program == "mpirun"]
-    for call in calls if job.has_slots and total else ():
+    if not job.has_slots or not total:
+        return
+    for call in calls:
         asked = call.integer("--np")
         if not asked or asked.value == total or call.command.guarded:
             continue
@@ -609,7 +619,9 @@ def pods_have_the_interfaces_of_their_node(job: KubernetesJob) -> Violations:
     where there are none, so that it goes over TCP.
     Fix: ask for the interfaces of the node
     """
-    for role, name, node in _with_types(job) if (job.nodes or 0) > 1 else ():
+    if (job.nodes or 0) <= 1:
+        return
+    for role, name, node in _with_types(job):
         limits = {resource: (place, number) for resource, place, number in _limits(job, role)}
         _, gpus = limits.get("nvidia.com/gpu", ("", 0))
         place, asked = limits.get(EFA, (role.resources, 0))
@@ -701,7 +713,9 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     Fix: add a headless Service and its name as the pods' subdomain, and call a pod NAME-0.SUBDOMAIN
     """
     name = job.text("metadata/name")
-    for role in job.roles if job.is_batch_job and name else ():
+    if not job.is_batch_job or not name:
+        return
+    for role in job.roles:
         pod = job.block(role.pod)
         called = re.compile(rf"(?<![\w.-]){re.escape(name or '')}-[0-9]+(?![\w-])")
         texts = [
@@ -711,14 +725,15 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
         texts += [
             each for key in ("command", "args") for each in job.items(f"{role.container}/{key}")
         ]
-        for at, text in texts if not (pod.get("subdomain") or pod.get("hostNetwork")) else ():
-            if isinstance(text, str) and (match := called.search(text)):
-                message = f"{match[0]} is a pod of this Job, and no other pod can look it up"
-                hint = (
-                    f"add subdomain: {name} and a headless Service of that name, and "
-                    f"write {match[0]}.{name}"
-                )
-                yield violation(job, at, f"{message}: the pods have no subdomain", hint)
+        if not (pod.get("subdomain") or pod.get("hostNetwork")):
+            for at, text in texts:
+                if isinstance(text, str) and (match := called.search(text)):
+                    message = f"{match[0]} is a pod of this Job, and no other pod can look it up"
+                    hint = (
+                        f"add subdomain: {name} and a headless Service of that name, and "
+                        f"write {match[0]}.{name}"
+                    )
+                    yield violation(job, at, f"{message}: the pods have no subdomain", hint)
 
 
 @jobs.rule(
@@ -790,7 +805,9 @@ def all_pods_run_at_once(job: KubernetesJob) -> Violations:
     """
     calls = [call for launch in job.launches for call in launch.calls]
     asked = [nodes.value for call in calls if (nodes := call.integer("--nnodes"))]
-    for role in job.trainers if max(asked, default=1) > 1 else ():
+    if max(asked, default=1) <= 1:
+        return
+    for role in job.trainers:
         at = next((f"{role.at}/{key}" for key in job.row.counts if key.endswith("parallelism")), "")
         running = (job.integer(at) if job.has(at) else 1) if at else None
         completions = job.integer(at.replace("parallelism", "completions")) if at else None

@@ -158,11 +158,12 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
             if whole_path and (path := files.document_at(whole_path, script.path, starts)):
                 overwritten_paths.add(path)
             pattern = _pattern(word.parts) if word.value is None else None
-            for config in configs if pattern else ():
-                folder, _, name = place_of(config.path).rpartition("/")
-                made = pattern is not None and pattern.fullmatch(name) and folder in places
-                if made and not any(name in other.shell.text.content for other in scripts):
-                    overwritten_paths.add(config.path)
+            if pattern:
+                for config in configs:
+                    folder, _, name = place_of(config.path).rpartition("/")
+                    made = pattern is not None and pattern.fullmatch(name) and folder in places
+                    if made and not any(name in other.shell.text.content for other in scripts):
+                        overwritten_paths.add(config.path)
     return frozenset(overwritten_paths)
 
 
@@ -226,7 +227,9 @@ class _Lines:
     def _called(self) -> Iterator[Reference]:
         """Return the scripts that the script calls, which were read with it."""
         here = dirname(self.holder.path)
-        for called in self.script.shell.called if self.script is not None else ():
+        if self.script is None:
+            return
+        for called in self.script.shell.called:
             path = relpath(called, here or ".")
             found = self.files.find(path, self.holder.path, "launch script", starts=self.starts)
             if found and found[0].path != self.holder.path:
@@ -305,13 +308,14 @@ class _Lines:
     def _named_by_commands(self) -> Mapping[str, list[str]]:
         """The paths that the script's commands name and so may make, by their last name."""
         paths = defaultdict[str, list[str]](list)
-        for command in self.script.shell.commands if self.script else ():
-            if command.words[0].value in _READ:
-                continue
-            for before, word in pairwise(command.words):
-                if not (_NAMING.fullmatch(before.value or "") or word.raw.startswith("-")):
-                    path = word.path or ""
-                    paths[basename(place_of(path))].append(path)
+        if self.script:
+            for command in self.script.shell.commands:
+                if command.words[0].value in _READ:
+                    continue
+                for before, word in pairwise(command.words):
+                    if not (_NAMING.fullmatch(before.value or "") or word.raw.startswith("-")):
+                        path = word.path or ""
+                        paths[basename(place_of(path))].append(path)
         return paths
 
     @cached_property

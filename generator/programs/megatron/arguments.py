@@ -281,7 +281,9 @@ def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
     They are on launch lines that don't show by themselves whose they are.
     """
     stated, script = flavour_of(job), PurePosixPath(job.launch.script).name
-    for arguments in from_launches(launches, stated) if stated else ():
+    if not stated:
+        return
+    for arguments in from_launches(launches, stated):
         if arguments.program == script:
             yield arguments
 

@@ -46,9 +46,10 @@ def read(lines: Sequence[str]) -> LogFacts | None:
             seconds, said = positive(found[1]), _BATCH.search(line)
             if seconds is not None:
                 steps.append((seconds / 1000, positive_whole(said[1]) if said else None))
-        for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)) if "allocated" in line else ():
-            if (found := pattern.search(line)) and (peak := positive(found[1])) is not None:
-                peaks.append(peak * unit)
+        if "allocated" in line:
+            for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)):
+                if (found := pattern.search(line)) and (peak := positive(found[1])) is not None:
+                    peaks.append(peak * unit)
     if not steps and not arguments:
         return None
     # Of a batch that ramps up, which is many jobs, the one that most lines have.

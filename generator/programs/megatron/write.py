@@ -235,12 +235,13 @@ def written_options(p: Planned, flavour: Flavour) -> Iterator[tuple[str, dict[st
     release = table.index(p.job.megatron_version)
     for name, rows in GROUPS.items():
         written = {}
-        for row in rows if name not in left_out else ():
-            encode = row.encode(flavour)
-            option = table.get(row.option)
-            has_it = option is not None and option.is_in(release)
-            if encode is not None and has_it and not gives(p.job.launch.arguments, *row.unless):
-                written[row.option] = encode(p)
+        if name not in left_out:
+            for row in rows:
+                encode = row.encode(flavour)
+                option = table.get(row.option)
+                has_it = option is not None and option.is_in(release)
+                if encode is not None and has_it and not gives(p.job.launch.arguments, *row.unless):
+                    written[row.option] = encode(p)
         if written:
             yield name, written
 

@@ -43,9 +43,10 @@ def _options_for(name: str, text: str) -> frozenset[str]:
     for call in _CALL.findall(_CONTINUED.sub(" ", text)):
         words = call.split()
         at = next((at for at, word in enumerate(words) if basename(word) == name), None)
-        for written in _OPTION.findall(" ".join(words[:at])) if at is not None else ():
-            known = TABLES["sbatch"].find(written)
-            found |= {known.name} if known is not None else set()
+        if at is not None:
+            for written in _OPTION.findall(" ".join(words[:at])):
+                known = TABLES["sbatch"].find(written)
+                found |= {known.name} if known is not None else set()
     return frozenset(found)
 
 

@@ -197,9 +197,10 @@ def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = No
         return None
 
     settings: dict[str, Setting] = {}
-    for name, at, value in config.entries("fsdp_config") if config is not None else ():
-        assert config is not None
-        settings[str(name).removeprefix(PREFIX)] = Setting(value, config.locate(at))
+    if config is not None:
+        for name, at, value in config.entries("fsdp_config"):
+            assert config is not None
+            settings[str(name).removeprefix(PREFIX)] = Setting(value, config.locate(at))
     flags = flags_of(line) if line is not None else {}
     settings.update(flags)
 
@@ -231,17 +232,19 @@ def _mesh_of(
     A line that chooses how to train has to ask for the mesh, too.
     """
     sizes: dict[str, Setting] = {}
-    for name, at, value in config.entries(_MESH) if config is not None else ():
-        assert config is not None
-        sizes[str(name).removeprefix(f"{_MESH}_")] = Setting(value, config.locate(at))
+    if config is not None:
+        for name, at, value in config.entries(_MESH):
+            assert config is not None
+            sizes[str(name).removeprefix(f"{_MESH}_")] = Setting(value, config.locate(at))
     is_used = line is not None and line.has("--use_parallelism_config") if by_line else bool(sizes)
     if not is_used:
         return {}
-    for option in line.options.entries if line is not None else ():
-        if line is not None and option.name.startswith(f"--{_MESH}_"):
-            place = line.view(option, None).where_value
-            number = line.options.integer(option.name)
-            sizes[option.name.removeprefix(f"--{_MESH}_")] = Setting(number, place)
+    if line is not None:
+        for option in line.options.entries:
+            if line is not None and option.name.startswith(f"--{_MESH}_"):
+                place = line.view(option, None).where_value
+                number = line.options.integer(option.name)
+                sizes[option.name.removeprefix(f"--{_MESH}_")] = Setting(number, place)
     return sizes
 
 

@@ -49,7 +49,9 @@ def mounted_names_are_declared(job: Job) -> Violations:
     texts += [
         (f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments)
     ]
-    for pointer, text in texts if binds(job) else ():
+    if not binds(job):
+        return
+    for pointer, text in texts:
         for match in EXPRESSION.finditer(text):
             section, name = match[1], match[2]
             if name not in found.section(section):
@@ -64,7 +66,9 @@ def data_is_mounted(job: Job) -> Violations:
     """Data and folders that only AzureML can mount go with target azureml.
     Prevents: FileNotFoundError, or a folder with the name azureml:
     Fix: use launch.target: azureml, or write a path that the nodes have"""
-    for key, pointer, path in bound_values(job) if not binds(job) else ():
+    if binds(job):
+        return
+    for key, pointer, path in bound_values(job):
         if only_mounted(path):
             message = f"{key} is {path}, which target {job.launch.target} doesn't mount"
             yield violation(
@@ -87,7 +91,9 @@ def data_names_its_files(job: Job) -> Violations:
     Prevents: FileNotFoundError: the folder's own name with .idx
     Fix: add the name of the files without .bin and .idx
     """
-    for key, pointer, path in bound_values(job) if binds(job) and job.framework.data_prefix else ():
+    if not binds(job) or not job.framework.data_prefix:
+        return
+    for key, pointer, path in bound_values(job):
         asset, expression = ASSET.fullmatch(path), EXPRESSION.fullmatch(path)
         if key == "data.path" and (
             expression or (asset and not asset[2]) or (is_uri(path) and path.endswith("/"))
@@ -189,7 +195,9 @@ def outputs_are_places(job: Job) -> Violations:
     """Output goes to a place in storage: neither to a data asset nor to an input.
     Prevents: The service refuses the output's path, or writing fails: Read-only file system.
     Fix: write azureml://datastores/NAME/paths/PATH"""
-    for key, pointer, path in bound_values(job) if binds(job) else ():
+    if not binds(job):
+        return
+    for key, pointer, path in bound_values(job):
         match = EXPRESSION.match(path)
         read_only = ASSET.fullmatch(path) is not None or (
             match is not None and match[1] == "inputs"

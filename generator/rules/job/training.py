@@ -282,7 +282,9 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     """Quantized weights and gradients are DeepSpeed's.
     Prevents: No error: other frameworks have no such option, and nothing would be quantized.
     Fix: remove the key, or use a framework that runs on DeepSpeed"""
-    for key in () if job.engine.has_buckets else _asked(job):
+    if job.engine.has_buckets:
+        return
+    for key in _asked(job):
         message = (
             f"training.{job.says(key, True)} is not available with "
             f"{job.says('framework', job.framework)}"

@@ -325,7 +325,9 @@ class State:
             self._put(assumed, UNKNOWN)
         self._assumed.clear()
         changed = self.functions.get(name, frozenset())
-        for changing in changed if self.spend(len(changed)) else ():
+        if not self.spend(len(changed)):
+            return
+        for changing in changed:
             self.set(changing, UNKNOWN)
 
     def exit(self) -> None:
@@ -397,7 +399,9 @@ class State:
                     name,
                     _merged([] if too_many else [branch.get(name, before) for branch in branches]),
                 )
-        for name, before in frame.before.items() if self.frames else ():
+        if not self.frames:
+            return
+        for name, before in frame.before.items():
             self.frames[-1].touch(name, before)
 
 

@@ -133,9 +133,9 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
     """RANK, LOCAL_RANK, NODE_RANK, WORLD_SIZE and MASTER_ADDR are left to the service.
     Prevents: Every process has the same rank, and the rendezvous hangs.
     Fix: remove these variables from environment_variables"""
-    for name, at, _ in (
-        job.entries("environment_variables") if job.distribution == "pytorch" else ()
-    ):
+    if job.distribution != "pytorch":
+        return
+    for name, at, _ in job.entries("environment_variables"):
         if name in _RANKS | _SHARED:
             effect, severity = (
                 ("the same for every process here", ERROR)
@@ -194,15 +194,16 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
         calls = (
             call for launch in job.launches for call in launch.calls if call.program in _OF_NODES
         )
-        for call in calls if job.nodes > 1 else ():
-            option, hint = _OF_NODES[call.program]
-            by_file = call.program == "accelerate" and (several or call.has("--config_file"))
-            if not (by_file or call.opaque or call.has(option)):
-                message = (
-                    f"{call.program} without {option} on {job.nodes} nodes: each "
-                    "node trains on its own"
-                )
-                yield Violation(call.where, message, hint.format(nodes=job.nodes))
+        if job.nodes > 1:
+            for call in calls:
+                option, hint = _OF_NODES[call.program]
+                by_file = call.program == "accelerate" and (several or call.has("--config_file"))
+                if not (by_file or call.opaque or call.has(option)):
+                    message = (
+                        f"{call.program} without {option} on {job.nodes} nodes: each "
+                        "node trains on its own"
+                    )
+                    yield Violation(call.where, message, hint.format(nodes=job.nodes))
 
 
 @jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)

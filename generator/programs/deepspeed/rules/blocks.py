@@ -211,13 +211,14 @@ def compression_is_whole(config: Config) -> Violations:
         if config.has(shared):
             heads = technique == "head_pruning" and config.block(shared).get("enabled")
             yield from _lacking(config, shared, ("num_heads",) if heads else ())
-        for name, choices in (
-            _CHOICES[technique].items() if isinstance(config.value(shared), dict) else ()
-        ):
-            value = config.value(f"{shared}/{name}", choices[0])
-            if value not in choices:
-                message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
-                yield violation(config, f"{shared}/{name}", message, f"use {' or '.join(choices)}")
+        if isinstance(config.value(shared), dict):
+            for name, choices in _CHOICES[technique].items():
+                value = config.value(f"{shared}/{name}", choices[0])
+                if value not in choices:
+                    message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
+                    yield violation(
+                        config, f"{shared}/{name}", message, f"use {' or '.join(choices)}"
+                    )
         if config.has(groups):
             yield from _lacking(config, groups, ())
         for group in (f"{groups}/{escape(name)}" for name in config.block(groups)):

@@ -142,11 +142,12 @@ def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
         "max_batch_size",
         *(("max_tokens",) if batching.get("enabled") else ()),
     )
-    for name in sizes if config.schema.section(f"{_SAMPLING}/dynamic_batching") else ():
-        if isinstance(batching.get(name, 1), str | float) and mismatch(
-            batching[name], whole, pydantic=1
-        ):
-            yield f"{_SAMPLING}/dynamic_batching/{name}", "an integer", "write 1"
+    if config.schema.section(f"{_SAMPLING}/dynamic_batching"):
+        for name in sizes:
+            if isinstance(batching.get(name, 1), str | float) and mismatch(
+                batching[name], whole, pydantic=1
+            ):
+                yield f"{_SAMPLING}/dynamic_batching/{name}", "an integer", "write 1"
     degree = config.value("/sequence_parallel_size", 1)
     if config.version >= FAILS_BY_SEQUENCE and (not isinstance(degree, int | float) or degree <= 0):
         yield "/sequence_parallel_size", "an integer of at least 1", "write 1"
@@ -260,9 +261,9 @@ def fillers_know_the_key(config: Config) -> Violations:
     sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
     seen, root = set[str](), config.schema.section("")
     names = root.keys if root is not None else ()
-    for pointer in (
-        islice(_automatic("", config.block("")), _MOST) if config.consumer in _NAMES else ()
-    ):
+    if config.consumer not in _NAMES:
+        return
+    for pointer in islice(_automatic("", config.block("")), _MOST):
         key = pointer[1:].replace("/", ".")
         top = key.partition(".")[0]
         if key in filled_keys or top in seen:

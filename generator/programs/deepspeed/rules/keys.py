@@ -421,8 +421,9 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
     homes: dict[str, tuple[str, ...]] = {}
     for pointer in schema.pointers:
         section = schema.section(pointer)
-        for name in section.keys if section is not None and pointer != "/bfloat16" else ():
-            homes[name] = (*homes.get(name, ()), pointer)
+        if section is not None and pointer != "/bfloat16":
+            for name in section.keys:
+                homes[name] = (*homes.get(name, ()), pointer)
     return {name: places for name, places in homes.items() if len(places) <= 2}
 
 

@@ -498,7 +498,9 @@ def megatron_brings_its_optimizer(config: Config) -> Violations:
     Prevents: training with Megatron's own learning rate, weight decay and schedule
     Fix: use Megatron's arguments
     """
-    for block in ("optimizer", "scheduler") if config.consumer == "megatron-deepspeed" else ():
+    if config.consumer != "megatron-deepspeed":
+        return
+    for block in ("optimizer", "scheduler"):
         if config.block(f"/{block}"):
             message = (
                 f"{block} has no effect: Megatron-DeepSpeed passes one that it "

@@ -307,7 +307,9 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
     Prevents: `AutoEP with ZeRO Stage 3 does not support ... yet`
     Fix: remove one of the two
     """
-    for pointer, least, first, last in _REFUSED_WITH_AUTOEP if config.stage == 3 else ():
+    if config.stage != 3:
+        return
+    for pointer, least, first, last in _REFUSED_WITH_AUTOEP:
         refused = (config.number(pointer) or 0) >= least and first <= config.version < last
         hint = f"use stage 1 or 2, or remove {pointer.rpartition('/')[2]}"
         yield from refused_with(config, pointer, {"AutoEP at stage 3": refused}, hint)

@@ -96,22 +96,23 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
     masters = [_MASTERS_OF_FP16] if config.switch(_MASTERS_OF_FP16) else []
     masters += [own] if config.switch(own) and config.switch(states) is False else []
     torch_adam = config.offloads("optimizer") and steps_by_torch(config)
-    for pointer in (
-        masters if config.stage and (torch_adam or config.offload("optimizer") == "none") else ()
-    ):
-        why = (
-            "torch_adam is not DeepSpeedCPUAdam" if torch_adam else "the optimizer is not offloaded"
-        )
-        message = (
-            f"{pointer.rpartition('/')[2]}: true requires optimizer offload with "
-            f"DeepSpeedCPUAdam, but {why}"
-        )
-        hint = (
-            "remove torch_adam"
-            if torch_adam
-            else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
-        )
-        yield violation(config, pointer, message, hint)
+    if config.stage and (torch_adam or config.offload("optimizer") == "none"):
+        for pointer in masters:
+            why = (
+                "torch_adam is not DeepSpeedCPUAdam"
+                if torch_adam
+                else "the optimizer is not offloaded"
+            )
+            message = (
+                f"{pointer.rpartition('/')[2]}: true requires optimizer offload with "
+                f"DeepSpeedCPUAdam, but {why}"
+            )
+            hint = (
+                "remove torch_adam"
+                if torch_adam
+                else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
+            )
+            yield violation(config, pointer, message, hint)
 
 
 @configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))

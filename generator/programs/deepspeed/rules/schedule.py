@@ -149,7 +149,9 @@ def schedule_is_complete(config: Config) -> Violations:
     """OneCycle has its two rates.
     Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
     Fix: add cycle_min_lr and cycle_max_lr"""
-    for key in ("cycle_min_lr", "cycle_max_lr") if config.has(_PARAMS) else ():
+    if not config.has(_PARAMS):
+        return
+    for key in ("cycle_min_lr", "cycle_max_lr"):
         if not config.has(f"{_PARAMS}/{key}"):
             yield violation(
                 config, _PARAMS, f"OneCycle requires {key}: its constructor raises", f'add "{key}"'
@@ -335,11 +337,9 @@ def decays_have_steps(config: Config) -> Violations:
     Prevents: A rate that stays at cycle_min_lr where a decay is written.
     Fix: add decay_step_size"""
     size = f"{_PARAMS}/decay_step_size"
-    for key in (
-        ("decay_lr_rate", "decay_mom_rate")
-        if not config.has(size) or config.number(size) == 0
-        else ()
-    ):
+    if config.has(size) and config.number(size) != 0:
+        return
+    for key in ("decay_lr_rate", "decay_mom_rate"):
         if rate := config.number(f"{_PARAMS}/{key}"):
             message = (
                 f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing "

@@ -175,7 +175,9 @@ def buckets_are_counts(config: Config) -> Violations:
     Prevents: CUDA out of memory: buffers of many gigabytes
     Fix: set it to 500000000 elements or fewer"""
     gathered = "stage3_prefetch_bucket_size" if config.stage == 3 else "allgather_bucket_size"
-    for pointer in (f"{ZERO}/reduce_bucket_size", f"{ZERO}/{gathered}") if config.stage else ():
+    if not config.stage:
+        return
+    for pointer in (f"{ZERO}/reduce_bucket_size", f"{ZERO}/{gathered}"):
         size = config.whole(pointer)
         if size is not None and size > _LARGE_BUCKET:
             name = pointer.rpartition("/")[2]

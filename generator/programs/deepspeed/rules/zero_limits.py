@@ -304,7 +304,9 @@ def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
     Prevents: Weights that are silently wrong, or a first product of two types.
     Fix: use fp16"""
-    for pointer in (_WEIGHTS, _FROZEN) if config.stage == 3 and config.precision == "bf16" else ():
+    if config.stage != 3 or config.precision != "bf16":
+        return
+    for pointer in (_WEIGHTS, _FROZEN):
         effect = "with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
         yield from while_on(config, pointer, effect, "use fp16, or DeepSpeed 0.19.6 or later")
 

@@ -107,14 +107,15 @@ def settings(
                     where=where,
                     where_value=where_value,
                 )
-    for job in submission.of_kind("AzureML job") if with_azureml else ():
-        for name, at, value in job.entries("environment_variables"):
-            if isinstance(name, str) and wanted(name):
-                plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-                text = str(value) if plain and "${{" not in str(value) else None
-                yield Setting(
-                    name=name, value=text, where=job.locate_key(at), where_value=job.locate(at)
-                )
+    if with_azureml:
+        for job in submission.of_kind("AzureML job"):
+            for name, at, value in job.entries("environment_variables"):
+                if isinstance(name, str) and wanted(name):
+                    plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+                    text = str(value) if plain and "${{" not in str(value) else None
+                    yield Setting(
+                        name=name, value=text, where=job.locate_key(at), where_value=job.locate(at)
+                    )
     for file in submission.of(EnvironmentFile):
         for line, where in file.lines:
             name, equals, value = line.partition("=")
@@ -336,12 +337,14 @@ def variables_are_set(script: LaunchScript) -> Violations:
     given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word in words:
         named = {name for name in word.variables if name.isidentifier()}
-        for name in _EXPANDED.findall(word.raw) if named else ():
-            known = name in shell.history or name in shell.set_inside
-            if name in named and not (known or name in found or given.match(name)):
-                found[name] = word
-    for name in _provided(shell) if found else ():
-        found.pop(name, None)
+        if named:
+            for name in _EXPANDED.findall(word.raw):
+                known = name in shell.history or name in shell.set_inside
+                if name in named and not (known or name in found or given.match(name)):
+                    found[name] = word
+    if found:
+        for name in _provided(shell):
+            found.pop(name, None)
     if found and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(found)
         message = (

@@ -64,7 +64,9 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
     Prevents: ValueError: Cannot specify num_nodes/gpus with include/exclude.
     Fix: keep one form"""
     chosen = call.argument("--include", "--exclude")
-    for number in (call.integer("--num_nodes"), call.integer("--num_gpus")) if chosen else ():
+    if not chosen:
+        return
+    for number in (call.integer("--num_nodes"), call.integer("--num_gpus")):
         if chosen and number is not None and number.value >= 0:
             message = f"{number} and {chosen.option.name} exclude each other"
             yield number.bad_option(message, f"leave {number.option.name} out")
@@ -117,7 +119,9 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
     """--launcher slurm is used without --include and --exclude up to DeepSpeed 0.19.6.
     Prevents: srun: unrecognized option '--include'.
     Fix: use srun torchrun in its place"""
-    for name in ("--include", "--exclude") if call.backend == "slurm" else ():
+    if call.backend != "slurm":
+        return
+    for name in ("--include", "--exclude"):
         chosen = call.argument(name)
         if chosen is not None:
             message = (
@@ -385,7 +389,9 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     apart |= any(ranks) and any(
         options.integer(name) == 0 for options in beside for name in _OWN_RANK
     )
-    for name in ADDRESSES if (call.nodes or 1) > 1 and not apart else ():
+    if (call.nodes or 1) <= 1 or apart:
+        return
+    for name in ADDRESSES:
         address = call.text(name)
         if address is not None and LOOPBACK.fullmatch(address.value):
             hint = f"use the name of the first node: {call.first_node}"

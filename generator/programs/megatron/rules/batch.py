@@ -179,7 +179,9 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
     Fix: give the tokenizer's files"""
     kind = str(run.value("--tokenizer-type"))
     names = [OF_FILES[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())]
-    for name in () if run.launch is None else ["--vocab-size"] if kind == NULL_TOKENIZER else names:
+    if run.launch is None:
+        return
+    for name in ["--vocab-size"] if kind == NULL_TOKENIZER else names:
         # newer versions take --tokenizer-model for every kind
         if run.lacks_all(name, "--tokenizer-model"):
             hint = f"add {name} {'50257' if name == '--vocab-size' else 'PATH'}"

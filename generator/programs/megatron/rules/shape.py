@@ -217,7 +217,9 @@ def chunks_share_layers(run: MegatronRun) -> Violations:
         yield from _uneven_chunks(run, layers, stages)
         return
     each = layers // stages
-    for name in (LAYERS_PER_CHUNK, CHUNKS) if layers % stages == 0 else ():
+    if layers % stages != 0:
+        return
+    for name in (LAYERS_PER_CHUNK, CHUNKS):
         yield from divides(
             run, name, each, f"the {each} layers of a stage ({layers} over {stages} stages)"
         )

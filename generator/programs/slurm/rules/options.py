@@ -184,7 +184,9 @@ def node_count_is_fixed(request: Request) -> Violations:
     Prevents: A job that starts with fewer nodes than its batch size and its layout are made for.
     Fix: write one number
     """
-    for nodes in request.texts("--nodes") if request.launches else ():
+    if not request.launches:
+        return
+    for nodes in request.texts("--nodes"):
         span = slurm_values.node_range(nodes.value)
         if span is not None and span[0] != span[1]:
             hint = (

@@ -276,7 +276,9 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     Fix: write --mem=0 for all of it"""
     request, cluster = block
     has, gpus = cluster.host_memory_bytes, request.gpus_per_node
-    for memory in request.texts("--mem", "--mem-per-gpu", last=True) if has is not None else ():
+    if has is None:
+        return
+    for memory in request.texts("--mem", "--mem-per-gpu", last=True):
         each = mebibytes(memory.value)
         times = 1 if memory.name == "--mem" or gpus is None else gpus.value
         if has is not None and each is not None and each * times * MIB > has:

@@ -129,7 +129,9 @@ def signal_has_a_handler(request: Request) -> Violations:
     runs_others = any(
         command.words[0].value in ("exec", "source", ".") for command in shell.commands
     )
-    for argument in request.texts("--signal") if shell.unterminated is None else ():
+    if shell.unterminated is not None:
+        return
+    for argument in request.texts("--signal"):
         signal = signal_of(argument.value)
         if signal is None:
             continue
@@ -175,7 +177,9 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     )
     on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
     offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
-    for request in blocks(submission) if offloaded else ():
+    if not offloaded:
+        return
+    for request in blocks(submission):
         if not request.has("--mem", "--mem-per-cpu", "--mem-per-gpu", "--exclusive"):
             message = (
                 f"{offloaded} to the node's memory, and the script asks for none: Slurm's "
@@ -434,8 +438,9 @@ def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
         if inner is None or (inner.shell is None and not inner.guarded):
             texts.append((assignment.raw, assignment.value_offset))
     for raw, offset in texts:
-        for match in _USES.finditer(raw) if not raw.startswith("'") else ():
-            yield match[1] or match[2], offset + match.start()
+        if not raw.startswith("'"):
+            for match in _USES.finditer(raw):
+                yield match[1] or match[2], offset + match.start()
 
 
 @blocks.rule("SLM019", ERROR, "launcher", slurm_manual(f"{_OUTPUT}: the option's value as given"))
@@ -444,7 +449,9 @@ def gpu_counts_are_numbers(request: Request) -> Violations:
     Prevents: invalid literal for int(): 'a100:4'.
     Fix: use SLURM_GPUS_ON_NODE"""
     text = request.options.text("--gpus-per-node") or ""
-    for name, offset in _used(request.shell) if ":" in text else ():
+    if ":" not in text:
+        return
+    for name, offset in _used(request.shell):
         if name == "SLURM_GPUS_PER_NODE":
             message = f"$SLURM_GPUS_PER_NODE is {text}, as in --gpus-per-node, and not a number"
             yield Violation(request.shell.locate(offset), message, "use $SLURM_GPUS_ON_NODE")

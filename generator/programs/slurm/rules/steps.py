@@ -343,7 +343,9 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     Prevents: One node waits for the others at the rendezvous until the time limit.
     Fix: start it by srun: srun torchrun ...
     """
-    for launch in request.launches if (request.nodes or 1) > 1 else ():
+    if (request.nodes or 1) <= 1:
+        return
+    for launch in request.launches:
         call = next(
             (call for call in launch.calls if call.program in ("torchrun", "accelerate")), None
         )

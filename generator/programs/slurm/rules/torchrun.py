@@ -72,7 +72,9 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
     Prevents: One busy GPU on each node.
     Fix: set --nproc-per-node to the GPUs per node"""
     gpus = block.gpus_per_node
-    for launch in block.launches if gpus is not None and gpus.value > 1 else ():
+    if gpus is None or gpus.value <= 1:
+        return
+    for launch in block.launches:
         call = launch.call("torchrun")
         has_ranks = call is None or call.opaque or call.has("--nproc-per-node")
         if (

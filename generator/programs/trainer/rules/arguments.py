@@ -85,7 +85,9 @@ def names_are_of_the_release(arguments: TrainingArguments) -> Violations:
     unexpected keyword argument
     Fix: use a release that has it, or remove the argument"""
     release = _release(arguments)
-    for name in _taken(arguments, new_arguments()) if release.where else ():
+    if not release.where:
+        return
+    for name in _taken(arguments, new_arguments()):
         since = new_arguments()[name]
         if release.version[:2] < numbers(since):
             message = f"{release} has no argument {name}, which is new in {since}"
