@@ -47,6 +47,7 @@ FEWEST_CLUSTERS = {
     "framework": 3,
     "network": 3,
     "kernels": 3,
+    "attention": 3,
     "generation": 2,
     "fabric": 2,
     "any": 2,
@@ -85,9 +86,9 @@ def parameters(rows: Sequence[Run]) -> list[Parameter]:
 
 def feeds(run: Run, name: str) -> bool:
     """Tell whether the run's estimate depends on the constant; for those that frameworks, networks
-    and kernels pick.
+    and their kernels pick.
     """
-    if constants()[name].by not in ("framework", "network", "kernels"):
+    if constants()[name].by not in ("framework", "network", "kernels", "attention"):
         return True
     plain, moved = (
         float(

@@ -28,7 +28,7 @@ from dsgen.estimate.flops import (
     hardware_flops_per_step,
     model_flops_per_step,
 )
-from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.job.records import Cluster, Framework, Job, JobLaunch, Origin, Pins, Training
@@ -248,9 +248,22 @@ def _fp8_recipe(text: str) -> str:
     )
 
 
+@cache
+def _closest(program: str, kernels: str | None) -> Framework:
+    """Ours that is closest to a program, with the kernels of attention that it had."""
+    ours = FRAMEWORKS[OURS.get(program.split(" ")[0].lower(), "megatron-lm")]
+    return replace(ours, attention_kernels=kernels) if kernels else ours
+
+
 def _framework(row: dict[str, str]) -> Framework:
-    """Ours that is closest."""
-    return FRAMEWORKS[OURS.get(row["framework"].split(" ")[0].lower(), "megatron-lm")]
+    """Ours that is closest.
+
+    llm-foundry's runs had Triton's kernels of FlashAttention's first release. **Source**:
+    mosaicml/llm-foundry scripts/train/benchmarking/submit_benchmarks.py (`--attn_impl`, triton),
+    sweep.sh.
+    """
+    kernels = "flash-attention-1" if "llm-foundry" in row["framework"] else None
+    return _closest(row["framework"], kernels)
 
 
 def _dispatcher(row: dict[str, str]) -> str | None:
@@ -342,8 +355,11 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         if "core_attn" in text
         else Recompute.NONE
     )
+    modules = Modules.CORE_ATTN
     if text == "selective":
         recompute = Recompute.SELECTIVE
+    elif not text and (named := _repeated(row)):
+        recompute, modules = Recompute.SELECTIVE, named
     out = (
         Offload.OPTIMIZER_AND_PARAMETERS
         if "param" in offload
@@ -365,10 +381,22 @@ def _layout(row: dict[str, str], job: Job) -> Layout | None:
         micro_batch=micro,
         gradient_accumulation=round(passes),
         recompute=recompute,
+        recompute_modules=modules,
         offload=Offload(out),
         tensor_overlap=row["tensor_overlap"] == "y",
         expert_overlap=row["expert_overlap"] == "y",
         zero_copies=_copies(row, data * context),
+    )
+
+
+def _repeated(row: dict[str, str]) -> Modules | None:
+    """The modules that a row's recipe computes again, where it names such."""
+    recipe = _recipes().get(row["id"])
+    names = recipe["recompute_modules"].split() if recipe else []
+    return (
+        Modules.of(names)
+        if names and all(n.upper() in Modules.__members__ for n in names)
+        else None
     )
 
 

@@ -131,7 +131,8 @@ def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> An
     reached = nodes * (1 - (1 - 1 / nodes) ** copies)
     if part.router_top_groups:
         reached = np.minimum(reached, part.router_top_groups)
-    own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
+    own = job.cluster.network_bytes_per_s_per_node / job.cluster.accelerators_per_node
+    own = max(own * rates(job).dispatch_network_fraction, 1.0)
     outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / own, 0.0)
     inside = (
         copies * (ring.per_node - 1) / ring.per_node * token_bytes / link_bytes_per_s(job, ring)

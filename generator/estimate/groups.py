@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog.layers.feed_forward import FeedForward
 from ..dataclass import dataclass
 from ..job.records import Job
 from .layout import Layout, LayoutLike, is_among
@@ -21,6 +22,12 @@ _DEEPEP_RANKS = 8
 #: Nodes over which its kernels are compiled, 160 ranks at most (csrc/kernels/launch.cuh,
 #: SWITCH_RDMA_RANKS, and configs.cuh, NUM_MAX_RDMA_PEERS; issues 90 and 464).
 _DEEPEP_NODES = np.array((2, 3, 4, 6, 8, 12, 16, 18, 20))
+#: Bytes of a token by which its kernels go when they sum what comes back to a node, and bytes of it
+#: that they hold at once: half of it within a node, and between nodes all, with its routing
+#: (csrc/kernels/internode.cu, combine_token, dispatch and get_num_bytes_per_token, intranode.cu,
+#: dispatch @ v1.2.1; the same in csrc/kernels/legacy of 2026).
+_DEEPEP_STEP_BYTES = 512
+_DEEPEP_HELD_BYTES = 8192
 #: Dispatchers that send a token once to each rank, within a node as well.
 FLEXIBLE = ("deepep", "hybridep")
 
@@ -42,12 +49,30 @@ class Group:
 def group(job: Job, size: Any, stride: Any) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order.
 
-    Nodes are filled in that order.
+    Nodes are filled in that order. Of groups that neither divide a node nor are its multiples, some
+    are split unequally, and all wait for the smallest piece: in racks of 72, the second 64 ranks
+    lie 8 in the first rack and 56 in the next.
     """
     domain = job.cluster.accelerators_per_node * job.nodes_together
-    return Group(
-        size=size, per_node=np.minimum(np.maximum(domain // stride, 1), size), stride=stride
-    )
+    room = np.maximum(domain // stride, 1)
+    alone = job.gpus <= domain
+    together = np.minimum(room, size) if alone else _common(room, size)
+    return Group(size=size, per_node=together, stride=stride)
+
+
+def _common(room: Any, size: Any) -> Any:
+    """The greatest common divisor, as the smallest piece of runs of `size` in places of `room`."""
+    return np.gcd(*(np.asarray(np.rint(each), np.int64) for each in (room, size)))
+
+
+def deepep_takes(part: FeedForward, *, between_nodes: bool) -> bool:
+    """Whether DeepEP's kernels take tokens of the width that experts get, in 16 bits."""
+    token = 2 * part.routed_hidden
+    if not between_nodes:
+        return token % 32 == 0 and token / 2 + 8 <= _DEEPEP_HELD_BYTES
+    # Beside the token: where it comes from, and for each copy an expert and a weight.
+    whole = token + 8 * (1 + part.per_token)
+    return token % _DEEPEP_STEP_BYTES == 0 and whole + 8 <= 2 * _DEEPEP_HELD_BYTES
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
@@ -58,9 +83,10 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     branch hybrid-ep.
     """
     ring = group(job, layout.expert, layout.expert_tensor)
-    cluster = job.cluster
+    cluster, part = job.cluster, job.model.feed_forward
     has_deepep = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
     has_kernels = (ring.per_node == _DEEPEP_RANKS) & is_among(ring.nodes, _DEEPEP_NODES)
+    has_kernels = has_kernels & deepep_takes(part, between_nodes=True)
     return (
         (job.framework.dispatches_by_node and has_deepep)
         & (job.training.dispatcher != "alltoall")
@@ -78,7 +104,9 @@ def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
     core_v0.16.1.
     """
     is_named = job.framework.dispatches_by_node and job.training.dispatcher in FLEXIBLE
-    inside = is_named and job.cluster.accelerator.generation.deepep
+    takes = deepep_takes(job.model.feed_forward, between_nodes=False)
+    takes = takes or job.training.dispatcher == "hybridep"
+    inside = is_named and takes and job.cluster.accelerator.generation.deepep
     return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))
 
 

@@ -33,7 +33,7 @@ class Constant:
 class Family:
     """A constant with all its keys."""
 
-    by: str  #: any | generation | fabric | network | framework | kernels
+    by: str  #: any | generation | fabric | network | framework | kernels | attention
     says: str
     by_key: Mapping[str, Constant]
 
@@ -62,7 +62,7 @@ def constants() -> Mapping[str, Family]:
 def selectors(job: Job) -> dict[str, str]:
     """The key that a constant is picked by, for each `Family.by`."""
     cluster = job.cluster
-    generation = cluster.accelerator.generation.name
+    generation, attention = cluster.accelerator.generation.name, job.framework.attention_kernels
     return {
         "any": "default",
         "generation": generation,
@@ -73,6 +73,8 @@ def selectors(job: Job) -> dict[str, str]:
         "network": cluster.network,
         "framework": job.framework.name,
         "kernels": "fused" if job.fuses_kernels else "eager",
+        # cuDNN's are each generation's own.
+        "attention": attention if attention == "cudnn" else f"{attention}-{generation}",
     }
 
 

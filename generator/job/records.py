@@ -136,6 +136,10 @@ class Framework:
 
     #: fused normalisation, activation and softmax kernels; eager PyTorch otherwise
     fused: bool = False
+    #: cudnn | flash-attention-2: kernels of softmax attention. Source: Transformer Engine 2.14,
+    #: pytorch/attention/dot_product_attention/utils.py (get_attention_backend); PyTorch 2.13's
+    #: scaled_dot_product_attention.
+    attention_kernels: str = "flash-attention-2"
     #: Queries, keys and values come from one product and stay in its memory. Source: Megatron's
     #: linear_qkv.
     packs_attention: bool = False

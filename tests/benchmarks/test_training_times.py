@@ -14,12 +14,12 @@ def test_blooms_steps_are_counted_through_its_ramp_up() -> None:
 
 
 def test_most_published_lengths_are_within_the_band() -> None:
-    """Of six published lengths, at least four are within the band of the step time; none is off by
+    """Of six published lengths, at least three are within the band of the step time; none is off by
     a third.
     """
     found = read()
     inside = [
         each for each in found if each.band[0] <= each.row["published"]["days"] <= each.band[1]
     ]
-    assert len(inside) >= 4
+    assert len(inside) >= 3
     assert [each.error for each in found] == pytest.approx([0] * len(found), abs=1 / 3)

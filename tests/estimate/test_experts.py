@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import dsgen
+from dsgen.estimate.communication import dispatch_s
 from dsgen.estimate.compute import layer_times, permuted_copies
 from dsgen.estimate.groups import group, sends_tokens_once_per_node
 from dsgen.estimate.layout import Layout
 from dsgen.search.feasible import make_plan
-from tests.jobs import job
+from tests.jobs import SMALL, job
 from tests.models import changed
 
 
@@ -63,6 +65,78 @@ def test_deepep_has_kernels_for_up_to_twenty_nodes(
     named = replace(whole, training=replace(whole.training, dispatcher=dispatcher))
     layout = Layout(data=2048, expert=expert)
     assert bool(sends_tokens_once_per_node(named, layout)) is reaches
+
+
+@pytest.mark.parametrize(
+    ("hidden", "expert", "takes"),
+    [(2880, 8, True), (2880, 16, False), (2816, 16, True), (8192, 8, False), (8192, 16, False)],
+)
+def test_deepep_takes_tokens_of_some_widths(hidden: int, expert: int, takes: bool) -> None:
+    """DeepEP's kernels stop between nodes at tokens that are no multiple of 512 bytes, GPT-OSS's
+    among them, and everywhere at tokens of which its buffers don't hold half: no plan has them.
+    """
+    named = job(
+        model={
+            **SMALL["model"],
+            "hidden_size": hidden,
+            "head_dim": 64,
+            "num_experts": 16,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 512,
+        },
+        framework="megatron-lm",
+        cluster="nvidia/dgx-h100",
+        gpus=16,
+        training__global_batch=16,
+        training__dispatcher="deepep",
+    )
+    plan = make_plan(named, Layout(data=16, expert=expert, zero_stage=1))
+    assert ("MOE018" not in {finding.rule for finding in plan.findings}) is takes
+    unnamed = replace(named, training=replace(named.training, dispatcher=None))
+    other = make_plan(unnamed, plan.layout)
+    written = [file.text for file in dsgen.render(other) if file.path == "arguments.txt"]
+    assert ("deepep" in written[0].split()) is (takes and expert == 16)
+
+
+@pytest.mark.parametrize(("ranks", "milliseconds"), [(32, 3.66), (64, 6.17)])
+def test_dispatch_over_nodes_takes_as_long_as_was_measured(ranks: int, milliseconds: float) -> None:
+    """4,096 tokens of 7,168 elements go to 8 experts each over H100 in the time that HybridEP's
+    kernels were measured with, within 5 % (deepseek-ai/DeepEP, branch hybrid-ep,
+    docs/README_Hybrid-EP.md, 16 multiprocessors).
+    """
+    whole = job(
+        model="kimi-k2",
+        framework="megatron-lm",
+        cluster="nvidia/dgx-h100",
+        gpus=64,
+        training__global_batch=64,
+        training__dispatcher="hybridep",
+    )
+    part, size = whole.model.feed_forward, 2 * 4096 * 7168
+    seconds = float(dispatch_s(whole, group(whole, ranks, 1), size, part))
+    assert 1e3 * seconds == pytest.approx(milliseconds, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expert", "inside"), [(1152, 64, 8), (1152, 24, 24), (256, 64, 64)]
+)
+def test_groups_that_a_rack_does_not_hold_evenly_are_split(
+    gpus: int, expert: int, inside: int
+) -> None:
+    """Where all 72 GPUs of racks are used, 64 neighbours lie in two of them, of which one has 8;
+    with 64 of each rack used, or groups of 24, none is split.
+    """
+    whole = job(
+        model="kimi-k2",
+        framework="megatron-lm",
+        cluster="nvidia/gb200-nvl72-compute-tray",
+        gpus=gpus,
+        training__global_batch=gpus,
+    )
+    places = np.arange(gpus) // (4 * whole.nodes_together)
+    groups = places.reshape(-1, expert)
+    smallest = min(np.unique(each, return_counts=True)[1].min() for each in groups)
+    assert group(whole, expert, 1).per_node == smallest == inside
 
 
 def test_an_expert_keeps_its_output_where_that_is_weighed() -> None:

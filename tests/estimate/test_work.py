@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 import dsgen
+from dsgen.estimate.compute import core_time
+from dsgen.estimate.layout import Layout
 from dsgen.estimate.products import peak_flops_per_s
+from dsgen.estimate.rates import rates
 from dsgen.estimate.roofline import operations
 from dsgen.estimate.step_time import COMPUTE_PARTS, compute_parts
 from dsgen.search import SearchResult
 from tests.examples import FOLDER
+from tests.jobs import job
 
 EXAMPLES = ("gpt3-175b-azure", "mixtral-8x7b", "llama-3-8b-lora", "qwen3-next-80b")
 
@@ -43,3 +47,14 @@ def test_operations_are_below_the_roof(name: str) -> None:
     for each in found:
         roof = min(peak, each.flops / each.traffic_bytes * accelerator.memory_bytes_per_s)
         assert 0 < each.flops / each.seconds <= roof, each
+
+
+@pytest.mark.parametrize(("cluster", "share"), [("dgx-a100-80gb", 1.0), ("dgx-h100", 0.6)])
+def test_flash_attention_2_is_as_fast_as_cudnn_on_ampere_alone(cluster: str, share: float) -> None:
+    """PyTorch's flash attention is Ampere's best kernel, and reaches 0.6 of Hopper's."""
+    cores = []
+    for framework in ("huggingface", "megatron-lm"):
+        own = job(framework=framework, cluster=f"nvidia/{cluster}", gpus=8)
+        core = core_time(own, Layout(data=8), own.model.averaged.largest.mixer)
+        cores.append(core.forward_s - rates(own).attention_start_s)
+    assert cores[1] / cores[0] == pytest.approx(share)

@@ -617,7 +617,7 @@ PARTS = {
     ),
     "MOE018": case(
         job(
-            model=MOE,
+            model={**MOE, "hidden": 4096},
             training={"dispatcher": "deepep"},
             cluster={"network": "efa"},
             accelerator={"generation": load_catalog().generations["hopper"]},

@@ -357,6 +357,7 @@ FRAMEWORK: Final = Framework(
     data_prefix=True,
     evaluation=EVALUATION,
     fused=True,
+    attention_kernels="cudnn",
     packs_attention=True,
     sums_in_product=True,
     overlaps_tensor=True,

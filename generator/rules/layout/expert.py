@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from ...estimate.groups import FLEXIBLE, group, sends_tokens_once_per_node
+from ...estimate.groups import FLEXIBLE, deepep_takes, group, sends_tokens_once_per_node
 from ...estimate.layout import LayoutLike
 from ...findings import ERROR
 from ...job.records import Job
@@ -244,7 +244,8 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     ERROR,
     "init",
     derived(
-        "deepseek-ai/DeepEP, README, issues 369 and 464, csrc/kernels/launch.cuh; Megatron-LM "
+        "deepseek-ai/DeepEP, README, issues 369 and 464, csrc/kernels/launch.cuh, intranode.cu and "
+        "internode.cu (EP_DEVICE_ASSERT) @ v1.2.1; Megatron-LM "
         "core/transformer/transformer_config.py:869-873 @ core_v0.19.0"
     ),
 )
@@ -257,11 +258,19 @@ def dispatcher_reaches_experts(job: Job, layout: LayoutLike) -> Judgement:
     if job.training.dispatcher != "hybridep":  # which alone has kernels for NVLink across nodes
         per_node = job.cluster.accelerators_per_node
     inside = (ring.size <= ring.per_node) & (ring.size * ring.stride <= per_node)
-    yield inside | sends_tokens_once_per_node(job, layout)
-    message = (
-        f"{job.says('dispatcher', job.training.dispatcher)} doesn't reach "
-        f"{given(job, layout, 'expert')}: it takes {per_node} GPUs for a node, the network is "
-        f"{job.cluster.network}, and DeepEP has kernels for up to 20 nodes"
+    part, named = job.model.feed_forward, job.training.dispatcher
+    takes = named == "hybridep" or deepep_takes(part, between_nodes=False)
+    yield (inside & takes) | sends_tokens_once_per_node(job, layout)
+    why = (
+        f"it takes {per_node} GPUs for a node, the network is {job.cluster.network}, and DeepEP "
+        "has kernels for up to 20 nodes"
     )
+    if named == "deepep" and not deepep_takes(part, between_nodes=not inside):
+        why = (
+            f"DeepEP's kernels don't take tokens of {part.routed_hidden:,} elements, but multiples "
+            "of 256 between nodes, of 16 within one, and fewer than 8,192"
+        )
+    message = f"{job.says('dispatcher', named)} doesn't reach {given(job, layout, 'expert')}: {why}"
     ranks = gcd(job.model.experts, max(per_node // int(layout.expert_tensor), 1))
-    yield message, f"use {job.says('expert', ranks)}, or {job.says('dispatcher', 'alltoall')}"
+    fewer = f"{job.says('expert', ranks)}, or " if takes else ""
+    yield message, f"use {fewer}{job.says('dispatcher', 'alltoall')}"

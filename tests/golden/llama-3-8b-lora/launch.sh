@@ -195,7 +195,7 @@ ARGUMENTS=(
   # checkpoints
   --output_dir out
   --save_strategy steps
-  --save_steps 92
+  --save_steps 98
   --save_total_limit 4
   # from the job's launch.arguments, and --model_name_or_path from its model where these name none
   --model_name_or_path meta-llama/Llama-3.1-8B
