@@ -65,7 +65,7 @@ def launches_not_checked(
             # A launcher's options are judged, but of a front end only its own count.
             has_launcher = is_job or any(call.program in STARTS_PROCESSES for call in launch.calls)
             counts = launch.front_end or not has_launcher or is_of_another_program(launch)
-            if counts and not is_judged:
+            if counts and not is_judged and not _has_overrides(launch):
                 yield NotChecked(_place(launch), _reason(launch))
 
 
@@ -114,6 +114,14 @@ def scripts_not_checked(
     reason = "no launch is recognized in it"
     first_places = (Location(path=path, line=1, column=1) for path in sorted(judged))
     return tuple(NotChecked(where=where, reason=reason, of="script") for where in first_places)
+
+
+def _has_overrides(launch: Launch) -> bool:
+    """Return whether a launch has overrides of Megatron-Bridge, which are judged."""
+    # costs time that other launches need not wait for
+    from ..programs.megatron_bridge.overrides import reads_overrides
+
+    return reads_overrides(launch)
 
 
 def _has_word_at(launch: Launch, places: AbstractSet[Location]) -> bool:

@@ -148,6 +148,8 @@ _IMAGES: Final = {
 _OF_MONTHS: Final[Mapping[str, Mapping[Version, Version]]] = {
     "megatron-bridge": {(26, 2): (0, 3, 0), (26, 4): (0, 4, 0), (26, 6): (0, 5, 0)},
 }
+#: Programs of which files are not judged by the newest release where a newer one is pinned.
+_NEWER_TOO: Final = ("megatron-bridge",)
 #: Owners on GitHub; a build from elsewhere has tags and keys of its own.
 _OWNERS: Final = {
     "deepspeed": "microsoft|deepspeedai",
@@ -219,7 +221,11 @@ def is_of_copy(holder: str) -> bool:
 def release_in_image(program: str, path: str, text: str) -> Release | None:
     """The release in the newest image that a text, of the file at `path`, names; None: none."""
     found = max(_images(program, text), default=None)
-    return None if found is None else _release(program, found[0], Path(path), found[1])
+    if found is None:
+        return None
+    release, months = _release(program, found[0], Path(path), found[1]), _OF_MONTHS.get(program)
+    is_month = months is not None and found[0] not in months.values()
+    return replace(release, named="of {}.{:02}".format(*found[0])) if is_month else release
 
 
 def installed_by(program: str, path: str, text: str) -> Release | None:
@@ -273,7 +279,8 @@ def _named_in(program: str, folder: Path) -> Release | None:
         found = [
             (version, path, line) for path, text in read for version, line in look(program, text)
         ]
-        found = [one for one in found if one[0] <= NEWEST[program]]
+        newer_too = look is _pins and program in _NEWER_TOO
+        found = [one for one in found if newer_too or one[0] <= NEWEST[program]]
         if found:
             installed = [one for one in found if not _TOLD_IN.match(one[1].name)]
             # Prose that names several says which works, and which doesn't.
@@ -379,6 +386,8 @@ def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
         tag = tuple(map(whole, match.groups()))
         if months is None or tag in months:
             yield tag if months is None else months[tag], line
+        elif tag > max(months):
+            yield tag, line  # of a release that is newer than all of these
 
 
 def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:

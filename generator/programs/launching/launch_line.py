@@ -172,7 +172,7 @@ class _Walk:
             and any(map(looks_like_program, words[1:3]))
         ):
             return words[1:]  # `$PREFIX torchrun ...`
-        if started := _command_behind_dashes(words):
+        if started := _command_behind_dashes(words) or _command_of_script(words):
             return started
         return self._end(words) if self.calls or basename(words[0]).endswith(".py") else ()
 
@@ -211,8 +211,11 @@ class _Walk:
                 self.in_shell = True
                 break
             if not value.startswith("-"):
+                rest = words[index:]
+                if started := _command_of_script(rest):
+                    return started
                 if self.calls or basename(word).endswith(".py"):
-                    return self._end(words[index:])
+                    return self._end(rest)
                 return ()
         return ()
 
@@ -321,6 +324,14 @@ def _command_behind_dashes(words: Sequence[Word]) -> Sequence[Word]:
             return command[:end]
         command = command[end + 1 :]
     return ()
+
+
+def _command_of_script(words: Sequence[Word]) -> Sequence[Word]:
+    """The command that a script is given to start, `./container.sh python train.py`; none where its
+    arguments begin with no known program and what that starts.
+    """
+    is_given = len(words) > 2 and basename(words[0]).endswith((".sh", ".bash"))
+    return words[1:] if is_given and program_name(words[1]) in TABLES else ()
 
 
 def _begins(words: Sequence[Word], texts: Sequence[str]) -> bool:

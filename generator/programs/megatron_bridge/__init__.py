@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, loaded
@@ -11,9 +12,16 @@ def _has_overrides(submission: Any) -> bool:
     """Whether a file of overrides is there, or a line that starts Megatron-Bridge."""
     if submission.has("Megatron-Bridge overrides"):
         return True
-    named = any("run_recipe" in str(launch.program) for launch in submission.launches)
-    return named and any(
-        map(loaded("programs.megatron_bridge.overrides:is_started"), submission.launches)
+    return any(map(_may_have_overrides, submission.launches)) and any(
+        map(loaded("programs.megatron_bridge.overrides:reads_overrides"), submission.launches)
+    )
+
+
+def _may_have_overrides(launch: Any) -> bool:
+    """Whether a launch line's program or one of its words looks like Megatron-Bridge's."""
+    named = re.search("run_recipe|run_script|setup_experiment", str(launch.program))
+    return bool(named) or any(
+        word.raw.lstrip("\"'").startswith("train.") for word in launch.arguments
     )
 
 

@@ -1,7 +1,10 @@
-"""Overrides of Megatron-Bridge's config: of launch lines with run_recipe.py, and of files of them.
+"""Overrides of Megatron-Bridge's config: of launch lines with its programs or with one of
+somebody's own that takes them, and of files of them.
 
 **Source**: NVIDIA-NeMo/Megatron-Bridge v0.6.0, scripts/training/run_recipe.py (options with a key:
-COMMON_OVERRIDE_FIELDS, :135-153); facebookresearch/hydra @ 1.3.2 (`+` adds a key, `~` removes it).
+COMMON_OVERRIDE_FIELDS, :135-153), scripts/performance/argument_parser.py and utils/overrides.py
+(options of its programs; they count after the overrides: run_script.py:67);
+facebookresearch/hydra @ 1.3.2 (`+` adds a key, `~` removes it).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from ...dataclass import dataclass
-from ...findings import Location
+from ...findings import Location, Version
 from ...numerals import python_float, python_int
 from ...places import Lines
 from ...resources import read_text
@@ -26,11 +29,21 @@ from ...submission.world import world_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ..python_around import release_in
-from ..releases import Release, newest, release_in_image
+from ..releases import Release, newest, numbers, release_in_image
 from .recipes import RECIPE
 
 PROGRAM: Final = "run_recipe.py"
+#: Programs in the folder of performance; the second submits the job that it describes.
+SUBMITS: Final = "setup_experiment.py"
+_PERFORMANCE: Final = ("run_script.py", SUBMITS)
+#: Their options of the model, and of the number of GPUs.
+_RECIPES: Final = ("-mr", "--model_recipe_name", "--model_name")
+_GPUS: Final = ("-ng", "--num_gpus")
 BRIDGE: Final = "megatron-bridge"  #: as releases call it
+#: The first and the last release that has something, each up to its second number.
+Bounds = tuple[Version | None, Version | None]
+#: The newest release whose keys and recipes are known.
+KNOWN: Final[Version] = (0, 6)
 _WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
 #: What is trained, alone on a line of a script.
 _NAMED: Final = re.compile(
@@ -49,7 +62,13 @@ SHORT: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("-cp", "--context_parallel_size"), "model.context_parallel_size"),
     **dict.fromkeys(("-ep", "--expert_model_parallel_size"), "model.expert_model_parallel_size"),
-    **dict.fromkeys(("-etp", "--expert_tensor_parallel_size"), "model.expert_tensor_parallel_size"),
+    **dict.fromkeys(
+        ("-et", "-etp", "--expert_tensor_parallel_size"), "model.expert_tensor_parallel_size"
+    ),
+    **dict.fromkeys(
+        ("-vp", "--virtual_pipeline_model_parallel_size"),
+        "model.virtual_pipeline_model_parallel_size",
+    ),
     "--lr": "optimizer.lr",
     "--min_lr": "optimizer.min_lr",
     "--warmup_iters": "scheduler.lr_warmup_iters",
@@ -104,6 +123,8 @@ class BridgeOverrides:
     mode: str = ""  #: pretrain, sft or lora; empty: not given
     #: whether no further override can be given
     complete: bool = False
+    is_own: bool = False  #: whether the program is somebody's own
+    gpus: int | None = None  #: as an option of the program says
     launch: Launch | None = field(default=None, repr=False)
     release: Release = newest(BRIDGE)  #: that the overrides are for
 
@@ -141,6 +162,25 @@ def known_keys() -> Mapping[str, Mapping[str, str]]:
     return data
 
 
+@lru_cache(maxsize=1)
+def key_bounds() -> Mapping[str, Bounds]:
+    """The first and the last release with a key, of those that not every release has."""
+    return {key: bounds_of(text) for key, text in known_keys()["releases"].items()}
+
+
+@lru_cache(maxsize=1)
+def recipe_bounds() -> Mapping[str, Bounds]:
+    """The first and the last release with a recipe, by its whole name."""
+    data: Mapping[str, list[str]] = json.loads(read_text(__package__, "recipe_names.json"))
+    return {name: bounds_of(text) for text, names in data.items() for name in names}
+
+
+def bounds_of(text: str) -> Bounds:
+    """Two releases as numbers, of `0.4-0.5`; None for an end that is open."""
+    first, _, last = text.partition("-")
+    return numbers(first) if first else None, numbers(last) if last else None
+
+
 def read_file(file: FileText) -> Iterator[BridgeOverrides]:
     """The overrides of a file of one a line, as dsgen writes `overrides.txt`."""
     lines, given, offset = Lines(file.text), list[Override](), 0
@@ -153,16 +193,50 @@ def read_file(file: FileText) -> Iterator[BridgeOverrides]:
     yield BridgeOverrides(path=file.text.path, given=tuple(given))
 
 
-def is_started(launch: Launch) -> bool:
-    """Return whether a launch line starts Megatron-Bridge's program."""
+def _name_of(launch: Launch) -> str:
+    """The program of a launch line, without its folder."""
     program = launch.program
     name = (program.parts[-1] or "") if program is not None and program.parts else ""
-    return PurePosixPath(name).name == PROGRAM
+    return PurePosixPath(name).name
+
+
+def is_started(launch: Launch) -> bool:
+    """Return whether a launch line starts Megatron-Bridge's program."""
+    return _name_of(launch) == PROGRAM
+
+
+def _has_performance(launch: Launch) -> bool:
+    """Return whether a launch line starts one of Megatron-Bridge's programs of performance."""
+    options = {word.raw.partition("=")[0] for word in launch.arguments}
+    return (
+        _name_of(launch) in _PERFORMANCE
+        and not options.isdisjoint(_GPUS)
+        and not options.isdisjoint(_RECIPES)
+    )
+
+
+def _takes_overrides(launch: Launch) -> bool:
+    """Return whether a launch line gives a Python program of somebody's own overrides: a key of
+    `train` among them, and one of another section.
+    """
+    if not _name_of(launch).endswith(".py"):
+        return False
+    matches = (_WORD.fullmatch(word.prefix or word.value or "") for word in launch.arguments)
+    names = (match[2].partition(".") for match in matches if match is not None)
+    set_in = {section for section, _, key in names if key in known_keys().get(section, ())}
+    return "train" in set_in and len(set_in) > 1
+
+
+def reads_overrides(launch: Launch) -> bool:
+    """Return whether a launch line gives its program overrides of Megatron-Bridge's config."""
+    return is_started(launch) or _has_performance(launch) or _takes_overrides(launch)
 
 
 def _of_launch(launch: Launch) -> BridgeOverrides:
     """The overrides on a launch line, its options among them."""
-    given, options, complete = list[Override](), dict[str, Word](), True
+    given, short = list[Override](), list[Override]()
+    options, complete = dict[str, Word](), True
+    is_own = not (is_started(launch) or _has_performance(launch))
     words, index = launch.arguments, 0
     while index < len(words):
         word, index = words[index], index + 1
@@ -176,20 +250,26 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
         elif word.value.startswith("-"):
             name, equals, text = word.value.partition("=")
             value: str | None = text
-            if not equals and index < len(words):
+            if not equals and index < len(words) and not _is_next(words[index]):
                 value, index = words[index].value, index + 1
             options[name] = words[index - 1]
-            if name in SHORT and value is not None:
-                given.append(Override(key=SHORT[name], sign="", text=value, where=where))
+            if name in SHORT and value and not is_own:
+                # after the overrides, where they are a program's of performance
+                to = given if is_started(launch) else short
+                text = "null" if value == "None" else value
+                to.append(Override(key=SHORT[name], sign="", text=text, where=where))
     named = {name: word.value for name, word in options.items() if word.value is not None}
     if not complete:  # as an array that a loop adds to
         named = dict(_NAMED.findall(launch.script.text.content)) | named
     recipe, stem, mode = (
         named.get(name, "").rpartition("=")[2] for name in ("--recipe", "--model", "--mode")
     )
+    gpus = next((named[name].rpartition("=")[2] for name in _GPUS if name in named), "")
     return BridgeOverrides(
         path=launch.script.text.path,
-        given=tuple(given),
+        given=(*given, *short),
+        is_own=is_own,
+        gpus=None if is_own else python_int(gpus),
         recipe=recipe,
         stem=stem,
         mode=mode,
@@ -198,9 +278,15 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
     )
 
 
+def _is_next(word: Word) -> bool:
+    """Return whether a word after an option is the next option or override, and no value of it."""
+    text = word.raw.strip("\"'")
+    return _WORD.fullmatch(text) is not None or (text[:1] == "-" and not text[1:2].isdigit())
+
+
 def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
     """The overrides of each launch line and each file; together, where one line reads one file."""
-    lines = [_of_launch(launch) for launch in submission.launches if is_started(launch)]
+    lines = [_of_launch(launch) for launch in submission.launches if reads_overrides(launch)]
     files = list(submission.of(BridgeOverrides))
     if len(lines) == len(files) == 1:
         (line,), (file,) = lines, files
@@ -249,7 +335,9 @@ def runs_in(submission: Submission) -> Iterator[BridgeRun]:
     is_one_number = len(started) == len(found) and len(set(started)) == 1
     gpus = world.gpus if len(found) == 1 or is_one_number else None
     for overrides in found:
-        yield BridgeRun(overrides=overrides, gpus=gpus)
+        submits = overrides.launch is not None and _name_of(overrides.launch) == SUBMITS
+        started_here = None if submits else gpus
+        yield BridgeRun(overrides=overrides, gpus=started_here or overrides.gpus)
 
 
 def product_of(overrides: BridgeOverrides, keys: Iterable[str]) -> int | None:

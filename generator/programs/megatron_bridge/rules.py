@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from ...catalog.names import closest, is_swapped
-from ...findings import ERROR, WARNING, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...rules.violations import divisors, listed, nearest
+from ...submission.launches import Launch
 from ...submission.subjects import Subject
+from ...text.wording import dots
 from .overrides import (
+    KNOWN,
+    Bounds,
     BridgeOverrides,
     BridgeRun,
     Override,
+    key_bounds,
     known_keys,
     known_part_of,
     product_of,
+    recipe_bounds,
     runs_in,
 )
 
@@ -49,9 +56,21 @@ _UNEVEN: Final = (
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
 )
+#: What is done in each mode, and with recipes that are named so.
+_TASKS: Final = {
+    "pretrain": "pretraining",
+    **dict.fromkeys(("finetune", "sft"), "fine-tuning"),
+    **dict.fromkeys(("lora", "dora", "peft"), "adapters"),
+}
+_CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
 _IGNORES_RAMPS: Final = (0, 5)  #: the first release
+#: Where a release is named that may not be the one that runs.
+_UNSURE: Final = re.compile(
+    r"package_info\.py|readme[^/]*:[0-9]+$|install[^/]*:[0-9]+$", re.IGNORECASE
+)
+_DIGITS: Final = re.compile(r"[0-9]+[a-z]?")
 _LONG: Final = 8  #: letters of a name that another one is only by a slip
 #: Sections of which a recipe of somebody's own may have a class of its own.
 _OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})
@@ -59,6 +78,12 @@ _OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})
 
 def _at(override: Override, message: str, hint: str) -> Violation:
     return Violation(override.where, message, hint)
+
+
+def _of(overrides: BridgeOverrides, override: Override, message: str, hint: str) -> Violation:
+    """A violation that is certain of Megatron-Bridge's own programs alone."""
+    severity = WARNING if overrides.is_own else None
+    return Violation(override.where, message, hint, severity=severity)
 
 
 def _kind(override: Override, is_plain: bool) -> str | None:
@@ -96,6 +121,49 @@ def _is_a_letter_away(name: str, other: str) -> bool:
     return short[behind:] == long[at + 1 :]
 
 
+def _is_newer(overrides: BridgeOverrides) -> bool:
+    """Return whether the release is named, and newer than those whose keys are known."""
+    return bool(overrides.release.where) and overrides.release.version[:2] > KNOWN
+
+
+def _of_bounds(overrides: BridgeOverrides, override: Override) -> str:
+    """The field of a section of an override, or the section, as the table of releases has it."""
+    section, _, rest = override.key.partition(".")
+    if key_bounds().get(f".{section}"):
+        return f".{section}"
+    plain = "plain model" if overrides.is_plain and section == "model" else section
+    return f"{plain}.{rest.partition('.')[0]}"
+
+
+def _outside(overrides: BridgeOverrides, bounds: Bounds | None) -> str:
+    """What keeps the release that is named from having something: when it came or went."""
+    release = overrides.release
+    # A checkout may be between releases, or changed; prose is of what others run.
+    is_sure = release.where and release.exact and not _UNSURE.search(release.where)
+    if bounds is None or not is_sure or _is_newer(overrides):
+        return ""
+    version, (first, last) = release.version[:2], bounds
+    if first is not None and version < first:
+        return f"it came with {dots(first)}"
+    return f"it went after {dots(last)}" if last is not None and version > last else ""
+
+
+def _place_of(launch: Launch, text: str) -> Location | None:
+    """The word of a launch that is a text, or ends in it behind an equals sign."""
+    for word in launch.arguments:
+        if word.value is not None and text in (word.value, word.value.partition("=")[2]):
+            return launch.script.locate(word)
+    return None
+
+
+def _near_recipe(name: str) -> str | None:
+    """The recipe of which a name is a slip, in letters: a digit is another model's."""
+    near = closest(name, tuple(recipe_bounds()), 0.95)
+    if near is None or _DIGITS.findall(near) != _DIGITS.findall(name):
+        return None
+    return near if is_swapped(name, near) or _is_a_letter_away(name, near) else None
+
+
 @_overrides.rule("BRG010", ERROR, "init", f"{_BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
 def keys_are_known(overrides: BridgeOverrides) -> Violations:
     """Every key is one of the config's.
@@ -106,7 +174,13 @@ def keys_are_known(overrides: BridgeOverrides) -> Violations:
     """
     for override in overrides.given:
         if (kind := _kind(override, overrides.is_plain)) is not None:
-            if kind == "" and (meant := _meant(override)):
+            section = override.key.partition(".")[0]
+            if lacking := _outside(overrides, key_bounds().get(_of_bounds(overrides, override))):
+                has_own = section in _OF_RECIPES and not overrides.is_plain
+                severity = WARNING if has_own or overrides.is_own else None
+                message = f"{override.key} is no key of {overrides.release}: {lacking}"
+                yield Violation(override.where, message, "remove it", severity=severity)
+            elif kind == "" and (meant := _meant(override)):
                 message = f"{override.key} is no key of Megatron-Bridge's own config"
                 hint = f"did you mean {meant}?"
                 yield Violation(override.where, message, hint, severity=WARNING)
@@ -117,7 +191,9 @@ def keys_are_known(overrides: BridgeOverrides) -> Violations:
         near = closest(field, tuple(fields)) if field else closest(section, tuple(known_keys()[""]))
         likely = f"{section}.{near}" if field and near else near
         hint = f"did you mean {likely}?" if likely else "remove it"
-        yield _at(override, f"{override.key} is no key of Megatron-Bridge's config", hint)
+        message = f"{override.key} is no key of Megatron-Bridge's config"
+        severity = WARNING if overrides.is_own or _is_newer(overrides) else None
+        yield Violation(override.where, message, hint, severity=severity)
 
 
 @_overrides.rule(
@@ -168,7 +244,7 @@ def attention_is_an_enum(overrides: BridgeOverrides) -> Violations:
     if override is not None and text.replace("_", "").isalpha() and text != "auto":
         hint = "write {_target_:megatron.core.transformer.enums.AttnBackend,_args_:[1],_call_:true}"
         message = f"{override.shown} has no effect: a text is compared with an enum"
-        yield _at(override, message, f"{hint}, where 1 is flash")
+        yield _of(overrides, override, message, f"{hint}, where 1 is flash")
 
 
 @_overrides.rule(
@@ -191,7 +267,7 @@ def weight_decay_is_the_schedule(overrides: BridgeOverrides) -> Violations:
             f"{override.shown} has no effect: the scheduler sets {_RECIPES_DECAY} in each step"
         )
         hint = f"add {' and '.join(f'{key}={override.text}' for key in _DECAYS)}"
-        yield _at(override, message, hint)
+        yield _of(overrides, override, message, hint)
 
 
 @_overrides.rule(
@@ -378,4 +454,77 @@ def adapters_stay_the_recipes(overrides: BridgeOverrides) -> Violations:
     for override in overrides.given:
         if override.key.startswith("peft."):
             message = f"{override.shown} changes nothing: overrides don't reach a recipe's adapters"
-            yield _at(override, message, "remove it, or change the adapters in a recipe")
+            hint = "remove it, or change the adapters in a recipe"
+            yield _of(overrides, override, message, hint)
+
+
+@_overrides.rule(
+    "BRG025",
+    ERROR,
+    "init",
+    "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py (load_recipe, _infer_mode), "
+    "scripts/training/recipe_metadata.py:214 @ v0.6.0",
+)
+def recipe_is_known(overrides: BridgeOverrides) -> Violations:
+    """A recipe is one of the release's, and its name doesn't contradict the mode.
+    Prevents: AttributeError: Recipe not found in megatron.bridge.recipes; ValueError: Mode is
+    incompatible with recipe. A warning where a checkout may have recipes of its own.
+    Fix: correct the name or the mode
+    """
+    name, launch = overrides.recipe, overrides.launch
+    if launch is None or not name:
+        return
+    where = _place_of(launch, name) or _place_of(launch, "--recipe")
+    if where is None:
+        return
+    bounds = recipe_bounds().get(name)
+    if lacking := _outside(overrides, bounds):
+        message = f"{name} is no recipe of {overrides.release}: {lacking}"
+        yield Violation(where, message, "use one that it has")
+    elif bounds is None and (near := _near_recipe(name)):
+        message = f"{name} is no recipe of Megatron-Bridge's"
+        yield Violation(where, message, f"did you mean {near}?", severity=WARNING)
+    tasks = {task for word, task in _TASKS.items() if f"_{word}_" in f"_{name}_"}
+    release = overrides.release
+    checks = not release.where or release.version >= _CHECKS_MODES
+    task = _TASKS.get(overrides.mode) if checks and overrides.mode != "finetune" else None
+    if task is not None and len(tasks) == 1 and task not in tasks:
+        message = f"--mode {overrides.mode} contradicts the recipe {name}"
+        place = _place_of(launch, overrides.mode) or where
+        yield Violation(place, message, "use the recipe of that mode, or the recipe's mode")
+
+
+@_overrides.rule(
+    "BRG026",
+    ERROR,
+    "init",
+    "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py (--mode) @ v0.3.1, v0.6.0",
+)
+def mode_is_known(overrides: BridgeOverrides) -> Violations:
+    """A mode is one that a release has.
+    Prevents: error: argument --mode: invalid choice
+    Fix: write pretrain, sft, lora or dora
+    """
+    launch, mode = overrides.launch, overrides.mode
+    if launch is not None and mode and mode not in _TASKS and not overrides.is_own:
+        where = _place_of(launch, mode)
+        if where is not None:
+            near = closest(mode, tuple(_TASKS))
+            hint = f"did you mean {near}?" if near else "write pretrain, sft, lora or dora"
+            yield Violation(where, f"--mode {mode} is none of Megatron-Bridge's", hint)
+
+
+@_overrides.rule(
+    "BRG027", NOTE, "init", "derived: keys and recipes are known up to a release, and change"
+)
+def release_is_known(overrides: BridgeOverrides) -> Violations:
+    """The release that files name is one whose keys are known.
+    Prevents: No error: a key that a newer release has not, or has anew, isn't found.
+    Fix: look at what the program says: run_recipe.py with --dry-run
+    """
+    if _is_newer(overrides) and overrides.given:
+        message = (
+            f"{overrides.release} is newer than {dots(KNOWN)}, whose keys these are held to: what "
+            "it changed is not checked"
+        )
+        yield Violation(overrides.given[0].where, message, "see run_recipe.py with --dry-run")
