@@ -118,7 +118,7 @@ def scripts_not_checked(
 
 def _has_overrides(launch: Launch) -> bool:
     """Return whether a launch has overrides of Megatron-Bridge, which are judged."""
-    # costs time that other launches need not wait for
+    # saves start-up time of checks without such a launch
     from ..programs.megatron_bridge.overrides import reads_overrides
 
     return reads_overrides(launch)

@@ -389,7 +389,7 @@ def _undivided(
     "megatron/core/parallel_state.py @ core_v0.19.0",
 )
 def degrees_divide(run: BridgeRun) -> Violations:
-    """Degrees of parallelism divide the GPUs, the batch, the experts and the layers.
+    """Degrees of parallelism divide the GPUs, the batch, the sequence, the experts and the layers.
     Prevents: AssertionError: world size is not divisible by total_model_size; experts and chunks of
     layers are looked at only when the model is built.
     Fix: choose degrees that divide
@@ -412,6 +412,12 @@ def degrees_divide(run: BridgeRun) -> Violations:
         each = micro.integer * replicas
         what = f"micro batch {micro.text} × {replicas} replicas ="
         yield from _undivided(micro, each, batch, what)
+
+    ring, length = given.get(_CP), given.integer("dataset.seq_length")
+    halves = 2 * (ring.integer or 0) if ring is not None else 0
+    if ring is not None and halves > 2 and length and length % halves:
+        message = f"2 × context = {halves} does not divide the sequence of {length} tokens"
+        yield _at(ring, message, f"make the sequence a multiple of {halves}")
 
     experts = given.integer("model.num_moe_experts")
     yield from _undivided(given.get(_EP), given.integer(_EP), experts, "expert parallelism")
