@@ -134,17 +134,17 @@ class Stack:
         return hash(self.runs)
 
     def __len__(self) -> int:
-        return _length(self)
+        return _length(self.runs)
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Layers of each kind."""
-        return _counts(self)
+        return _counts(self.runs, len(self.kinds))
 
     @property
     def order(self) -> tuple[int, ...]:
         """Of each layer, the place of its kind."""
-        return _order(self)
+        return _order(self.runs)
 
     def where(self, told: Callable[[Layer], bool]) -> tuple[int, ...]:
         """Numbers of the layers, from 0, of which something is so."""
@@ -155,7 +155,7 @@ class Stack:
         """Layers of a kind before each layer, and in all: a part of the stack has the difference of
         two of these.
         """
-        return _before(self, kind)
+        return _before(self.runs, kind)
 
     @property
     def mixers(self) -> dict[Mixer, int]:
@@ -177,27 +177,30 @@ class Stack:
 
 
 @lru_cache(maxsize=16)
-def _length(stack: Stack) -> int:
-    """Return it as counted once, as what follows: formulas ask for these hundreds of times."""
-    return sum(count for _, count in stack.runs)
+def _length(runs: tuple[tuple[int, int], ...]) -> int:
+    """Return it as counted once, as what follows: formulas ask for these hundreds of times.
+
+    They are kept by runs: of a launch's model, values of the kinds themselves may be missing.
+    """
+    return sum(count for _, count in runs)
 
 
 @lru_cache(maxsize=16)
-def _order(stack: Stack) -> tuple[int, ...]:
-    return tuple(place for place, count in stack.runs for _ in range(count))
+def _order(runs: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    return tuple(place for place, count in runs for _ in range(count))
 
 
 @lru_cache(maxsize=16)
-def _counts(stack: Stack) -> tuple[int, ...]:
-    found = [0] * len(stack.kinds)
-    for place, count in stack.runs:
+def _counts(runs: tuple[tuple[int, int], ...], kinds: int) -> tuple[int, ...]:
+    found = [0] * kinds
+    for place, count in runs:
         found[place] += count
     return tuple(found)
 
 
 @lru_cache(maxsize=64)
-def _before(stack: Stack, kind: int) -> tuple[int, ...]:
-    return tuple(accumulate((place == kind for place in stack.order), initial=0))
+def _before(runs: tuple[tuple[int, int], ...], kind: int) -> tuple[int, ...]:
+    return tuple(accumulate((place == kind for place in _order(runs)), initial=0))
 
 
 @lru_cache(maxsize=16)
