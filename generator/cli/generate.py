@@ -105,11 +105,12 @@ def _print_plan(
     from .tables import print_parts
 
     best = made.answer.plans[0]
-    rows = [*_files(changes, made.folder), *_defaults(best.job), *_next_steps(made)]
+    rows = [*_files(changes, made.folder), *_next_steps(made)]
     more = explained(best, made.answer.rejected_by) if explain else ()
     faster: tuple[Line, ...] = ()
     others: tuple[Line, ...] = ()
     if not made.elastic:
+        rows += _defaults(best.job)
         faster = (*nearby(best, faster_nearby(best)), *sharding(best))
         others = instead(best, bold=bold)
     print_parts(
@@ -138,8 +139,8 @@ def _defaults(job: Job) -> Iterator[tuple[str, str]]:
     from ..rules.job.data import filled_in  # here, to save start-up time
 
     if defaults := filled_in(job):
-        values = ", ".join(f"{key} ({value})" for key, value in defaults.items())
-        yield "Unset", f"in training: {values}, dsgen's defaults"
+        values = ", ".join(f"{key} {value}" for key, value in defaults.items())
+        yield "Unset", f"training: {values}"
 
 
 def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
