@@ -18,12 +18,12 @@ from dsgen.job.needs import _ARGUMENT_FILE
 from dsgen.places import _LEFT_OPEN
 from dsgen.programs.deepspeed.log import _settings
 from dsgen.programs.megatron.run import chunks_of
-from dsgen.programs.slurm.rules.steps import _REDIRECTION
 from dsgen.programs.slurm.write import _REGISTRY
 from dsgen.programs.trainer.log import read as read_trainer
 from dsgen.secrets import _FILES
 from dsgen.submission.repository import _OF_OPTION
 from dsgen.submission.script import is_template
+from dsgen.text.shell.background import _REDIRECTION
 
 from .patterns import all_patterns, literals
 

@@ -290,7 +290,8 @@ def _named_in(program: str, folder: Path) -> Release | None:
             told = {version[:2] for version, path, _ in found if _TOLD_IN.match(path.name)}
             # So may one of two environments. A lock file has what a range became.
             locked = any(path.suffix == ".lock" for _, path, _ in installed)
-            told |= {version[:2] for version, _, _ in installed if not locked}
+            newest_of = {path: version for version, path, _ in sorted(installed)}
+            told |= {version[:2] for version in newest_of.values() if not locked}
             agreed = not installed or told <= {release.version[:2]}
             exact = look in (_pins, _images) and not several and agreed
             return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
