@@ -66,10 +66,8 @@ _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
 _IGNORES_RAMPS: Final = (0, 5)  #: the first release
-#: Where a release is named that may not be the one that runs.
-_UNSURE: Final = re.compile(
-    r"package_info\.py|readme[^/]*:[0-9]+$|install[^/]*:[0-9]+$", re.IGNORECASE
-)
+#: How files begin in which a release is named that may not be the one that runs.
+_UNSURE: Final = ("package_info", "readme", "install")
 _DIGITS: Final = re.compile(r"[0-9]+[a-z]?")
 _LONG: Final = 8  #: letters of a name that another one is only by a slip
 #: Sections of which a recipe of somebody's own may have a class of its own.
@@ -139,7 +137,8 @@ def _outside(overrides: BridgeOverrides, bounds: Bounds | None) -> str:
     """What keeps the release that is named from having something: when it came or went."""
     release = overrides.release
     # A checkout may be between releases, or changed; prose is of what others run.
-    is_sure = release.where and release.exact and not _UNSURE.search(release.where)
+    named_in = release.where.rpartition("/")[2].lower()
+    is_sure = named_in and release.exact and not named_in.startswith(_UNSURE)
     if bounds is None or not is_sure or _is_newer(overrides):
         return ""
     version, (first, last) = release.version[:2], bounds
