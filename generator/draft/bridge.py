@@ -122,7 +122,8 @@ def read_bridge(draft: Draft, overrides: BridgeOverrides) -> None:
 def _read_release(draft: Draft, overrides: BridgeOverrides) -> None:
     """The release that the files name, where it has a writer."""
     release, oldest = overrides.release, min(FRAMEWORKS[BRIDGE].brings)
-    if release.where and release.exact and release.version != NEWEST[BRIDGE]:
+    is_numbered = release.where and release.exact and not release.named  # not by an image's month
+    if is_numbered and release.version != NEWEST[BRIDGE]:
         if release.version >= oldest:
             draft.set("megatron_bridge_version", dots(release.version))
         elif overrides.launch is not None:
