@@ -61,6 +61,8 @@ class Files:
         self.releases: dict[tuple[str, str], Any] = {}  #: by program and folder
         #: the files that a document names, by its identity
         self.links: dict[int, tuple[Any, ...]] = {}
+        self._names_by_folder: dict[tuple[str, Kind], tuple[str, ...]] = {}
+        self._tails_by_depth: dict[int, tuple[str, ...]] = {}
 
     def roots_of(self, folder: str) -> Iterator[str]:
         return (above for above in map(place_of, _above(folder)) if above in self._roots)
@@ -113,6 +115,14 @@ class Files:
 
     def beside(self, holder: str, kind: Kind) -> list[Any]:
         return self._by_folder.get((dirname(place_of(holder)), kind), [])
+
+    def names_beside(self, holder: str, kind: Kind) -> tuple[str, ...]:
+        """The names of the documents of a kind in a file's folder, sorted."""
+        key = dirname(place_of(holder)), kind
+        if key not in self._names_by_folder:
+            names = {document.name for document in self.beside(holder, kind)}
+            self._names_by_folder[key] = tuple(sorted(names))
+        return self._names_by_folder[key]
 
     def find(
         self, path: str, holder: str, *kinds: Kind, starts: Iterable[str] = ()
@@ -199,11 +209,15 @@ class Files:
 
         # An absolute path may be another machine's: of it the name and its folder count.
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written
-        depth = end.count("/")
-        tails = (
-            ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place) if depth else ()
-        )
+        tails = self._tails(depth) if (depth := end.count("/")) else ()
         return next((tail for tail in tails if is_slip(end, tail)), None)
+
+    def _tails(self, depth: int) -> tuple[str, ...]:
+        """The last names of each document's place, with so many slashes between them."""
+        if depth not in self._tails_by_depth:
+            tails = ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place)
+            self._tails_by_depth[depth] = tuple(dict.fromkeys(tails))
+        return self._tails_by_depth[depth]
 
     def _ends(self, path: str) -> list[str]:
         """The places that end as a path does, and whose folders above that differ.

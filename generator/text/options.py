@@ -113,7 +113,10 @@ class Options:
 
     def get(self, name: str) -> Option | None:
         """The last option of a canonical name."""
-        return next((entry for entry in reversed(self.entries) if entry.name == name), None)
+        for entry in reversed(self.entries):
+            if entry.name == name:
+                return entry
+        return None
 
     def has(self, name: str) -> bool:
         return self.get(name) is not None

@@ -221,9 +221,7 @@ def one_config_is_named(submission: Submission) -> Violations:
     if len(programs) != 1 or used_config(submission) is not None or named:
         return
     launch = programs[0]
-    names = sorted(
-        {one.name for one in submission.files.beside(launch.script.text.path, "DeepSpeed config")}
-    )
+    names = submission.files.names_beside(launch.script.text.path, "DeepSpeed config")
     if len(names) > 1:
         where = launch.calls[0].where if launch.calls else launch.script.locate(0)
         message = (

@@ -161,9 +161,12 @@ class Settings:
         return is_known and self.front_end.spelling == "options"
 
     def _holds_settings(self, word: Word) -> bool:
-        is_key = self.front_end.spelling == "keys" and "=" in word.prefix
-        is_array = _ARRAY.fullmatch(word.raw) is not None
-        return is_key or is_array or word.prefix.startswith("--")
+        begun = word.prefix
+        return (
+            begun.startswith("--")
+            or (self.front_end.spelling == "keys" and "=" in begun)
+            or _ARRAY.fullmatch(word.raw) is not None
+        )
 
     @cached_property
     def hides(self) -> bool:
