@@ -15,7 +15,7 @@ import pytest
 import dsgen
 from dsgen.estimate.layout_words import in_words
 from dsgen.search.plan import Plan, SearchResult
-from dsgen.units import GIB
+from dsgen.units import GIB, seconds
 from tests.chromium import chromium
 from tests.cli.running import run
 from tests.needs import needs_chromium
@@ -251,7 +251,7 @@ def test_hovering_a_plan_says_its_numbers(opened: Opened, answer: SearchResult) 
     opened.put("plans-chart", 0, x, y)
     text = opened.page.locator("#plans-chart .tip").inner_text()
     assert in_words(best.layout) in text and "chosen" in text
-    assert f"{float(best.step_time.total_s):.3g} s" in text.replace("\n", " ")
+    assert seconds(float(best.step_time.total_s)) in text.replace("\n", " ")
     assert f"{float(best.memory.required_bytes) / GIB:.1f} GiB" in text
 
 

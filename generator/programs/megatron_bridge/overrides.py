@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 
 from ...dataclass import dataclass
 from ...findings import Location, Version
-from ...numerals import python_float, python_int
+from ...numerals import is_whole, python_float, python_int
 from ...places import Lines
 from ...resources import read_text
 from ...submission.launches import Launch
@@ -281,7 +281,7 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
 def _is_next(word: Word) -> bool:
     """Return whether a word after an option is the next option or override, and no value of it."""
     text = word.raw.strip("\"'")
-    return _WORD.fullmatch(text) is not None or (text[:1] == "-" and not text[1:2].isdigit())
+    return _WORD.fullmatch(text) is not None or (text[:1] == "-" and not is_whole(text[1:2]))
 
 
 def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:

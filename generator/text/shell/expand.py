@@ -407,8 +407,10 @@ class Expander:
                     quoted,
                 )
                 return
-        # An empty default says nothing: whoever starts the script gives the value, or none.
-        defaults &= mark == "+" or text[operation + colon + 1 : end - 1] not in ("", '""', "''")
+        # An empty default of what the script doesn't set says nothing: whoever starts the script
+        # gives the value, or none.
+        default = text[operation + colon + 1 : end - 1]
+        defaults &= value is not None or default not in ("", '""', "''")
         if (not defaults and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
             self._unknown(start, end, (name,))
             return
