@@ -86,12 +86,23 @@ def _unfit(batch: int, replicas: int, micro: int | None, steps: int | None) -> t
     return (*passes, *size)
 
 
+def _is_no_count(value: object) -> bool:
+    """Return whether a value is given that counts nothing."""
+    return value is not None and not (type(value) is int and value > 0)
+
+
 def _complete(draft: Draft, where: Location) -> None:
-    """Add what follows from both: the GPUs of a batch, or the batch of the GPUs."""
+    """Add what follows from both: the GPUs of a batch, or the batch of the GPUs.
+
+    Nothing follows from what is no count, which is refused when the spec is read.
+    """
     layout: dict[str, Any] = draft.spec.get("layout", {})
     micro, steps = layout.get("micro_batch"), layout.get("gradient_accumulation")
-    ranks = prod(layout.get(name) or 1 for name in ("tensor", "pipeline", "context"))
     batch, gpus = draft.get("training.global_batch"), draft.get("gpus")
+    degrees = [layout.get(name) for name in ("tensor", "pipeline", "context")]
+    if any(map(_is_no_count, (*degrees, micro, steps, batch, gpus))):
+        return
+    ranks = prod(degree or 1 for degree in degrees)
     replicas = gpus // ranks if isinstance(gpus, int) and gpus % ranks == 0 else None
     if isinstance(batch, int) and replicas and batch % replicas == 0:
         for name in _unfit(batch, replicas, micro, steps):

@@ -450,6 +450,20 @@ def test_numbers_out_of_range_are_left_out(tmp_path: Path) -> None:
     assert run.get("layout.micro_batch") is None or isinstance(run.get("layout.micro_batch"), int)
 
 
+@pytest.mark.parametrize("value", ["8x", "0", "-1", "1.5", "null", "[1]", "9" * 99])
+def test_degrees_that_count_nothing_are_left_out(value: str, tmp_path: Path) -> None:
+    """An override whose value is no count pins nothing, and nothing is derived from it."""
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\ntorchrun --nproc-per-node=8 scripts/training/run_recipe.py --mode sft "
+        f"--recipe qwen3_600m_sft_128k_config model.context_parallel_size={value}\n"
+    )
+    spec = tmp_path / "dsgen.yaml"
+    flags = ("--gpus", "8", "--cluster", "dgx-h100")
+    made = run("init", "--from", str(tmp_path), *flags, "-o", str(spec))
+    assert made.exit_code == 0, made.output
+    assert "context" not in yaml.safe_load(spec.read_text()).get("layout", {})
+
+
 def test_configs_that_no_spec_can_hold_are_left_out(tmp_path: Path) -> None:
     """A value that is nested deeper than a spec may be is named, and the rest goes over."""
     deep = "[" * 40 + "]" * 40
