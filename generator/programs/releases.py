@@ -228,6 +228,7 @@ def release_in_image(program: str, path: str, text: str) -> Release | None:
     return replace(release, named="of {}.{:02}".format(*found[0])) if is_month else release
 
 
+@until_next_check(1024)
 def installed_by(program: str, path: str, text: str) -> Release | None:
     """The newest release that a script pins as it installs it before it trains; None: none."""
     if program not in text or not _INSTALLS.search(text):
@@ -373,9 +374,22 @@ def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
 
 def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
     """The matches with their lines, less those in comments."""
+    return ((match, line) for match, line, is_comment in _placed(pattern, text) if not is_comment)
+
+
+def _placed(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int, bool]]:
+    """The matches, in whatever case, with their lines, and whether a comment begins before them.
+
+    Each looks only at what lies behind the one before: the time doesn't grow with their square.
+    """
+    line, last, is_comment = 1, 0, False
     for match in re.finditer(pattern, text, re.IGNORECASE):
-        if "#" not in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]:
-            yield match, _line(text, match)
+        between = text[last : match.start()]
+        behind_newline = between.rpartition("\n")[2]
+        is_same_line = len(behind_newline) == len(between)
+        is_comment = "#" in behind_newline or (is_same_line and is_comment)
+        line, last = line + between.count("\n"), match.start()
+        yield match, line, is_comment
 
 
 def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
@@ -397,9 +411,9 @@ def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """
     bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
     name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?(?:-|[\s`*]{{1,3}}(?:(?:version|release)\s+)?)"
-    for match in re.finditer(rf"{name}{_NUMBER}(?![\w.]*[0-9]){_LATER}", text, re.IGNORECASE):
+    for match, line, _ in _placed(rf"{name}{_NUMBER}(?![\w.]*[0-9]){_LATER}", text):
         if not bound.search(text[max(match.start() - 20, 0) : match.start()]):
-            yield numbers(match[1]), _line(text, match)
+            yield numbers(match[1]), line
 
 
 @cache

@@ -260,6 +260,20 @@ class Reach:
         shown[near] = (best_keys[place] != keys) | (least[near] <= best_s[place])
         return shown
 
+    def barely_named(self, rows: Estimates, gain: float) -> NDArray[np.bool_]:
+        """Find rows that would take a name, each from a plan that is slower by less than `gain`.
+
+        Kept as a row that is shown, such a layout would make names depend on how many rows are.
+        """
+        roomy_s = np.where(rows.required_bytes <= roomy_bytes(self.job), rows.total_s, np.inf)
+        named = ((rows.total_s, self.fastest), (roomy_s, self.roomy)) if self.names else ()
+        chosen = (deciding_s(rows, bold=self.bold), self.shown_s.min(initial=np.inf))
+        takes, gains = np.zeros((2, len(rows.total_s)), np.bool_)
+        for seconds, best_s in (chosen, *named):
+            takes |= seconds < best_s
+            gains |= seconds <= (1 - gain) * best_s
+        return np.asarray(takes & ~gains, np.bool_)
+
     def less(self, gain: float) -> Reach:
         """The reach of what is better by a share `gain` than all that was found."""
         left = 1 - gain
@@ -323,14 +337,15 @@ def refined(
     for cut, chunked in (*waves, (order, _OTHER_CHUNKS)):
         wave = rows.take(cut)
         held = reach.holds(wave, least[cut])
-        if chunked is _OTHER_CHUNKS:
-            reach = reach.less(_LEAST_GAIN)
         if not held.any():
             continue
         wave, before = wave.take(held), reach
+        if chunked is _OTHER_CHUNKS:
+            reach = reach.less(_LEAST_GAIN)
         for better in _turned(job, wave, details, reach, chunked):
             if chunked is _OTHER_CHUNKS:
-                better = better.take(before.holds(better, better.total_s))
+                gains = before.less(_LEAST_GAIN).holds(better, better.total_s)
+                better = better.take(gains & ~before.barely_named(better, _LEAST_GAIN))
             reach = reach.after(better)
             made.append(better)
     return found.extended(*made)

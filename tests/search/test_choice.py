@@ -510,6 +510,23 @@ def test_a_plan_whose_host_lacks_memory_does_not_fit() -> None:
     assert "the host lacks memory" in memory_text(plan)
 
 
+def test_a_row_of_unequal_chunks_takes_no_name_that_it_gains_little_for() -> None:
+    """Chunks of unequal sizes that are 0.07 % faster than the fastest plan are worth no plan, nor
+    made one where they are reached for another row.
+    """
+    wanted = job(
+        model="llama-3.1-70b",
+        cluster="gcp/a4x-highgpu-4g",
+        gpus=64,
+        training__sequence_length=4096,
+        training__global_batch=512,
+        memory__headroom=0.05,
+    )
+    one, ten = (search_with_estimates(wanted, top=top, explain=False)[0] for top in (1, 10))
+    assert isinstance(one, SearchResult) and isinstance(ten, SearchResult)
+    assert ten.named["fastest"].layout == one.named["fastest"].layout
+
+
 def test_names_are_the_same_however_many_rows_are_asked_for() -> None:
     """The roomy plan has chunks of unequal sizes, and a base that no other search comes near."""
     wanted = job(
