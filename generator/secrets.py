@@ -234,7 +234,7 @@ def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
     if len(text) <= 200:
         return _found_in_line(text)
-    return _found_in_excerpt(text) if len(text) <= 100_000 else _found(text)
+    return _found_in_excerpt(text) if len(text) <= 1_000_000 else _found(text)
 
 
 def _found(text: str) -> tuple[Secret, ...]:
@@ -258,7 +258,7 @@ def _found(text: str) -> tuple[Secret, ...]:
 #: of messages, which are the same for many files
 _found_in_line: Final = lru_cache(maxsize=2048)(_found)
 #: of a long line, which is the excerpt of every finding in it
-_found_in_excerpt: Final = lru_cache(maxsize=16)(_found)
+_found_in_excerpt: Final = lru_cache(maxsize=8)(_found)
 
 
 class _Kind(NamedTuple):
@@ -441,7 +441,10 @@ def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | N
         code = not option and (
             _CODE.fullmatch(text, start, end) is not None or text[end : end + 1] == "("
         )
-        if code or bare[0] in "?+" or (match["next"] is not None and bare[0] == "-"):
+        if code or bare[0] in "?+":
+            return None
+        # the next option, or the name of the next value
+        if match["next"] is not None and (bare[0] == "-" or bare[-1] in ":="):
             return None
     value, plain = text[start:end], name.strip("-.")
     if not holds(plain, value):

@@ -98,6 +98,7 @@ def test_there_are_enough_harmless_values() -> None:
         ("aws configure set --profile x aws_session_token FwoGZXIvYXdzEBYaDJ77", "FwoGZX"),
         ("git config --global github.token c0ffee1234567890abcd", "c0ffee"),
         ("npm config set api-token abc123def456ghi7", "abc123"),
+        ('arguments: [--model_pat\nX_PAT: "supersecret"', "supersecret"),
     ],
 )
 def test_secrets_in_lists_and_commands_are_found(text: str, secret: str) -> None:
