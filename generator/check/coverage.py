@@ -15,6 +15,7 @@ from ..findings import Finding, Location
 from ..programs.launching.launch_line import STARTS_PROCESSES
 from ..programs.launching.settings import settings_of
 from ..programs.megatron.arguments import is_of_another_program
+from ..programs.records import PROGRAMS
 from ..secrets import mask
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
@@ -61,11 +62,12 @@ def launches_not_checked(
                 or (launch.front_end and _has_word_at(launch, judged))
                 or id(launch) in in_documents
                 or _has_word_at(launch, names)
+                or any(program.judges(launch) for program in PROGRAMS)
             )
             # A launcher's options are judged, but of a front end only its own count.
             has_launcher = is_job or any(call.program in STARTS_PROCESSES for call in launch.calls)
             counts = launch.front_end or not has_launcher or is_of_another_program(launch)
-            if counts and not is_judged and not _has_overrides(launch):
+            if counts and not is_judged:
                 yield NotChecked(_place(launch), _reason(launch))
 
 
@@ -114,14 +116,6 @@ def scripts_not_checked(
     reason = "no launch is recognized in it"
     first_places = (Location(path=path, line=1, column=1) for path in sorted(judged))
     return tuple(NotChecked(where=where, reason=reason, of="script") for where in first_places)
-
-
-def _has_overrides(launch: Launch) -> bool:
-    """Return whether a launch has overrides of Megatron-Bridge, which are judged."""
-    # saves start-up time of checks without such a launch
-    from ..programs.megatron_bridge.overrides import reads_overrides
-
-    return reads_overrides(launch)
 
 
 def _has_word_at(launch: Launch, places: AbstractSet[Location]) -> bool:

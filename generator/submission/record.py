@@ -138,6 +138,8 @@ class ProgramRecord:
     divides: Says | None = None  #: whether something that isn't known may divide the model
     consumer: Says | None = None  #: what reads DeepSpeed's configs, as far as its documents tell
     nodes_of_script: str = ""  #: the nodes that a script's own directives ask for
+    #: whether rules of the program judge the words of a launch line
+    judges: Callable[[Any], bool] = lambda _: False
     frameworks: Mapping[str, str] = field(default_factory=dict)  #: by name in a job spec
     launcher: str = ""  #: of the launch target that has the record's name
     log: str = ""  #: the reader of its logs

@@ -12,9 +12,16 @@ def _has_overrides(submission: Any) -> bool:
     """Whether a file of overrides is there, or a line that starts Megatron-Bridge."""
     if submission.has("Megatron-Bridge overrides"):
         return True
-    return any(map(_may_have_overrides, submission.launches)) and any(
-        map(loaded("programs.megatron_bridge.overrides:reads_overrides"), submission.launches)
-    )
+    return any(map(_gives_overrides, submission.launches))
+
+
+def _gives_overrides(launch: Any) -> bool:
+    """Whether a launch line gives its program overrides of Megatron-Bridge's config."""
+    # The cheap question first: the other one loads the readers of overrides.
+    reads = _may_have_overrides(launch) and loaded(
+        "programs.megatron_bridge.overrides:reads_overrides"
+    )(launch)
+    return bool(reads)
 
 
 def _may_have_overrides(launch: Any) -> bool:
@@ -35,6 +42,7 @@ MEGATRON_BRIDGE: Final = ProgramRecord(
         ),
     ),
     rules=(Rules(folder="programs.megatron_bridge", modules=("rules",), when=_has_overrides),),
+    judges=_gives_overrides,
     job_rules=("programs.megatron_bridge.job_rules",),
     frameworks={"megatron-bridge": "programs.megatron_bridge.write:FRAMEWORK"},
 )
