@@ -342,9 +342,10 @@ def refined(
         wave, before = wave.take(held), reach
         if chunked is _OTHER_CHUNKS:
             reach = reach.less(_LEAST_GAIN)
+        least_reach = reach
         for better in _turned(job, wave, details, reach, chunked):
             if chunked is _OTHER_CHUNKS:
-                gains = before.less(_LEAST_GAIN).holds(better, better.total_s)
+                gains = least_reach.holds(better, better.total_s)
                 better = better.take(gains & ~before.barely_named(better, _LEAST_GAIN))
             reach = reach.after(better)
             made.append(better)
