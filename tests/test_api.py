@@ -146,6 +146,16 @@ def test_without_pandas_the_rows_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert [row["rank"] for row in answer.to_rows()] == [1, 2]
 
 
+def test_flat_rows_have_the_numbers_of_tables() -> None:
+    """A flat row says which row of the table it is, by the word that `--compare` takes."""
+    answer = dsgen.search(some.job(), top=6)
+    assert isinstance(answer, dsgen.SearchResult)
+    tables = answer.in_rows(6)
+    for row, plan in zip(answer.to_rows(), answer.plans, strict=True):
+        assert tables[row["row"]].layout == plan.layout
+    assert [row["row"] for row in answer.to_rows()] != [*map(str, range(1, 7))]
+
+
 def test_no_place_is_none() -> None:
     """Where a finding has no line, its text has the pointer of the value."""
     with pytest.raises(dsgen.InvalidJob) as raised:

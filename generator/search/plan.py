@@ -377,8 +377,14 @@ class SearchResult:
         return {**dict(names.values()), **{str(number): plan for number, plan in numbered}}
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """A flat row for each plan, best first: its rank, layout and estimates, by column."""
-        return [{"rank": rank, **plan.to_row()} for rank, plan in enumerate(self.plans, start=1)]
+        """A flat row for each plan, best first, by column: its rank, its row in tables (a name or
+        a number, which `--compare` takes), layout and estimates.
+        """
+        rows = {plan.layout: row for row, plan in self.in_rows(len(self.plans)).items()}
+        return [
+            {"rank": rank, "row": rows[plan.layout], **plan.to_row()}
+            for rank, plan in enumerate(self.plans, start=1)
+        ]
 
     def to_dataframe(self) -> Any:
         """The rows of `to_rows` as a pandas DataFrame.
