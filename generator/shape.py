@@ -103,14 +103,14 @@ class Refused(Exception):
         self.slip: Slip = slip
 
 
-#: Makes of a value what a reader holds of it, or raises `Refused`; the reader's profile is for the
-#: types within it.
+#: Converts a value as a reader does, or raises `Refused`. The profile is the reader's: by it the
+#: values inside a list or a union are converted.
 Coercion = Callable[[object, Type, "Profile"], object]
 Profile = Mapping[TypeName, Coercion]
 
 
 def convert(value: object, shape: Shape, profile: Profile) -> object:
-    """What a reader makes of a value, or a `Mismatch` where it refuses it.
+    """The value as a reader converts it, or a `Mismatch` where it refuses it.
 
     A section's inside is not looked at.
     """
@@ -130,20 +130,20 @@ def keep(value: object, kind: Type, profile: Profile) -> object:
 
 
 def items(value: object, kind: Type, profile: Profile) -> object:
-    """Accept a list as it is, if each item is of the type of its items."""
+    """Accept a list as it is, if each item has the type that the list has for its items."""
     if not isinstance(value, list):
         raise Refused("type")
     if kind.of:
         for item in value:
-            any_of(item, kind, profile)
+            any_of(item, kind, profile)  # `of` has one type here
     return value
 
 
 def any_of(value: object, kind: Type, profile: Profile) -> object:
-    """Accept a value as it is, if it is of one of a union's types, or of a list's."""
-    for one in kind.of:
+    """Accept a value as it is, if it has one of the types that `kind` lists."""
+    for choice in kind.of:
         try:
-            profile[one.name](value, one, profile)
+            profile[choice.name](value, choice, profile)
         except Refused:
             continue
         return value

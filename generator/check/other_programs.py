@@ -1,9 +1,9 @@
 """Programs with configuration files of their own, from which they configure DeepSpeed or Megatron.
 
-Such a file is recognised by its keys, and read for what its program hands on.
-
-gpt-neox makes a DeepSpeed config of some of its keys; axolotl, LLaMA-Factory and ms-swift make
-TrainingArguments. Files of the others are left alone.
+Such a file is recognised by its keys. gpt-neox's is read for the DeepSpeed config that it makes of
+some keys; those of axolotl, LLaMA-Factory and ms-swift for their TrainingArguments; those of other
+front ends for their settings. Files of all other programs are recognised, so that nobody takes
+them for something else, and not read.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _HYDRA: Final = re.compile(
     r"|:[ \t]+\$\{[a-z][a-z0-9_.]*\}[ \t]*$",
     re.MULTILINE,
 )
-#: What gpt-neox hands on as it is. Source: EleutherAI/gpt-neox
-#: megatron/neox_arguments/deepspeed_args.py ( NeoXArgsDeepspeedConfig); it builds the optimizer and
-#: the schedule itself (megatron/training.py, get_optimizer).
-_OF_NEOX: Final = (
+#: Keys that gpt-neox copies into its DeepSpeed config. Source: EleutherAI/gpt-neox
+#: megatron/neox_arguments/deepspeed_args.py (NeoXArgsDeepspeedConfig). Optimizer and scheduler
+#: aren't among them: it builds these itself (megatron/training.py, get_optimizer).
+_NEOX_KEYS: Final = (
     "activation_checkpointing",
     "amp",
     "autotuning",
@@ -71,9 +71,9 @@ _OF_NEOX: Final = (
     "wall_clock_breakdown",
     "zero_optimization",
 )
-#: What every DeepSpeed has in these blocks, with integers; the one that gpt-neox comes with takes
-#: more.
-_PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
+#: Keys of these blocks that every release of DeepSpeed has, with integers as values. gpt-neox comes
+#: with a DeepSpeed of its own, which takes more.
+_NEOX_PRECISION_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "bf16": ("enabled",),
     "fp16": (
         "consecutive_hysteresis",
@@ -85,14 +85,16 @@ _PRECISION: Final[Mapping[str, tuple[str, ...]]] = {
         "min_loss_scale",
     ),
 }
-# else a part of one
-_CONFIG_OF_NEOX: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])
-_FOR_MEGATRON: Final = frozenset(
+#: A file of gpt-neox without any of these is one of several that a launch names together: what is
+#: made of it alone is no whole config.
+_NEOX_MAIN_KEYS: Final = frozenset(["train_micro_batch_size_per_gpu", "zero_optimization"])
+#: Keys by which a trainer's file starts Megatron: it makes no TrainingArguments then.
+_MEGATRON_KEYS: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
-ANOTHER: Final = "another program"  #: that isn't known, though its files resemble a known one's
-_ALIKE: Final = 0.8  # of keys of which one may be the other with a slip or two
+ANOTHER: Final = "another program"  #: an unknown one, whose files resemble those of a known one
+_MISSPELT_FROM: Final = 0.8  # likeness of two keys from which one may be the other, misspelt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,15 +113,17 @@ class _Program:
     only: frozenset[str] = frozenset()  #: all keys that its files have; empty: any
 
     def is_resembled(self, keys: frozenset[str]) -> bool:
-        """Return whether keys are of a file that only resembles its own: several are none of its
-        keys, and no slips of them.
+        """Return whether a file with these keys only resembles its own: at least two keys are
+        none of its own, not even misspelt.
         """
         others = keys - self.only if self.only else frozenset[str]()
-        strange = [key for key in others if not get_close_matches(key, self.only, 1, _ALIKE)]
+        strange = [
+            key for key in others if not get_close_matches(key, self.only, 1, _MISSPELT_FROM)
+        ]
         return len(strange) > 1
 
     def has_written(self, keys: frozenset[str]) -> bool:
-        """Return whether keys are of one of its files."""
+        """Return whether a file with these keys is one of its own."""
         if not self.needs <= keys or (self.one_of and not self.one_of & keys):
             return False
         return len(keys & (self.one_of | self.signs)) >= self.least
@@ -136,11 +140,10 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
     if "$schema" in keys:  # AzureML's
         return None
     plain = frozenset(key.replace("-", "_") for key in keys)
-    of_json = (name for name, program in _programs().items() if program.json or not is_json)
-    known = next((name for name in of_json if _programs()[name].has_written(plain)), None)
-    if known and _programs()[known].is_resembled(plain):
-        return ANOTHER
-    return known or ("Hydra" if not is_json and _HYDRA.search(content) else None)
+    for name, program in _programs().items():
+        if (program.json or not is_json) and program.has_written(plain):
+            return ANOTHER if program.is_resembled(plain) else name
+    return "Hydra" if not is_json and _HYDRA.search(content) else None
 
 
 def is_read(program: str) -> bool:
@@ -154,14 +157,14 @@ def is_read(program: str) -> bool:
 def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
     """Yield the documents that a program makes of its file, with places in that file.
 
-    Yields nothing where it isn't known what the program makes.
+    Yields nothing where that isn't known, or where the file is a record that a run left behind.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if program == "gpt-neox":
         config = _config_of_neox(data, source, text)
-        if _CONFIG_OF_NEOX & config.block("").keys():
+        if _NEOX_MAIN_KEYS & config.block("").keys():
             yield config
-    elif program in _TRAINERS and not _FOR_MEGATRON & data.keys() and not is_record(data):
+    elif program in _TRAINERS and not _MEGATRON_KEYS & data.keys() and not is_record(data):
         front_end = front_ends()[program]
         yield _arguments(data, source, front_end)
         if front_end.in_file:
@@ -172,61 +175,51 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
 
 def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:
     """The DeepSpeed config that gpt-neox makes: `precision` decides whether bf16 is on."""
-    kept: dict[str, object] = {}
-    at: dict[str, str] = {}
+    config: dict[str, object] = {}
+    places: dict[str, str] = {}  # in gpt-neox's file, by pointers into the config
     for name, value in data.items():
-        plain = name.replace("-", "_")
-        if plain in _OF_NEOX and value is not None:
-            known = _PRECISION.get(plain)
-            if known and isinstance(value, dict):
-                value = {
-                    key: inner
-                    for key, inner in value.items()
-                    if key in known and isinstance(inner, int)
-                }
-            kept[plain] = value
-            at[f"/{plain}"] = f"/{escape(name)}"
-    if data.get("precision") == "bfloat16" and "bf16" not in kept:
-        kept["bf16"] = {"enabled": True}
-        at["/bf16"] = "/precision"
-    return config_from_yaml(kept, source, text, at)
+        key = name.replace("-", "_")  # gpt-neox takes both
+        if key in _NEOX_KEYS and value is not None:
+            config[key] = _known_in_every_release(key, value)
+            places[f"/{key}"] = f"/{escape(name)}"
+    if data.get("precision") == "bfloat16" and "bf16" not in config:
+        config["bf16"] = {"enabled": True}
+        places["/bf16"] = "/precision"
+    return config_from_yaml(config, source, text, places)
+
+
+def _known_in_every_release(key: str, value: object) -> object:
+    """The value of one of gpt-neox's keys, without what only its own DeepSpeed knows."""
+    known = _NEOX_PRECISION_KEYS.get(key)
+    if known is None or not isinstance(value, dict):
+        return value
+    return {
+        name: inner for name, inner in value.items() if name in known and isinstance(inner, int)
+    }
 
 
 def _arguments(
     data: Mapping[str, object], source: Source, front_end: FrontEnd
 ) -> TrainingArguments:
-    """The TrainingArguments of a program that converts text to numbers."""
+    """The TrainingArguments that a trainer makes of its file; it converts text to numbers."""
     values: dict[str, object] = {}
     places: dict[str, Location] = {}
-    changed = {
-        name
-        for key, names in front_end.instead_of.items()
-        if data.get(key) not in (None, False)
-        for name in names
-    }
-    for name, value in data.items():
-        argument = front_end.arguments.get(name) if front_end.arguments else name
-        own = front_end.own_values.get(name, ())
-        if argument is None or value is None or value == "auto" or name in changed or value in own:
-            continue
-        kind = known_arguments().get(argument, {}).get("type", "")
-        values[argument] = read_value(value, kind) if isinstance(value, str) else value
+    for name, argument in _arguments_by_key(data, front_end).items():
+        value = data[name]
         places[argument] = source.locate(f"/{escape(name)}")
         if isinstance(value, dict):
-            renamed = {key: _within(front_end, argument, str(key)) for key in value}
+            renamed = {key: _name_within(front_end, argument, str(key)) for key in value}
             values[argument] = {renamed[key]: value[key] for key in value if renamed[key]}
             for key, inner in renamed.items():
                 where = source.locate(f"/{escape(name)}/{escape(str(key))}")
                 places[f"{argument}/{inner}"] = where
+        elif isinstance(value, str):
+            kind = known_arguments().get(argument, {}).get("type", "")
+            values[argument] = read_value(value, kind)
+        else:
+            values[argument] = value
 
-    for name, brought in front_end.brings.items():
-        if values.get(name):
-            for argument, value in brought.items():
-                outer, _, inner = argument.partition("/")
-                mapping = values.get(outer)
-                if argument not in values and not (isinstance(mapping, dict) and inner in mapping):
-                    values[argument] = value
-                    places.setdefault(argument, places[name])
+    _add_what_keys_bring(front_end, values, places)
     _put_into_mappings(values)
 
     if unless := front_end.checkpoints_unless:
@@ -241,14 +234,54 @@ def _arguments(
     )
 
 
-def _within(front_end: FrontEnd, outer: str, key: str) -> str:
-    """The name of a key within a mapping as it is handed on; empty where it isn't."""
+def _arguments_by_key(data: Mapping[str, object], front_end: FrontEnd) -> dict[str, str]:
+    """The arguments that get the values of a file's keys, by key.
+
+    Left out are keys that aren't handed on.
+    """
+    replaced = {
+        name
+        for key, names in front_end.instead_of.items()
+        if data.get(key) not in (None, False)
+        for name in names
+    }
+    arguments = {}
+    for name, value in data.items():
+        argument = front_end.arguments.get(name) if front_end.arguments else name
+        says_nothing = value is None or value == "auto"
+        stays_here = name in replaced or value in front_end.own_values.get(name, ())
+        if argument is not None and not says_nothing and not stays_here:
+            arguments[name] = argument
+    return arguments
+
+
+def _name_within(front_end: FrontEnd, outer: str, key: str) -> str:
+    """The name of a key of the mapping `outer` as it is handed on; empty where it isn't.
+
+    The front end's table has the key without the prefix `fsdp_`, which may be written or not.
+    """
     plain = f"{outer}/{key.removeprefix('fsdp_')}"
     return front_end.arguments.get(plain, f"{outer}/{key}").partition("/")[2]
 
 
+def _add_what_keys_bring(
+    front_end: FrontEnd, values: dict[str, object], places: dict[str, Location]
+) -> None:
+    """Add the arguments that others bring with them, unless the file has them itself."""
+    for name, brought in front_end.brings.items():
+        if not values.get(name):
+            continue
+        for argument, value in brought.items():
+            outer, _, inner = argument.partition("/")
+            mapping = values.get(outer)
+            is_written = isinstance(mapping, dict) and inner in mapping
+            if argument not in values and not is_written:
+                values[argument] = value
+                places.setdefault(argument, places[name])
+
+
 def _put_into_mappings(values: dict[str, object]) -> None:
-    """Put each value of a name `a/b` into the mapping `a`; it counts only where there is one."""
+    """Put each value of a name `a/b` into the mapping `a`, or drop it where there is none."""
     for name in [name for name in values if "/" in name]:
         outer, _, inner = name.partition("/")
         value, mapping = values.pop(name), values.get(outer)

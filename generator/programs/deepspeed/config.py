@@ -248,7 +248,7 @@ class Config(DsConfig):
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
         """Whether a flag is on, as Python's `if` reads it; `default` for keys that no table has."""
-        if pointer not in self.json.spans and self.schema.at(pointer)[2] is None:
+        if pointer not in self.json.spans and self.schema.key(pointer) is None:
             return default
         held = self._hold(pointer)
         return None if held is _UNKNOWN else bool(held)
@@ -345,34 +345,31 @@ class Config(DsConfig):
 
         Models convert values and drop "auto"; mappings keep what is written.
         """
-        section, home, key, others = self.schema.at(pointer)
+        parent, section, key, spellings = self.schema.at(pointer)
         there = self.json.spans
-        place = (
-            pointer
-            if pointer in there
-            else next((other for other in others if other in there), pointer)
-        )
+        place = next((name for name in (pointer, *spellings) if name in there), pointer)
         value = self.value(place)
         if value == "auto" and self.filled:
             return _UNKNOWN
-        if home is None or key is None:
-            return value if home is None or home.extra == "taken" or section in HANDED_ON else None
-        in_model = home.kind == "model"
-        if place not in there or (
-            in_model and (value == "auto" or (value is None and key.optional))
-        ):
-            return self._default(pointer, section, key)
-        if not in_model:  # with the batch keys rules compute, whatever they are
-            refused = (
-                kind_of_value(as_hjson(value)) in key.refuses and pointer[1:] not in BATCH_KEYS
-            )
-            return _UNKNOWN if refused else value
+
+        if section is None or key is None:
+            handed_on = section is None or section.extra == "taken" or parent in HANDED_ON
+            return value if handed_on else None
+        in_model = section.kind == "model"
+        dropped = in_model and (value == "auto" or (value is None and key.optional))
+        if place not in there or dropped:
+            return self._default(pointer, parent, key)
+
+        if not in_model:
+            refused = kind_of_value(as_hjson(value)) in key.refuses
+            # The rules on the batch compute with its keys, whatever they are.
+            return _UNKNOWN if refused and pointer[1:] not in BATCH_KEYS else value
         held = convert(value, key, PROFILES[self.schema.pydantic])
         return _UNKNOWN if isinstance(held, Mismatch) else held
 
-    def _default(self, pointer: str, section: str, key: Key) -> object:
+    def _default(self, pointer: str, parent: str, key: Key) -> object:
         """The value of a key that is left out: its default, but two that the parser works out."""
-        around = self.value(section, {})
+        around = self.value(parent, {})
         if pointer == f"{ZERO}/stage" and isinstance(around, bool):  # the old form: true is stage 1
             return int(around)
         dropped = around is None or (around == "auto" and not self.filled)

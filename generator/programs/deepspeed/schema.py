@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ...dataclass import dataclass
 from ...numerals import python_int
@@ -55,40 +55,44 @@ def _bool(value: object, kind: Type, profile: Profile) -> bool:
     raise Refused("type")
 
 
-def _whole(value: object, kind: Type, profile: Profile) -> int:
-    """The int of pydantic 2."""
+def _whole_int(value: object, kind: Type, profile: Profile) -> int:
+    """Convert to an int as pydantic 2 does, which refuses fractions."""
     if isinstance(value, float) and not (value.is_integer() and abs(value) < _INT64):
         raise Refused("fraction" if math.isfinite(value) else "type")
     if isinstance(value, str):
-        digits = value.strip()
-        number = python_int(digits.partition(".")[0], _WHOLE_DIGITS)
-        if not _WHOLE.fullmatch(digits) or number is None:
+        written = value.strip()
+        number = python_int(written.partition(".")[0], _WHOLE_DIGITS)
+        if not _WHOLE.fullmatch(written) or number is None:
             raise Refused("text")
         return number
-    return _cut(value, kind, profile)
+    return _cut_int(value, kind, profile)
 
 
-def _cut(value: object, kind: Type, profile: Profile) -> int:
-    """The int of pydantic 1, which cuts fractions off."""
-    return int(_number(value, kind, profile, int))
+def _cut_int(value: object, kind: Type, profile: Profile) -> int:
+    """Convert to an int as pydantic 1 does, which cuts fractions off."""
+    return int(_converted(value, int))
 
 
-def _number(
-    value: object, kind: Type, profile: Profile, make: Callable[[Any], int | float] = float
-) -> int | float:
+def _float(value: object, kind: Type, profile: Profile) -> float:
+    """Convert to a float as pydantic 1 does."""
+    return _converted(value, float)
+
+
+def _ascii_float(value: object, kind: Type, profile: Profile) -> float:
+    """Convert to a float as pydantic 2 does, which refuses the digits of other scripts."""
+    if isinstance(value, str) and not value.strip().isascii():
+        raise Refused("text")
+    return _converted(value, float)
+
+
+def _converted(value: object, convert: Callable[[Any], int | float]) -> int | float:
+    """Convert a number, or its text, by Python's own `int` or `float`."""
     try:
         if isinstance(value, int | float | str):
-            return make(value)
+            return convert(value)
     except (ValueError, OverflowError):
         pass
     raise Refused("text" if isinstance(value, str) else "type")
-
-
-def _ascii_number(value: object, kind: Type, profile: Profile) -> float:
-    """The float of pydantic 2."""
-    if isinstance(value, str) and not value.strip().isascii():
-        raise Refused("text")
-    return _number(value, kind, profile)
 
 
 def _only(*accepted: type) -> Coercion:
@@ -112,20 +116,20 @@ def _pairs(value: object, kind: Type, profile: Profile) -> object:
 
 
 def _member(value: object, kind: Type, profile: Profile) -> object:
-    """The value of an enum, of pydantic 2: a text may be the number."""
+    """Accept an enum's value as pydantic 2 does: the text of its number, too."""
     if kind.of[0].name != "int":
         return one_of(value, kind, profile)
     try:
-        return one_of(_whole(value, kind, profile), kind, profile)
+        return one_of(_whole_int(value, kind, profile), kind, profile)
     except Refused:
         raise Refused("choice") from None
 
 
-_SECOND: Final[Profile] = {
+_PYDANTIC_2: Final[Profile] = {
     "any": keep,
     "bool": _bool,
-    "int": _whole,
-    "float": _ascii_number,
+    "int": _whole_int,
+    "float": _ascii_float,
     "str": _only(str),
     "path": _only(str),
     "dtype": _only(),  # JSON has none
@@ -136,20 +140,21 @@ _SECOND: Final[Profile] = {
     "enum": _member,
     "literal": one_of,
 }
-#: By pydantic's generation. The first makes text of numbers, and of an empty list or text an empty
-#: object.
+#: By pydantic's major version. Version 1 takes numbers for strings, and an empty list or string for
+#: an empty object.
 PROFILES: Final[Mapping[int, Profile]] = {
     1: {
-        **_SECOND,
-        "int": _cut,
-        "float": _number,
+        **_PYDANTIC_2,
+        "int": _cut_int,
+        "float": _float,
         "str": _only(str, int, float),
         "dict": _pairs,
         "section": _pairs,
         "enum": one_of,
     },
-    2: _SECOND,
+    2: _PYDANTIC_2,
 }
+
 Version = tuple[int, ...]
 
 
@@ -165,7 +170,8 @@ class Deprecation:
 class Key(Shape):
     """A key of a section.
 
-    Of mappings only `default`, `type` (section or any), `refuses` and `needs` are known.
+    Where the section is a plain mapping, only `default`, `type` (section or any), `refuses` and
+    `needs` are known.
     """
 
     name: str  #: the field's
@@ -200,6 +206,17 @@ class Section:
         return tuple(sorted({key.written for key in self.keys.values() if key.deprecated is None}))
 
 
+class KeyPlace(NamedTuple):
+    """What a release knows of one place in a config."""
+
+    parent: str  #: pointer of the object that the key is in
+    section: Section | None  #: None where the release doesn't know that object
+    key: Key | None  #: None where it doesn't know the key
+    #: pointers under which the key's value may be written: by its alias, by its field's name, and
+    #: by deprecated keys whose value DeepSpeed gives to it
+    spellings: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeedSchema:
     """The keys of one release."""
@@ -213,53 +230,57 @@ class DeepSpeedSchema:
     schedulers: Mapping[str, Mapping[str, Key]]
     _sections: Mapping[str, Any] = field(repr=False)
     _read: dict[str, Section | None] = field(default_factory=dict, repr=False, compare=False)
-    _at: dict[str, tuple[str, Section | None, Key | None, tuple[str, ...]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _places: dict[str, KeyPlace] = field(default_factory=dict, repr=False, compare=False)
 
     def section(self, pointer: str) -> Section | None:
         """The section at a JSON pointer such as `/zero_optimization` (`""`: the whole), or None."""
         if pointer not in self._read:
             table = self._sections.get(pointer)
-            checks = frozenset(table.get("checks", ())) if table else frozenset[str]()
-            self._read[pointer] = table and Section(
-                pointer=pointer,
-                kind=table["kind"],
-                extra=table["extra"],
-                checks=checks,
-                keys=_keys(table["keys"]),
-            )
+            self._read[pointer] = _section(pointer, table) if table else None
         return self._read[pointer]
 
     def key(self, pointer: str) -> Key | None:
         """The key at a JSON pointer such as `/fp16/enabled`."""
-        return self.at(pointer)[2]
+        return self.at(pointer).key
 
-    def at(self, pointer: str) -> tuple[str, Section | None, Key | None, tuple[str, ...]]:
-        """The section around a pointer, its pointer, the key, and where else it may be written.
-
-        These have its own two names, and those of deprecated keys whose value it gets.
-        """
-        if pointer not in self._at:
+    def at(self, pointer: str) -> KeyPlace:
+        """The place that a JSON pointer leads to, known or not."""
+        if pointer not in self._places:
             parent, _, name = pointer.rpartition("/")
             section = self.section(parent)
-            key, names = section.keys.get(name) if section else None, list[str]()
-            if section is not None and key is not None:
-                old = (
-                    (k.written, k.deprecated) for k in section.keys.values() if k.type == key.type
-                )
-                names = [
-                    key.written,
-                    key.name,
-                    *(was for was, by in old if by and by.moved and by.by == key.name),
-                ]
-            self._at[pointer] = (parent, section, key, tuple(f"{parent}/{name}" for name in names))
-        return self._at[pointer]
+            key = section.keys.get(name) if section else None
+            names = _names_of(key, section) if section and key else ()
+            spellings = tuple(f"{parent}/{name}" for name in names)
+            self._places[pointer] = KeyPlace(parent, section, key, spellings)
+        return self._places[pointer]
 
     @property
     def pointers(self) -> tuple[str, ...]:
         """Pointers of all sections, sorted."""
         return tuple(sorted(self._sections))
+
+
+def _section(pointer: str, table: Mapping[str, Any]) -> Section:
+    return Section(
+        pointer=pointer,
+        kind=table["kind"],
+        extra=table["extra"],
+        checks=frozenset(table.get("checks", ())),
+        keys=_keys(table["keys"]),
+    )
+
+
+def _names_of(key: Key, section: Section) -> tuple[str, ...]:
+    """A key's two names, and those of deprecated keys whose value DeepSpeed gives to it."""
+    deprecated = (
+        old.written
+        for old in section.keys.values()
+        if old.deprecated
+        and old.deprecated.moved
+        and old.deprecated.by == key.name
+        and old.type == key.type
+    )
+    return key.written, key.name, *deprecated
 
 
 def as_hjson(value: Any) -> Any:
@@ -335,15 +356,16 @@ def _load(version: Version) -> DeepSpeedSchema:
 
 
 def _keys(table: Mapping[str, Any]) -> dict[str, Key]:
+    """Keys by both of their names, from a table by the field's name."""
     keys: dict[str, Key] = {}
     for name, facts in table.items():
-        made = {
+        parsed = {
             "type": _type(facts.get("type", "any")),
             "deprecated": Deprecation(**facts["deprecated"]) if facts.get("deprecated") else None,
             "refuses": frozenset(facts.get("refuses", ())),
             "needs": tuple(facts.get("needs", ())),
         }
-        key = Key(name=name, **{**facts, **made})
+        key = Key(name=name, **{**facts, **parsed})
         keys[key.written] = keys[name] = key
     return keys
 

@@ -37,27 +37,28 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     world = world_of(submission)
     if world.gpus is None or world.divided:
         return None
-    apart: Number = world.pipeline
+    gpus_per_replica: Number = world.pipeline
     if submission.has("Megatron arguments") or (
         submission.job is not None and submission.job.engine.has_parallel_layers
     ):
-        apart *= world.tensor * world.context
+        gpus_per_replica *= world.tensor * world.context
     elif config.version >= _DIVIDES_BY_SEQUENCE:
         degree = config.value("/sequence_parallel_size", 1)
         if not isinstance(degree, int | float) or not degree:
-            # What can't be divided by counts as a world of one, until the parser fails on it.
+            # The world can't be divided by it. Older parsers go on with a world of 1.
             return 1 if config.version < FAILS_BY_SEQUENCE else None
-        apart *= degree
-    return world.gpus / apart if world.gpus % apart else world.gpus // apart
+        gpus_per_replica *= degree
+    whole, rest = divmod(world.gpus, gpus_per_replica)
+    return world.gpus / gpus_per_replica if rest else whole
 
 
 class _Batch(NamedTuple):
     """The numbers of a config's batch keys; None where a key is left out or null."""
 
     config: Config
-    replicas: Number | None  #: None where nothing tells
-    source: Claim | None  #: of another file, that the replicas rest on
-    doubt: Claim | None  #: that of the nodes, where the count of GPUs contradicts it
+    replicas: Number | None  #: None where the number of GPUs isn't known
+    gpus_claim: Claim | None  #: what says the number of GPUs, where that is in another file
+    other_nodes: Claim | None  #: a number of nodes that contradicts it
     train: Number | None
     micro: Number | None
     steps: Number | None
@@ -70,7 +71,9 @@ class _Batch(NamedTuple):
     @property
     def counted(self) -> str:
         """The end of a message: what sets the number of GPUs, in another file."""
-        return f"; {self.source.placed}" if self.source and self.replicas is not None else ""
+        if self.gpus_claim is None or self.replicas is None:
+            return ""
+        return f"; {self.gpus_claim.placed}"
 
     def divided_by(self, product: Number) -> str:
         """The factors by which the train batch is divided, and their product, in a message."""
@@ -80,11 +83,13 @@ class _Batch(NamedTuple):
 
     @property
     def is_added(self) -> bool:
-        """Return whether the autotuner writes the batch, or the program that reads the config."""
-        set_there = not self.given and any(
+        """Return whether the batch may come from elsewhere: from the program that reads the config,
+        from the autotuner, or from a script beside the config that sets its keys.
+        """
+        is_set_by_script = not self.given and any(
             sets_key(key, self.config.path) for key in (_TRAIN, _MICRO)
         )
-        return self.config.completed or self.config.tuned or set_there
+        return self.config.completed or self.config.tuned or is_set_by_script
 
     @property
     def hint(self) -> str:
@@ -93,17 +98,27 @@ class _Batch(NamedTuple):
 
     @property
     def certainty(self) -> Severity | None:
-        """Less than an error where a program, accelerate's or unknown, may set the batch.
-
-        It can't where no number of replicas makes the product right, and no program near sets one
-        of its keys.
+        """A note where an unknown program reads the config, or one that may set the batch itself;
+        else None, the rule's own severity.
         """
-        config, uneven = self.config, False
-        if self.train is not None and self.micro is not None and self.steps is not None:
-            uneven = self.train % (self.micro * self.steps) != 0
-        never_fits = uneven and not any(sets_key(key, config.path) for key in BATCH_KEYS)
-        sure = never_fits or (config.consumer == "huggingface" and not config.guessed)
-        return NOTE if config.unclaimed or (config.filled and not sure) else None
+        config = self.config
+        if config.unclaimed:
+            return NOTE
+        if not config.filled:
+            return None
+        # The Trainer fills in "auto" and leaves numbers alone. Other programs may set numbers too.
+        is_trainers = config.consumer == "huggingface" and not config.guessed
+        return None if is_trainers or self._is_wrong_anyway else NOTE
+
+    @property
+    def _is_wrong_anyway(self) -> bool:
+        """Return whether no number of replicas makes the product right, and no script beside the
+        config sets one of the numbers.
+        """
+        if self.train is None or self.micro is None or self.steps is None:
+            return False
+        is_uneven = self.train % (self.micro * self.steps) != 0
+        return is_uneven and not any(sets_key(key, self.config.path) for key in BATCH_KEYS)
 
     def violation(
         self, key: str, message: str, hint: str | None, severity: Severity | None = None
@@ -115,31 +130,33 @@ class _Batch(NamedTuple):
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; other values have their own rule."""
     for config in configs(submission):
-        batch = config.batch
+        numbers = config.batch
         written = [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
-        if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= batch.keys():
-            # whatever is filled in, the batch is a multiple of the micro batch
+        if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= numbers.keys():
+            # Whatever number of steps is filled in, the batch is a multiple of the micro batch.
             written.remove(_STEPS)
-        if not config.is_elastic and list(batch) == written:
+        if not config.is_elastic and list(numbers) == written:
             source = world_of(submission).source
-            source = source if source and not source.where.flag else None
             yield _Batch(
                 config,
                 replicas_of(config, submission),
-                source,
+                source if source and not source.where.flag else None,  # a flag is in no file
                 _other_nodes(submission),
-                *map(batch.get, BATCH_KEYS),
+                *map(numbers.get, BATCH_KEYS),
             )
 
 
 def _other_nodes(submission: Submission) -> Claim | None:
-    """The claim for nodes that contradicts the launch line by which the GPUs are counted."""
+    """The number of nodes that contradicts `--nnodes` of the launch lines, where these tell the
+    number of GPUs.
+    """
     world = world_of(submission)
-    of_line = world.source is not None and world.source.quantity == "processes"
-    nodes = next(iter(world.claims_on("nodes")), None) if of_line else None
+    if world.source is None or world.source.quantity != "processes":
+        return None
+    nodes = next(iter(world.claims_on("nodes")), None)
     calls = [call for launch in submission.launches for call in launch.calls]
-    started = [each.value for call in calls if (each := call.integer("--nnodes"))]
-    return nodes if nodes and any(count != nodes.value for count in started) else None
+    on_lines = [option.value for call in calls if (option := call.integer("--nnodes"))]
+    return nodes if nodes and any(count != nodes.value for count in on_lines) else None
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -150,9 +167,9 @@ def batch_sizes_are_positive(batch: _Batch) -> Violations:
     for key, value in batch.given.items():
         if value <= 0:
             product = max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * (batch.replicas or 0)
-            fits = 1 if key != _TRAIN else product
+            least = 1 if key != _TRAIN else product  # 0 where the replicas aren't known
             message = f"`{key}` is {shown(value)}; it must be greater than 0"
-            yield batch.violation(key, message, f"write {shown(fits)}" if fits else None)
+            yield batch.violation(key, message, f"write {shown(least)}" if least else None)
 
 
 @_batches.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"))
@@ -162,9 +179,9 @@ def batch_is_given(batch: _Batch) -> Violations:
     provided
     Fix: write the micro batch; the others follow
     """
-    # a script writes the file line by line
-    in_pieces = batch.config.embedded and not batch.config.json.data
-    if not batch.given and not batch.is_added and not in_pieces:
+    # A script that writes the file line by line has no whole object to read.
+    is_in_pieces = batch.config.embedded and not batch.config.json.data
+    if not batch.given and not batch.is_added and not is_in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
         yield batch.violation("", message, batch.hint, batch.certainty)
 
@@ -215,15 +232,16 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
     """
     if batch.train is None or len(batch.given) == 3:
         return
-    part, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
-    first, second = (part, replicas) if batch.micro is not None else (replicas, part)
-    # DeepSpeed divides the missing key off, and multiplies again.
-    derived = part * (batch.train // first // second) * replicas
-    if batch.train >= part * replicas and batch.train != derived:
-        product = batch.divided_by(part * replicas)
+    other, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
+    # DeepSpeed computes the key that is missing by two divisions, rounded down, and compares the
+    # product of all three with the batch. With fractions their order counts.
+    first, second = (other, replicas) if batch.micro is not None else (replicas, other)
+    computed = other * (batch.train // first // second) * replicas
+    if batch.train >= other * replicas and batch.train != computed:
+        product = batch.divided_by(other * replicas)
         message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}{batch.counted}"
         certainty = None if batch.replicas is None else batch.certainty
-        yield batch.violation(_TRAIN, message, _multiples(part * replicas, batch.train), certainty)
+        yield batch.violation(_TRAIN, message, _multiples(other * replicas, batch.train), certainty)
 
 
 @_sound.rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937-940"))
@@ -249,8 +267,8 @@ def batch_is_the_product(batch: _Batch) -> Violations:
         steps, rest = divmod(batch.train, batch.micro * batch.replicas)
         hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
         hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
-        if batch.doubt:
-            hint = f"write the same nodes in both first: {batch.doubt.placed}"
+        if batch.other_nodes:
+            hint = f"write the same nodes in both first: {batch.other_nodes.placed}"
         elif batch.replicas != int(batch.replicas):
             hint = "first make the GPUs a whole number of replicas"
         yield batch.violation(
@@ -285,18 +303,10 @@ def long_sums_are_fp32(run: Run) -> Violations:
     """Gradients of hundreds of micro-batches accumulate in fp32.
     Prevents: Late micro-batches are silently lost to bf16 rounding.
     Fix: set grad_accum_dtype to fp32"""
-    config, replicas = run.config, run.world.replicas
-    batch, micro, steps = (config.whole(f"/{key}") for key in BATCH_KEYS)
-    if (
-        not config.has(ACCUMULATION)
-        and batch
-        and micro
-        and replicas
-        and batch % (micro * replicas) == 0
-    ):
-        steps = batch // (micro * replicas)
-    in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
-    if in_bf16 and steps and steps > _LOST_FROM:
+    config = run.config
+    steps = config.whole(ACCUMULATION) if config.has(ACCUMULATION) else _computed_steps(run)
+    sums_in_bf16 = config.precision == "bf16" and config.stage and not config.accumulates_in
+    if sums_in_bf16 and steps and steps > _LOST_FROM:
         message = (
             f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are "
             "lost to bf16 rounding"
@@ -304,6 +314,15 @@ def long_sums_are_fp32(run: Run) -> Violations:
         yield violation(
             config, ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}'
         )
+
+
+def _computed_steps(run: Run) -> int | None:
+    """The accumulation steps that DeepSpeed computes where none are written; else its default."""
+    batch, micro = run.config.whole(f"/{_TRAIN}"), run.config.whole(f"/{_MICRO}")
+    replicas = run.world.replicas
+    if batch and micro and replicas and batch % (micro * replicas) == 0:
+        return batch // (micro * replicas)
+    return run.config.whole(ACCUMULATION)
 
 
 @runs.rule("BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6))
