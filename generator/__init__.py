@@ -109,7 +109,6 @@ def check_job(
 
     Raises `InvalidJob`.
     """
-    # imports in functions save start-up time, here and below
     from .findings import InvalidJob, Severity, in_file_order
     from .job.load import load_with_findings
     from .programs import job_rules
@@ -125,7 +124,9 @@ def check_job(
 
 
 def _require_job(job: object, called: str) -> None:
-    """Raise TypeError for what is no job, such as the path of a spec: it says what to pass."""
+    """Raise TypeError for what is no job, such as the path of a spec; its message says what to
+    pass instead.
+    """
     from .job.records import Job
 
     if not isinstance(job, Job):

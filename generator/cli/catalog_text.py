@@ -50,13 +50,13 @@ def _find_accelerator(name: str) -> Accelerator | None:
     return find_accelerator(machines.accelerator if machines else name)
 
 
-#: What finds an entry by its name, for each kind of entry.
+#: Finds an entry by its name, for each kind of entry.
 _FIND: Final[Mapping[str, Any]] = {
     "accelerators": _find_accelerator,
     "node-types": find_node_type,
     "models": find_model,
 }
-_KINDS: Final = ("node_types", "accelerators", "models")  #: as `nearest` has them
+_FIELDS: Final = ("node_types", "accelerators", "models")  #: the kinds, as `nearest` calls them
 
 
 def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> str:
@@ -69,16 +69,19 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
     for kind, find in _FIND.items():
         if find(name) is not None:
             return kind
-    names = [each for names in known.values() for each in names if name.lower() in each]
+
     abbreviated = [
         kind for kind in _FIND if len(name) > 2 and kind.startswith(name.lower().removesuffix("s"))
     ]
-    near = [*abbreviated, *names[:2], *get_close_matches(name, _FIND, cutoff=0.7)]
-    near += filter(None, (nearest(name, kind) for kind in _KINDS))
-    if abbreviated or (len(names) < 2 and near):
-        raise click.UsageError(f"unknown kind or name {name!r}; did you mean {near[0]!r}?")
-    if names:
-        unknown("kind or name", name, names)
+    containing_name = [each for names in known.values() for each in names if name.lower() in each]
+    misspelt = get_close_matches(name, _FIND, cutoff=0.7)
+    alike = filter(None, (nearest(name, kind) for kind in _FIELDS))
+    # The likeliest first; several names that contain it are all told.
+    meant = [*abbreviated, *containing_name[:2], *misspelt, *alike]
+    if abbreviated or (len(containing_name) < 2 and meant):
+        raise click.UsageError(f"unknown kind or name {name!r}; did you mean {meant[0]!r}?")
+    if containing_name:
+        unknown("kind or name", name, containing_name)
     raise click.UsageError(
         f"unknown kind or name {name!r}; one of {', '.join(_FIND)}, or a name that these list"
     )
@@ -87,7 +90,7 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
 def containing(kind: str, part: str, known: Mapping[str, Any]) -> dict[str, Any]:
     """The entries whose names contain `part`.
 
-    None where an entry has just this name, or where only one name contains it.
+    Empty where an entry has just this name, or where only one name contains it.
     """
     if _FIND[kind](part) is not None:
         return {}
@@ -114,7 +117,7 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     return asdict(record)
 
 
-#: Sizes of a model in the order in which they are printed, and those that its parts call otherwise.
+#: Sizes of a model in the order in which they are printed.
 _SIZES: Final = (
     "family",
     "layers",
@@ -184,8 +187,9 @@ _SIZES: Final = (
     "notes",
     "source",
 )
-#: Kinds of layers that are shown as text.
+#: At most so many kinds of layers are shown as text.
 _MOST_KINDS: Final = 12
+#: What a model's parts call sizes that have another name here.
 _PART_NAMES: Final = {
     "gated_mlp": "gated",
     "activation_clamp": "clamp",
@@ -193,8 +197,8 @@ _PART_NAMES: Final = {
     "norms_per_layer": "norms",
     "shared_ffn": "width",
 }
-#: What a router that a dense model lacks would do, as its kind has it by default.
-_WITHOUT: Final = {
+#: Sizes of the router of a model without experts, which has none: the defaults of routers.
+_WITHOUT_ROUTER: Final = {
     "router_scale": 1.0,
     "router_scores": "softmax",
     "router_normalizes": True,
@@ -207,29 +211,30 @@ def sizes(model: Model) -> dict[str, Any]:
     stack, routed = model.stack, model.part(Experts)
     dense = stack.where(_is_dense) if routed else ()
     local = [mixer.span for mixer in model.attentions if mixer.span.window is not None]
-    bare = stack.where(lambda layer: not layer.mixer.rotary)
-    parts = [layer.feed_forward for layer in stack.kinds]
-    by_layer = {
+    without_rotary = stack.where(lambda layer: not layer.mixer.rotary)
+    widths = [layer.feed_forward.width for layer in stack.kinds]
+    computed = {
         "norm": model.norm.kind,
         "norm_epsilon": model.norm.epsilon,
         "shared_ffn": routed.width if routed else 0,
         "router_loss": routed.router_loss if routed else None,
         # a config may have a width that no layer has
-        "ffn": model.ffn if any(model.ffn == part.width for part in parts) else 0,
+        "ffn": model.ffn if model.ffn in widths else 0,
         "dense_layers": len(dense),
         "dense_layer_indices": () if dense == tuple(range(len(dense))) else dense,
         "full_attention_layers": stack.where(_is_whole) if local else (),
         "chunked_attention": any(span.chunked for span in local),
-        "layers_without_rotary": bare if model.position_embedding == "rotary" else (),
+        "layers_without_rotary": without_rotary if model.position_embedding == "rotary" else (),
     }
-    holders = (model, stack.kinds[0], *model.attentions[:1], model.feed_forward)
+    # All others are read off the first of these that has a size of their name.
+    parts = (model, stack.kinds[0], *model.attentions[:1], model.feed_forward)
 
     def size(name: str) -> Any:
-        if name in by_layer:
-            return by_layer[name]
+        if name in computed:
+            return computed[name]
         part_name = _PART_NAMES.get(name, name)
-        holder = next((each for each in holders if hasattr(each, part_name)), None)
-        return _WITHOUT.get(name, 0) if holder is None else getattr(holder, part_name)
+        part = next((each for each in parts if hasattr(each, part_name)), None)
+        return _WITHOUT_ROUTER.get(name, 0) if part is None else getattr(part, part_name)
 
     return {**{name: size(name) for name in _SIZES}, "layers_by_kind": _layers_by_kind(model)}
 
@@ -276,17 +281,19 @@ def _is_whole(layer: Layer) -> bool:
 
 
 def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
-    """One entry, a line for each fact; facts of a `sparse` one that are nothing share a line."""
+    """One entry, a line for each fact. Of a `sparse` one, all that are none or 0 share a line."""
     # A router's defaults say nothing of a model without experts.
-    routes = entry.get("experts", True)
-    told = {key: value for key, value in entry.items() if routes or key not in _WITHOUT}
-    lacks = [key for key, value in told.items() if sparse and not value]
-    facts = [
-        (key, _text(value)) for key, value in told.items() if key not in (*lacks, "layers_by_kind")
-    ]
-    lacks = [key for key in lacks if key != "extras"]
-    facts += _kinds_in_words(entry.get("layers_by_kind", ()))
-    return Lines([*facts, ("none or 0", ", ".join(lacks))] if lacks else facts)
+    has_router = entry.get("experts", True)
+    empty, lines = [], []
+    for key, value in entry.items():
+        if key == "layers_by_kind" or (key in _WITHOUT_ROUTER and not has_router):
+            continue
+        if value or not sparse:
+            lines.append((key, _text(value)))
+        elif key != "extras":
+            empty.append(key)
+    lines += _kinds_in_words(entry.get("layers_by_kind", ()))
+    return Lines([*lines, ("none or 0", ", ".join(empty))] if empty else lines)
 
 
 #: Sizes of parts as text has them, where their names say too little.
@@ -313,7 +320,7 @@ def _kinds_in_words(kinds: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers that rise, those that follow one another together: `0, 2, 4-6`."""
+    """Rising numbers as text, with runs of consecutive ones as ranges: `0, 2, 4-6`."""
     starts = [i for i, number in enumerate(numbers) if not i or number != numbers[i - 1] + 1]
     ends = [*(start - 1 for start in starts[1:]), len(numbers) - 1]
     pairs = ((numbers[start], numbers[end]) for start, end in zip(starts, ends, strict=True))
@@ -321,13 +328,12 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
+    """The two main facts of an entry, for its row in the table."""
     if isinstance(record, Accelerator):
         precision = next(filter(record.supports, ("bf16", "fp16", "fp32")), None)
-        rate = (
-            ""
-            if precision is None
-            else f"{record.flops_per_s[precision] / TFLOPS:,.0f} TFLOP/s {precision}"
-        )
+        rate = ""
+        if precision is not None:
+            rate = f"{record.flops_per_s[precision] / TFLOPS:,.0f} TFLOP/s {precision}"
         return f"{gib(record.memory_bytes)} GiB", rate
     if isinstance(record, NodeType):
         gbits = record.network_bytes_per_s_per_node / GBIT_PER_S
@@ -342,10 +348,10 @@ def _facts(record: Accelerator | NodeType | ModelEntry) -> tuple[str, str]:
 
 def facts_of(records: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the table of a kind shows of each entry, in SI units, by name."""
-    return {name: _shown(record) for name, record in records.items()}
+    return {name: _facts_in_si(record) for name, record in records.items()}
 
 
-def _shown(record: Accelerator | NodeType | ModelEntry) -> dict[str, Any]:
+def _facts_in_si(record: Accelerator | NodeType | ModelEntry) -> dict[str, Any]:
     if isinstance(record, Accelerator):
         return {"memory_bytes": record.memory_bytes, "flops_per_s": dict(record.flops_per_s)}
     if isinstance(record, NodeType):

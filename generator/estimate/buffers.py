@@ -9,7 +9,8 @@ with its engine (tests/estimate/test_deepspeed_memory.py).
 `stage3_max_live_parameters` to 1e9. All are elements, not bytes. Transformers 5.23,
 integrations/deepspeed.py, sizes the prefetch by 0.9·h² and the persistence threshold by 10·h.
 
-Sizes take one layout or columns of them and are a whole number or a column of whole numbers.
+Sizes take one layout or columns of them and are a whole number or a column of whole numbers. In
+what counts bytes, `d` ranks share the states of a rank's `parameters`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def bucket_elements(job: Job, layout: LayoutLike) -> Any:
     Even.
     """
     if job.training.bucket_elements is not None:
-        return _even(job.training.bucket_elements) + 0 * layout.tensor
+        return _even(job.training.bucket_elements) + 0 * layout.tensor  # a column where that is one
     trained = (
         rank_elements(job, layout)
         if job.training.lora is None
@@ -70,14 +71,14 @@ def bucket_elements(job: Job, layout: LayoutLike) -> Any:
 def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
     """Elements stage 3 gathers ahead of their use: most of a layer, and never more than a bucket.
 
-    Even.
-
-    A configuration that leaves buckets alone leaves this at its default, a tenth of theirs.
+    Even. Where the job itself names the size of buckets, at most a tenth of it: so are the two
+    defaults of DeepSpeed.
     """
-    ahead = layer_elements(job.model) * 9 // 10 // layout.tensor
+    most_of_a_layer = layer_elements(job.model) * 9 // 10 // layout.tensor
+    # With LoRA, buckets hold the adapters' gradients alone, but all weights are gathered.
     bucket = bucket_elements(job, layout) if job.training.lora is None else BUCKET_ELEMENTS
-    most = bucket // (1 if job.training.bucket_elements is None else 10)
-    return np.maximum(2, np.minimum(_even(most), _even(ahead)))
+    limit = bucket // (1 if job.training.bucket_elements is None else 10)
+    return np.maximum(2, np.minimum(_even(limit), _even(most_of_a_layer)))
 
 
 def max_live_elements(job: Job, layout: LayoutLike) -> Any:
@@ -100,17 +101,15 @@ _SUB_GROUP = 1_000_000_000
 _SENDS_COPIES = (0, 13)
 #: torch's own AdamW over lists of tensors: what published runs used, never what we launch.
 _FOREACH_ADAMW = "adamw-foreach"
-#: It holds the square root of the second moments and the denominator, in fp32 (torch 1.13,
-#: torch/optim/adamw.py, _multi_tensor_adamw), and gradients converted one by one (InternEvo,
-#: solver/optimizer/fsdp_optimizer.py); outside of FSDP these are flattened before
-#: (hybrid_zero_optim.py, _step).
-_FOREACH = 3 * FP32
+#: Bytes per parameter that it needs in its update: the square root of the second moments and the
+#: denominator, in fp32 (torch 1.13, torch/optim/adamw.py, _multi_tensor_adamw), and gradients
+#: converted one by one (InternEvo, solver/optimizer/fsdp_optimizer.py). Outside of FSDP these are
+#: flattened before (hybrid_zero_optim.py, _step).
+_FOREACH_BYTES = 3 * FP32
 
 
 def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     """Device bytes of the copies in which gradients of a rank's `parameters` are reduced.
-
-    `d` ranks share their states.
 
     **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half
     a billion elements. A larger flat gradient of BF16_Optimizer is its own bucket; smaller, it is
@@ -122,14 +121,19 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
     if not job.engine.has_buckets:
         return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
-    small = (parameters <= _REDUCED_AT_ONCE) & (not job.engine.scripted)
-    joined = np.where(small, np.where(stage == 0, element, FP32), 0) + np.where(
-        stage == 0, 0, element
-    )
-    apart = element * np.minimum(parameters, _REDUCED_AT_ONCE)
+    # BF16_Optimizer: the copy of a small flat gradient, and that in which its fp32 sums are sent.
+    is_copied = (parameters <= _REDUCED_AT_ONCE) & (not job.engine.scripted)
+    copy = np.where(is_copied, np.where(stage == 0, element, FP32), 0)
+    sent = np.where(stage == 0, 0, element)
+    of_flat = (copy + sent) * parameters
+
+    # Without ZeRO: one bucket after another.
+    of_bucket = element * np.minimum(parameters, _REDUCED_AT_ONCE)
+
+    # ZeRO 2: the share of a micro-batch that is added to that of those before it.
     adds = (stage == 2) & (layout.gradient_accumulation > 1) & (element == summed_bytes(job))
-    share = np.where(adds, element * parameters / d, 0)
-    return np.where(flat, joined * parameters, np.where(stage == 0, apart, share))
+    of_share = np.where(adds, element * parameters / d, 0)
+    return np.where(flat, of_flat, np.where(stage == 0, of_bucket, of_share))
 
 
 def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
@@ -140,14 +144,14 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
     if not job.engine.has_buckets:
         return 0.0
     sharded = (layout.zero_stage == 1) | (layout.zero_stage == 2)
-    ours = sharded & np.logical_not(has_flat_gradients(job, layout))
+    sends_buckets = sharded & np.logical_not(has_flat_gradients(job, layout))
     copied = summed_bytes(job) * (job.deepspeed_version >= _SENDS_COPIES)
-    return np.where(ours, copied * bucket, 0.0)
+    return np.where(sends_buckets, copied * bucket, 0.0)
 
 
 def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
-    """Device bytes of gradients in the forms that the update of a rank's `parameters` asks for,
-    beside the share.
+    """Device bytes of the further copies of gradients that an update makes: of a rank's share of
+    `parameters`, flattened or converted to fp32.
 
     **Source**: the share is kept by tensor, flattened, and converted (stage_1_and_2.py, step), but
     fp32 sums are read in place; stage 3 does so by sub-group (stage3.py,
@@ -156,43 +160,46 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     copies fp16 gradients of the share to fp32, and drops the copies before the next step's forward
     pass (core/optimizer/optimizer.py, zero_grad with set_to_none).
     """
-    half = job.training.precision != "fp32"
+    in_16_bit = job.training.precision != "fp32"
     share = parameters / d
     if job.training.optimizer == _FOREACH_ADAMW:
-        return (_FOREACH + weight_bytes(job) * (layout.zero_stage < 3)) * share * half
+        return (_FOREACH_BYTES + weight_bytes(job) * (layout.zero_stage < 3)) * share * in_16_bit
     if job.engine.copies_fp16_gradients and job.training.precision == "fp16":
         return FP32 * np.where(layout.zero_stage >= 1, share, parameters)
     if not job.engine.converts_gradients:
         return 0.0
     element, stage, flat = weight_bytes(job), layout.zero_stage, has_flat_gradients(job, layout)
-    narrow = element if element == summed_bytes(job) else 0
-    converted = FP32 if element < FP32 and narrow else 0
-    bytes_ = np.where(
+    if summed_bytes(job) == element:  # sums in the weights' type
+        flattened, converted = element, FP32 if element < FP32 else 0
+        by_share = by_sub_group = converted + flattened
+    else:
+        by_share, by_sub_group = 0, FP32
+    of_gradients = np.where(
         stage >= 3,
-        (FP32 if not narrow else converted + narrow) * np.minimum(share, _SUB_GROUP),
-        np.where(stage >= 1, (converted + narrow) * share, 2 * FP32 * half * parameters),
+        by_sub_group * np.minimum(share, _SUB_GROUP),
+        np.where(stage >= 1, by_share * share, 2 * FP32 * in_16_bit * parameters),
     )
-    bytes_ = np.where(flat, np.where(stage == 0, FP32 * share, 0), bytes_)
-    return np.where(layout.offload >= Offload.OPTIMIZER, 0, bytes_)
+    of_gradients = np.where(flat, np.where(stage == 0, FP32 * share, 0), of_gradients)
+    return np.where(layout.offload >= Offload.OPTIMIZER, 0, of_gradients)
 
 
 def freed_bytes(job: Job, layout: LayoutLike, share: Any, gradients: Any) -> Any:
-    """Device bytes of `gradients` that are gone in the update.
+    """Device bytes of `gradients` that are freed before the update.
 
-    ZeRO 1 keeps a `share` of the parameters alone.
+    ZeRO 1 sums them whole, and keeps those of its `share` of the parameters for the update.
     """
     if not job.engine.frees_gradients:
         return 0.0
-    whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
+    sums_whole = (layout.zero_stage == 1) & np.logical_not(has_flat_gradients(job, layout))
     kept = np.where(layout.offload >= Offload.OPTIMIZER, 0, summed_bytes(job) * share)
-    return np.where(whole, np.maximum(gradients - kept, 0), 0)
+    return np.where(sums_whole, np.maximum(gradients - kept, 0), 0)
 
 
 def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: Any) -> Any:
-    """Device bytes of `gradients` that the backward pass makes anew in a step of one micro-batch.
+    """Device bytes of `gradients` that the backward pass allocates anew in each step.
 
-    After such a pass none is left, but for BF16_Optimizer's sums and ZeRO 3's shares, which are
-    allocated once.
+    So it is in steps of one micro-batch, but for BF16_Optimizer's sums and ZeRO 3's shares, which
+    are allocated once.
 
     **Source**: runtime/engine.py, `_take_model_step`, which sets gradients to None; counted with
     the engine. Without ZeRO, where the step's end is mostly the peak, they count as lasting: other
@@ -201,8 +208,7 @@ def returning_bytes(job: Job, layout: LayoutLike, gradients: Any, parameters: An
     if not job.engine.frees_gradients:
         return 0.0
     stage = layout.zero_stage
-    once = (
-        (layout.gradient_accumulation == 1) & (layout.pipeline == 1) & (stage >= 1) & (stage <= 2)
-    )
+    one_pass_a_step = (layout.gradient_accumulation == 1) & (layout.pipeline == 1)
+    returns = one_pass_a_step & (stage >= 1) & (stage <= 2)
     lasting = np.where(has_flat_gradients(job, layout), FP32 * parameters, 0)
-    return np.where(once, np.maximum(gradients - lasting, 0), 0)
+    return np.where(returns, np.maximum(gradients - lasting, 0), 0)

@@ -1,8 +1,7 @@
-"""Checkpoints, failures and time limits.
+"""What checkpoints, failures and time limits cost a run.
 
-They are bytes on disk, seconds to write them, how often, and the share of the time that is left.
-
-Where the job says nothing, figures are those of `run.yaml`.
+That is bytes on disk, seconds to write them, how often, and the time that is lost beside training.
+Figures that the job doesn't give are those of `run.yaml`.
 """
 
 from __future__ import annotations
@@ -110,14 +109,12 @@ def saved_optimizer_bytes(job: Job, layout: LayoutLike) -> Any:
     """
     if job.engine.shards_masters:
         return moment_bytes(job) + 0 * layout.zero_stage
-    copied = layout.zero_stage >= 1 if job.training.precision == "fp32" else True
+    has_masters = (layout.zero_stage >= 1) | (job.training.precision != "fp32")
     if is_precision_aware(job):
-        remainders = job.training.master_dtype is None and master_bytes(job) < FP32
-        return (
-            np.where(copied, master_bytes(job) if remainders else FP32, 0)
-            + MOMENT_BYTES[job.training.optimizer]
-        )
-    return np.where(copied, FP32, 0) + moment_bytes(job)
+        keeps_remainders = job.training.master_dtype is None and master_bytes(job) < FP32
+        saved_master = master_bytes(job) if keeps_remainders else FP32
+        return np.where(has_masters, saved_master, 0) + MOMENT_BYTES[job.training.optimizer]
+    return np.where(has_masters, FP32, 0) + moment_bytes(job)
 
 
 def save_s(job: Job, layout: LayoutLike) -> Any:
@@ -134,10 +131,11 @@ def save_s(job: Job, layout: LayoutLike) -> Any:
 
 #: Arguments with which Megatron, and scripts that took them over, save before they are ended.
 _SAVES_AT_END = ("--exit-signal-handler", "--exit-duration-in-mins")
-#: Of a short run, the last at its end: who stops it early has something, too. Fewer where steps
-#: take less than so many times as long as a save, so that saves take a tenth of the time.
+#: A short run saves so often, the last time at its end: whoever stops it early has something, too.
 _SHORT_RUNS_SAVES = 4
-_STEPS_TO_SAVE = 9
+#: It saves less often where training takes less than so many times as long as saving: saves are to
+#: take a tenth of the time at most.
+_TRAINING_TO_SAVING = 9
 _LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
 _MOST_TIMES = 1e6  #: as long as without failures: a run that hardly ends
 
@@ -151,7 +149,7 @@ class Saving:
     restart_s: float  #: from a failure to the first step after it
     failure_s: float  #: mean time between failures of the job, and preemptions
     step_s: float  #: of the steps between checkpoints
-    #: by Daly's estimate; in a short run, a fourth of it or what saves take a tenth of
+    #: by Daly's estimate; in a short run at most a fourth of the run, if saves are quick
     best_interval_steps: int
     interval_steps: int  #: the job's own, else the best
     saves_at_limit: bool  #: whether the program saves by itself before its time limit
@@ -171,8 +169,8 @@ class Saving:
         if tau <= 0:
             return work_s
         mean = self.failure_s
-        lost = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
-        return min(mean * lost / tau, _MOST_TIMES) * work_s
+        means_per_interval = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
+        return min(mean * means_per_interval / tau, _MOST_TIMES) * work_s
 
     def segments(self, elapsed_s: float, limit_s: float | None) -> tuple[int | None, float]:
         """Jobs of `limit_s` seconds in which a run goes on for `elapsed_s`, and the seconds that
@@ -183,70 +181,83 @@ class Saving:
         """
         if limit_s is None or elapsed_s <= limit_s:
             return 1, 0.0
-        useful_s = limit_s - self.restart_s
+        available_s = limit_s - self.restart_s
         if self.saves_at_limit:
-            useful_s -= self.save_s
-            saves = useful_s > self.step_s
+            kept_s = available_s - self.save_s
+            saves = kept_s > self.step_s
         else:
             cycle_s = self.interval_steps * self.step_s + self.save_s
-            saves = useful_s >= cycle_s
-            useful_s = useful_s // cycle_s * cycle_s
-        return (ceil(elapsed_s / useful_s), limit_s - useful_s) if saves else (None, 0.0)
+            kept_s = available_s // cycle_s * cycle_s
+            saves = available_s >= cycle_s
+        return (ceil(elapsed_s / kept_s), limit_s - kept_s) if saves else (None, 0.0)
 
 
 def saving(job: Job, layout: Layout, step_s: float) -> Saving:
-    """Checkpoints and failures of a layout whose step takes `step_s` seconds.
-
-    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an
-    interval; that nodes fail independently, each as often whatever it has of accelerators: all
-    sources have eight.
-    """
-    write_s, limit_s = float(save_s(job, layout)), job.launch.time_limit_s
-    days = ["node_days_between_failures"]
-    if job.reliability.preemptible:  # nodes are taken away, too
-        days.append("spot_node_days_between_preemptions")
-    node_s = job.reliability.node_s_between_failures or DAY / sum(
-        1 / assumed(name) for name in days
-    )
-    between_s = node_s / job.nodes
+    """Checkpoints and failures of a layout whose step takes `step_s` seconds."""
+    write_s = float(save_s(job, layout))
     restart_s = job.reliability.restart_s
-    if restart_s is None:  # the usual minutes, and reading
+    if restart_s is None:  # the usual minutes, and reading the checkpoint
         restart_s = assumed("restart_minutes") * MINUTE + write_s
-    at_limit = saves_at_limit(job)
-    said = given_number(job, *job.framework.options.get("output.save_interval", ()))
-    ends_s = between_s if at_limit or limit_s is None else 1 / (1 / between_s + 1 / limit_s)
-    best = max(1, round(best_interval_s(write_s, ends_s) / step_s))
-    if job.training.duration_tokens is not None:
-        steps = ceil(job.training.duration_tokens / job.training.tokens_per_step)
-        saves = min(max(int(steps * step_s / (_STEPS_TO_SAVE * write_s)), 1), _SHORT_RUNS_SAVES)
-        best = min(best, ceil(steps / saves))
+    between_failures_s = _failure_s(job)
+    best = _best_interval_steps(job, step_s, write_s, between_failures_s)
+    in_arguments = given_number(job, *job.framework.options.get("output.save_interval", ()))
     return Saving(
         checkpoint_bytes=float(checkpoint_bytes(job, layout)),
         save_s=write_s,
         restart_s=restart_s,
-        failure_s=between_s,
+        failure_s=between_failures_s,
         step_s=step_s,
         best_interval_steps=best,
-        interval_steps=said or job.output.save_interval or best,
-        saves_at_limit=at_limit,
+        interval_steps=in_arguments or job.output.save_interval or best,
+        saves_at_limit=saves_at_limit(job),
     )
 
 
-def saves_at_limit(job: Job) -> bool:
-    """Tell whether the program saves before it is ended.
+def _failure_s(job: Job) -> float:
+    """Seconds between failures of the job, of which each ends it on all nodes.
 
-    It does by dsgen with a folder for checkpoints, or by arguments.
-
-    The Trainer and scripts with DeepSpeed save after every so many steps, and at no signal.
+    **Assumes** that nodes fail independently, each as often whatever it has of accelerators: all
+    sources have eight.
     """
-    by_us = job.framework.exit_option is not None and job.output.checkpoints is not None
-    return by_us or gives(job.launch.arguments, *_SAVES_AT_END)
+    causes = ["node_days_between_failures"]
+    if job.reliability.preemptible:  # nodes are taken away, too
+        causes.append("spot_node_days_between_preemptions")
+    usual_s = DAY / sum(1 / assumed(cause) for cause in causes)
+    return (job.reliability.node_s_between_failures or usual_s) / job.nodes
+
+
+def _best_interval_steps(job: Job, step_s: float, write_s: float, failure_s: float) -> int:
+    """Steps between checkpoints after which least time is lost.
+
+    **Assumes** that a time limit at which nothing is saved loses as much as a failure: half an
+    interval.
+    """
+    limit_s, ends_s = job.launch.time_limit_s, failure_s
+    if limit_s is not None and not saves_at_limit(job):
+        ends_s = 1 / (1 / failure_s + 1 / limit_s)
+    best = max(1, round(best_interval_s(write_s, ends_s) / step_s))
+    if job.training.duration_tokens is None:
+        return best
+    steps = ceil(job.training.duration_tokens / job.training.tokens_per_step)
+    quick_saves = int(steps * step_s / (_TRAINING_TO_SAVING * write_s))
+    saves = min(max(quick_saves, 1), _SHORT_RUNS_SAVES)
+    return min(best, ceil(steps / saves))
+
+
+def saves_at_limit(job: Job) -> bool:
+    """Tell whether the program saves before its time limit ends it.
+
+    It does where dsgen writes the option for it, with a folder for checkpoints, or the job's own
+    arguments have it. The Trainer and scripts with DeepSpeed save after every so many steps, and at
+    no signal.
+    """
+    by_dsgen = job.framework.exit_option is not None and job.output.checkpoints is not None
+    return by_dsgen or gives(job.launch.arguments, *_SAVES_AT_END)
 
 
 def given_number(job: Job, *options: str) -> int | None:
-    """The whole number that the job's own arguments give to the first of these options.
-
-    Options that they don't have are passed over.
+    """The whole number that the job's own arguments give to the first of these options that they
+    have.
     """
     values = (argument_values(job.launch.arguments, option) for option in options)
     numbers = (read_whole(words[0]) for words in values if words)

@@ -1,4 +1,4 @@
-"""YAML as dsgen reads it: scalars of the core schema, what mappings may do, PyYAML's messages."""
+"""YAML as dsgen reads it: scalars of the core schema, dialects, and PyYAML's messages."""
 
 from __future__ import annotations
 
@@ -126,6 +126,7 @@ class Dialect:
     last_wins: bool = False  #: of two values of a key, the second counts
     #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
     own_parser: bool = False
+    #: hints on a text that is empty, nested too deeply, has too many values, or several documents
     empty_hint: str = "write at least model, cluster, gpus and training.global_batch"
     deep_hint: str = "a job spec needs 4 levels"
     many_hint: str = "a job spec has about 50; write values out instead of aliases"

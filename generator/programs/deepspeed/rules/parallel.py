@@ -79,27 +79,27 @@ def tensor_ranks_read_one_batch(run: Run) -> Violations:
     Prevents: A batch smaller than the one written, by the tensor parallel size.
     Fix: multiply by the tensor parallel size, or pass an mpu
     """
-    config, gpus, job, pointer = run.config, run.world.gpus, run.submission.job, "/train_batch_size"
-    size, batch = config.whole(_AUTOTP) or 1, config.whole(pointer)
-    if run.submission.has("Megatron arguments"):
+    if run.submission.has("Megatron arguments"):  # Megatron passes its mpu
         return
+    config, gpus, pointer = run.config, run.world.gpus, "/train_batch_size"
+    size, batch = config.whole(_AUTOTP) or 1, config.whole(pointer)
     if config.filled and config.value(pointer) == "auto":
         message = (
             f'train_batch_size: "auto" is filled in for all {gpus or "the"} GPUs, but '
-            f"{size} tensor ranks"
+            f"{size} tensor ranks read the same samples"
         )
         hint = f'write numbers in place of "auto", for 1/{size} as many replicas'
-        yield violation(config, pointer, f"{message} read the same samples", hint)
-    meant = job is not None and batch == size * job.training.global_batch
-    if batch and gpus and not gpus % size and not batch % size and not meant:
+        yield violation(config, pointer, message, hint)
+
+    job = run.submission.job
+    allows_for_it = job is not None and batch == size * job.training.global_batch
+    if batch and gpus and not gpus % size and not batch % size and not allows_for_it:
         message = (
-            f"train_batch_size: {batch} counts each of {size} tensor ranks, which "
-            "read the same samples:"
+            f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same "
+            f"samples: a step has {batch // size} on {gpus} GPUs"
         )
         hint = f"write {size} × the intended batch, unless the script passes an mpu"
-        yield violation(
-            config, pointer, f"{message} a step has {batch // size} on {gpus} GPUs", hint
-        )
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule(
@@ -135,17 +135,15 @@ def sequence_mesh_is_made(run: Run) -> Violations:
     Prevents: No sequence parallelism, and a batch that is larger than the one written.
     Fix: add data_parallel_size"""
     config, size = run.config, run.config.whole(_ULYSSES)
-    compiled = "autosp" in passes_of(config)  # makes its own groups
-    if not (
-        config.filled or run.submission.has("Megatron arguments") or compiled or config.has(_DATA)
-    ):
+    makes_own_groups = "autosp" in passes_of(config)
+    passes_mpu = config.filled or run.submission.has("Megatron arguments")
+    if not (passes_mpu or makes_own_groups or config.has(_DATA)):
         message = (
-            f"sequence_parallel_size: {size} without data_parallel_size creates no sequence groups:"
+            f"sequence_parallel_size: {size} without data_parallel_size creates no sequence "
+            f"groups: only the batch check divides the GPUs by {size}"
         )
-        message += f" only the batch check divides the GPUs by {size}"
-        yield violation(
-            config, _ULYSSES, message, 'add "data_parallel_size": GPUs / sequence ranks'
-        )
+        hint = 'add "data_parallel_size": GPUs / sequence ranks'
+        yield violation(config, _ULYSSES, message, hint)
 
 
 @runs.rule("SP007", ERROR, "init", deepspeed_now("__init__.py:543"), since=(0, 15, 4))
@@ -156,11 +154,14 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
     gpus, data, sequence = run.world.gpus, run.config.whole(_DATA), run.config.whole(_ULYSSES)
     if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:
         message = (
-            f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence},"
+            f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence}, "
+            f"but there are {gpus} GPUs"
         )
-        hint = f"set sequence_parallel_size to {listed(divisors(gpus)[:8])}"
-        hint = hint if gpus % sequence else f"set data_parallel_size to {gpus // sequence}"
-        yield violation(run.config, _DATA, f"{message} but there are {gpus} GPUs", hint)
+        if gpus % sequence:
+            hint = f"set sequence_parallel_size to {listed(divisors(gpus)[:8])}"
+        else:
+            hint = f"set data_parallel_size to {gpus // sequence}"
+        yield violation(run.config, _DATA, message, hint)
 
 
 #: The configs of a submission with several pipeline stages.
@@ -243,13 +244,13 @@ _CHOICES: Final = {
     "comm_backend": ("comm", "deepep"),
     "score_func": ("auto", "softmax", "sigmoid"),
 }
-_NEVER: Final[Version] = (1000,)
 #: Sizes that are refused with AutoEP at stage 3: from which value on, in which release first, and
-#: in which no more (deepspeed/runtime/engine.py:1771, :1781 @ 0.19.3; :2176 @ 0.19.7).
-_REFUSED_WITH_AUTOEP: Final[tuple[tuple[str, int, Version, Version], ...]] = (
-    (_ULYSSES, 2, (), _NEVER),
-    (f"{ZERO}/zero_hpz_partition_size", 2, (), _NEVER),
-    (f"{ZERO}/zero_quantized_gradients", 1, (), _NEVER),
+#: which release accepts them again, None for none yet (deepspeed/runtime/engine.py:1771, :1781 @
+#: 0.19.3; :2176 @ 0.19.7).
+_REFUSED_WITH_AUTOEP: Final[tuple[tuple[str, int, Version, Version | None], ...]] = (
+    (_ULYSSES, 2, (), None),
+    (f"{ZERO}/zero_hpz_partition_size", 2, (), None),
+    (f"{ZERO}/zero_quantized_gradients", 1, (), None),
     (_AUTOTP, 2, (0, 19, 3), (0, 19, 8)),
     (f"{ZERO}/mics_shard_size", 1, (0, 19, 3), (0, 19, 7)),
 )
@@ -281,15 +282,8 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     """With experts, ZeRO reduces and scatters gradients, at stage 2 contiguous ones.
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
     Fix: set them to true"""
-    config, stage, native = run.config, run.config.stage, False
-    # Megatron-DeepSpeed's arguments say how many experts DeepSpeed's own layers have.
-    for arguments in run.submission.of_kind("Megatron arguments"):
-        if arguments.flavour != "megatron-deepspeed":
-            continue
-        counts = arguments.value("--num-experts")
-        counts = counts if isinstance(counts, (list, tuple)) else [counts]
-        native |= any(isinstance(count, int) and count > 1 for count in counts)
-    if stage not in (1, 2) or not (_is_on(config) or native):
+    config, stage = run.config, run.config.stage
+    if stage not in (1, 2) or not (_is_on(config) or _has_own_experts(run)):
         return
     keys = ["reduce_scatter"] if config.version >= (0, 19, 8) or stage == 2 else []
     keys += ["contiguous_gradients"] if stage == 2 and not config.offloads("optimizer") else []
@@ -298,6 +292,17 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
             message = f"{key}: false is refused for experts at stage {stage}"
             hint = f"set {key} to true"
             yield violation(config, f"{ZERO}/{key}", message, hint)
+
+
+def _has_own_experts(run: Run) -> bool:
+    """Return whether Megatron-DeepSpeed's arguments ask for experts in DeepSpeed's own layers."""
+    for arguments in run.submission.of_kind("Megatron arguments"):
+        if arguments.flavour == "megatron-deepspeed":
+            value = arguments.value("--num-experts")
+            counts = value if isinstance(value, (list, tuple)) else [value]
+            if any(isinstance(count, int) and count > 1 for count in counts):
+                return True
+    return False
 
 
 @_autoep.rule("MOE004", ERROR, "init", deepspeed_now("runtime/engine.py:2219"), since=(0, 19, 2))
@@ -309,8 +314,9 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
     """
     if config.stage != 3:
         return
-    for pointer, least, first, last in _REFUSED_WITH_AUTOEP:
-        refused = (config.number(pointer) or 0) >= least and first <= config.version < last
+    for pointer, least, first, accepted in _REFUSED_WITH_AUTOEP:
+        in_release = first <= config.version and (accepted is None or config.version < accepted)
+        refused = in_release and (config.number(pointer) or 0) >= least
         hint = f"use stage 1 or 2, or remove {pointer.rpartition('/')[2]}"
         yield from refused_with(config, pointer, {"AutoEP at stage 3": refused}, hint)
 
@@ -372,16 +378,17 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     """AutoEP with AutoTP has an autoep_size above 1, and no offload.
     Prevents: `AutoEP+AutoTP folding requires expert_parallel.autoep_size > 1`
     Fix: use one of the two"""
-    tensor, size = config.whole(_AUTOTP) or 1, config.whole(_SIZE) if config.has(_SIZE) else 1
-    if tensor > 1 and size == 1:
+    tensor = config.whole(_AUTOTP) or 1
+    if tensor <= 1:
+        return
+    experts = config.whole(_SIZE) if config.has(_SIZE) else 1  # AutoEP's default
+    if experts == 1:
         message = (
             f"autoep_size: 1 with autotp_size: {tensor} is refused: gradients would "
             f"count {tensor} times"
         )
         yield violation(config, _EXPERTS, message, "set autoep_size above 1, or autotp_size to 1")
-    if tensor > 1 and (
-        config.offloads("optimizer") or (config.offloads("param") and config.stage == 3)
-    ):
+    if config.offloads("optimizer") or (config.offloads("param") and config.stage == 3):
         message = f"AutoEP with autotp_size: {tensor} is refused with offload"
         yield violation(config, _EXPERTS, message, "remove the offload, or set autotp_size to 1")
 
