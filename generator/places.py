@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, Literal, Protocol
 
 from .findings import Location
@@ -37,12 +38,19 @@ class Lines:
     @property
     def starts(self) -> list[int]:
         """The offset of each line's first character."""
-        content, start = self._text.content, 0
-        if not self._starts:
-            for line in self._text.lines or [""]:
-                self._starts.append(start)
-                start += len(line)
-                start += 2 if content.startswith("\r\n", start) else 1
+        if self._starts:
+            return self._starts
+
+        content, lines = self._text.content, self._text.lines or [""]
+        if "\r\n" not in content:
+            self._starts += accumulate((len(line) + 1 for line in lines[:-1]), initial=0)
+            return self._starts
+
+        start = 0
+        for line in lines:
+            self._starts.append(start)
+            start += len(line)
+            start += 2 if content.startswith("\r\n", start) else 1
         return self._starts
 
     def locate(self, offset: int, pointer: str = "") -> Location:

@@ -59,9 +59,14 @@ def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None
 @lru_cache(maxsize=4096)
 def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
     """As `closest`, with capitals as they are; asked once for the names that many files share."""
-    size = len(name)
-    # others can't be
-    near = [each for each in choices if 2 * min(size, len(each)) >= alike * (size + len(each))]
+    size, theirs = len(name), str.maketrans(dict.fromkeys(name))
+    # Others can't be: too few letters are in both, by their number, and by those of the name.
+    near = [
+        each
+        for each in choices
+        if 2 * min(size, len(each)) >= (least := alike * (size + len(each)))
+        and 2 * (len(each) - len(each.translate(theirs))) >= least
+    ]
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 

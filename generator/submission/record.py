@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ _PACKAGE: Final = __package__.partition(".")[0]
 When = Callable[[Any], object]
 
 
+@cache  # the names are those of the records
 def loaded(name: str) -> Any:
     """Import what `module:name` names, from the package's root; `module` alone is the module."""
     module, _, attribute = name.partition(":")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import groupby
 from posixpath import dirname
@@ -54,6 +54,20 @@ class Submission:
     texts: Mapping[str, Text] = field(default_factory=dict)  #: of the files, by path
     jobs: tuple[Job, ...] = ()  #: of the job specs among the documents that could be resolved
     around: Files | None = None  #: all files that were read, of other submissions too
+
+    def judged_by(self, deepspeed_version: Version) -> Submission:
+        """The same files, as another release judges them.
+
+        What was derived from them is kept: it is the same.
+        """
+        other = replace(self, context=replace(self.context, deepspeed_version=deepspeed_version))
+        vars(other).update({name: vars(self)[name] for name in vars(self).keys() - vars(other)})
+        return other
+
+    @cached_property
+    def read(self) -> dict[int, Any]:
+        """What a program reads documents as, by their identity, whatever release it has."""
+        return {}
 
     @cached_property
     def _by_kind(self) -> dict[Kind, tuple[Any, ...]]:

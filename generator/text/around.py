@@ -28,6 +28,7 @@ _MOST_KEPT: Final = 16_000_000  # bytes of texts that are kept: the Python of a 
 _OF_ENTRY: Final = 500  # bytes of a key, about
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
+_ANY: Final = re.compile(r"[*?[]")  # a pattern for several names
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _forget: list[Callable[[], None]] = []
@@ -119,11 +120,14 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
     A home folder, and what holds it, is left out. The project is its Git repository, else the
     folder that was named, else what is below the working directory.
     """
-    return iter(
-        ()
-        if _checked.get().alone
-        else _folders(Path(holder).absolute().parent, _checked.get().named)
-    )
+    checked = _checked.get()
+    return iter(() if checked.alone else _above(os.fspath(holder), checked.named, _real(".")))
+
+
+@until_next_check(64)
+def _above(holder: str, named: tuple[Path, ...], _: str) -> tuple[Path, ...]:
+    """The folders above a file; a file is asked for a dozen times."""
+    return _folders(Path(holder).absolute().parent, named)
 
 
 @until_next_check(1024)
@@ -180,13 +184,23 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
         there = _listed(str(folder), project)
-        for name in there.names if first == "*" else fnmatch.filter(there.names, first):
+        for name in _fitting(first, there):
             if rest and name in there.folders:
                 yield from matching(rest, folder / name, project)
             elif not rest and (
                 name in there.files or (name in there.links and is_readable(folder / name, project))
             ):
                 yield folder / name
+
+
+def _fitting(pattern: str, there: _Listing) -> Iterable[str]:
+    """The names of a folder that fit a pattern, in order."""
+    if pattern == "*":
+        return there.names
+    if _ANY.search(pattern):
+        return fnmatch.filter(there.names, pattern)
+    kinds = (there.files, there.folders, there.links)
+    return (pattern,) if any(pattern in names for names in kinds) else ()
 
 
 def names_in(folder: str, project: str) -> tuple[str, ...]:

@@ -56,6 +56,19 @@ def walk(pointer: str, value: object) -> Iterator[tuple[str, object]]:
             )
 
 
+def leaves(value: object) -> Iterator[object]:
+    """Every value that holds no others, in no order."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+        else:
+            yield value
+
+
 def dotted(pointer: str) -> str:
     """A JSON pointer as people write it: `training.global_batch`, `launch.arguments[2]`."""
     name = ""

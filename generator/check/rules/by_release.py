@@ -71,6 +71,7 @@ class _Others:
     ids: set[str]  #: of the rules whose findings may depend on the release
     submission: Submission
     judge: Judge
+    _judged: dict[Version, Submission] = field(default_factory=dict)
     _errors: dict[Version, frozenset[_Key]] = field(default_factory=dict)
     _whole: dict[Version, frozenset[_Key]] = field(default_factory=dict)
 
@@ -94,8 +95,9 @@ class _Others:
         return all(key[1] != path for key in self._whole[version])
 
     def _at(self, version: Version) -> Submission:
-        context = replace(self.submission.context, deepspeed_version=version)
-        return replace(self.submission, context=context)
+        if version not in self._judged:
+            self._judged[version] = self.submission.judged_by(version)
+        return self._judged[version]
 
 
 def _is_refusal(finding: Finding) -> bool:

@@ -26,7 +26,7 @@ from ...text.document import FileText, Kind
 from ...text.hjson.text import JsonText, Span
 from ...text.source import Source
 from ...text.text import Text
-from ...text.wording import value_at, walk
+from ...text.wording import leaves, value_at, walk
 from ..releases import Release
 from . import ZERO as ZERO
 from .schema import PROFILES, DeepSpeedSchema, Key, Version, as_hjson, load_schema
@@ -381,7 +381,7 @@ class Config(DsConfig):
 
 def has_auto(config: DsConfig, least: int = 1) -> bool:
     """Whether so many values of a config are "auto", which DeepSpeed itself never fills in."""
-    return sum(value == "auto" for _, value in walk("", config.json.data)) >= least
+    return sum(value == "auto" for value in leaves(config.json.data)) >= least
 
 
 def number_of(value: object) -> Number | None:

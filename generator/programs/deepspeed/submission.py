@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -32,15 +33,21 @@ def configs_of(submission: Submission) -> tuple[Config, ...]:
 
 
 def _config(config: DsConfig, submission: Submission) -> Config:
+    release = release_of_deepspeed(submission, config.path)
+    if id(config) in submission.read:  # by another release, on behalf of the same consumer
+        known: Config = submission.read[id(config)]
+        return replace(known, release=release)
+
     consumer, guessed = _consumer(config, submission)
-    return Config(
+    submission.read[id(config)] = made = Config(
         json=config.json,
         target=config.target,
         consumer=consumer,
         guessed=guessed,
         unclaimed=guessed and not is_written(config) and submission.is_alone(config),
-        release=release_of_deepspeed(submission, config.path),
+        release=release,
     )
+    return made
 
 
 def release_of_deepspeed(submission: Submission, path: str) -> Release:

@@ -221,6 +221,13 @@ def option_table(flavour: Flavour) -> OptionTable:
     )
 
 
+@lru_cache(maxsize=2)
+def _options_left(flavour: Flavour) -> tuple[str, ...]:
+    """The options of a project that are not removed, in order."""
+    table = option_table(flavour)
+    return tuple(sorted((table.rows.keys() - REMOVED.keys()) | table.aliases.keys()))
+
+
 @lru_cache(maxsize=4096)
 def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
     """Find the option that a name is near.
@@ -234,8 +241,9 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
     begun = [known for known in table.rows if known.startswith(dashed)]
     if len(begun) == 1 and (not slip or len(dashed) >= _MOST_OF * len(begun[0])):
         return begun[0]
-    known = tuple(sorted((table.rows.keys() - REMOVED.keys()) | table.aliases.keys()))
-    swapped = (option for option in known if is_swapped(dashed, option))
+    known = _options_left(flavour)
+    alike = (option for option in known if len(option) == len(dashed))
+    swapped = (option for option in alike if is_swapped(dashed, option))
     return next(swapped, None) or most_like(dashed, known, _SLIP if slip else _NEAR)
 
 

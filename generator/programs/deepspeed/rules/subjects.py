@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeGuard
 
-from ....dataclass import dataclass
 from ....findings import Edit, Severity, Violation, Violations, printable
 from ....rules.violations import divisors, listed, violation
 from ....submission.subjects import Subject
@@ -184,8 +183,7 @@ def divides(config: Config, pointer: str, gpus: int | None, what: str = "{} GPUs
         yield violation(config, pointer, message, f"set {name} to {listed(divisors(gpus)[:8])}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """A key of a config: the section it is in, its pointer, and its value as hjson reads it."""
 
     config: Config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -37,9 +38,13 @@ def problems_of(config: Config, rule_id: str) -> Violations:
                 for found_by, violation in walked
                 if violation.where.line not in left_out
             )
-        kept["_problems"] = problems
+        by_rule = defaultdict[str, list[Violation]](list)
+        for found_by, violation in problems:
+            by_rule[found_by].append(violation)
+        kept["_problems"] = dict(by_rule)
 
-    return (violation for found_by, violation in kept["_problems"] if found_by == rule_id)
+    found: Mapping[str, list[Violation]] = kept["_problems"]
+    return iter(found.get(rule_id, ()))
 
 
 def _of_text(config: Config) -> Iterator[Problem]:
