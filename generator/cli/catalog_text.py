@@ -247,13 +247,18 @@ def _layers_by_kind(model: Model) -> list[dict[str, Any]]:
             "layers": count,
             "numbers": [i for i, place in enumerate(stack.order) if place == kind],
             "parts": [
-                {"kind": part.called, **_sizes_of(part)}
+                {"kind": part.called, **_sizes_of(part), **_borrowed(layer, part)}
                 for part in layer.parts
                 if not isinstance(part, NoFeedForward)
             ],
         }
         for kind, (layer, count) in enumerate(zip(stack.kinds, stack.counts, strict=True))
     ]
+
+
+def _borrowed(layer: Layer, part: object) -> dict[str, bool]:
+    """Whether an earlier layer holds the weights of a part, where it does."""
+    return {"weights_of_earlier_layer": True} if part in layer.borrowed else {}
 
 
 def _sizes_of(part: object) -> dict[str, Any]:

@@ -362,7 +362,9 @@ TRAFFIC_BY = ("data", "context", "zero_stage", "zero_copies", "zero_hpz")
 def traffic(job: Job, layout: LayoutLike, held: StageContents) -> Traffic:
     """Add the traffic of the parameters that all replicas share, and of the experts."""
     whole, updated = layout.data * layout.context, trained(job, layout, held)
-    found = _seconds(job, layout, whole, layout.tensor, held.shared, updated.shared)
+    # Weights that several layers use are gathered for each.
+    used = held.shared + held.again
+    found = _seconds(job, layout, whole, layout.tensor, used, updated.shared)
     if job.model.experts:
         apart, replicas = layout.expert * layout.expert_tensor, expert_replicas(layout)
         experts = _seconds(job, layout, replicas, apart, held.experts, updated.experts)

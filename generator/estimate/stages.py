@@ -9,12 +9,13 @@ get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are said where the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from ..catalog.layers.stack import Stack
+from ..catalog.layers.stack import Layer, Stack
 from ..catalog.model import Model
 from ..dataclass import dataclass
 from ..job.records import Job
@@ -319,6 +320,7 @@ class StageContents:
     shared: Any  #: parameters that data × context replicates
     experts: Any  #: those of routed experts, replicated `expert` times less
     ends: Any  #: of `shared`, those of the embedding, the head and the norm before it
+    again: Any  #: of `shared`, what further layers use that don't hold it, once for each
 
     def at(self, place: int) -> StageContents:
         """Return one of several stages along the first axis."""
@@ -328,6 +330,7 @@ class StageContents:
             shared=self.shared[place],
             experts=self.experts[place],
             ends=self.ends[place],
+            again=self.again[place],
         )
 
 
@@ -352,7 +355,7 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     if job.training.mtp_depths:
         more = _kinds_of_depth(model)
         held = tuple(count + depths * more.get(i, 0) for i, count in enumerate(held))
-    shared = experts = 0.0 * held[0]
+    shared = experts = again = 0.0 * held[0]
     for layer, count in zip(model.averaged.kinds, held, strict=True):
         part = layer.feed_forward
         whole = layer.mixer.rank_parameters(tensor) + layer.norm_parameters
@@ -360,6 +363,11 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
         shared = shared + count * (whole + part.rank_parameters(tensor))
         routed = part.experts * part.expert_parameters
         experts = experts + count * (routed / (layout.expert * layout.expert_tensor))
+        if layer.borrowed:
+            borrowed = layer.borrowed_parameters(tensor)
+            without = count - _borrowed_copies(model.averaged, layer, count, held)
+            shared = shared - without * borrowed
+            again = again + without * borrowed
     first, last = stage == 0, stage == layout.pipeline - 1
     table = vocabulary_rows(job, layout) * (model.embedding_width or model.hidden)
     head = np.where(
@@ -377,7 +385,18 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
         shared=shared + ends,
         experts=experts,
         ends=ends + 0.0 * shared,
+        again=again,
     )
+
+
+def _borrowed_copies(stack: Stack, layer: Layer, count: Any, held: Sequence[Any]) -> Any:
+    """Of a stage's `count` layers of a kind that borrows weights, those which hold them there all
+    the same: the layers that hold them are on another stage, and this one has a copy.
+
+    **Assumes** that layers use what they borrow by turns (Zamba2).
+    """
+    holder = stack.kinds.index(replace(layer, borrowed=(), borrowed_norms=0))
+    return np.minimum(count, np.maximum(stack.counts[holder] - held[holder], 0))
 
 
 def depths_of(job: Job, layout: LayoutLike, stage: Any) -> Any:

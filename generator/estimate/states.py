@@ -356,7 +356,8 @@ def first_copies_bytes(job: Job, layout: LayoutLike) -> Any:
 
     def of_layer(layer: Layer) -> Any:
         weights = [each.inputs * each.outputs for each in layer.projections]
-        return sum(map(block, weights)) + element * (layer.parameters - sum(weights)) / ranks
+        # What a layer before holds was built here too, before it was tied.
+        return sum(map(block, weights)) + element * (layer.used_parameters - sum(weights)) / ranks
 
     tables = filter(None, (embedding_parameters(job.model), head_parameters(job.model)))
     offloaded = layout.offload == int(Offload.OPTIMIZER_AND_PARAMETERS)

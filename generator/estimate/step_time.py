@@ -284,6 +284,7 @@ def _stages(job: Job, layout: LayoutLike) -> _Stages:
         contents,
         kinds=tuple(count[:2].max(axis=0) for count in contents.kinds),
         shared=contents.shared[:2].max(axis=0),
+        again=contents.again[:2].max(axis=0),
         experts=contents.experts[:2].max(axis=0),
     )
     trained = adapters.trained(job, layout, held)

@@ -111,6 +111,8 @@ class Traits:
     fields: Told = field(default_factory=dict)  #: further fields of the model
     #: a layer as it is at a place, of what it would be
     layer: Callable[[KeyReader, Shape, int, Layer], Layer] | None = None
+    #: all layers as they are, of what they would be
+    stack: Callable[[KeyReader, Shape, Sequence[Layer]], Iterable[Layer]] | None = None
 
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `KeyReader`
     others: str = ""  #: keys that the class's code reads without naming them
@@ -193,7 +195,8 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     }
     internal = ("layers", "heads", "kv_heads", "head_dim", "activation")
     kept = {name: value for name, value in shape.items() if name not in internal}
-    return {**kept, **model, "stack": Stack.of(layers)}
+    whole = layers if traits.stack is None else traits.stack(read, shape, layers)
+    return {**kept, **model, "stack": Stack.of(whole)}
 
 
 def _report_of_layers(read: KeyReader, layers: int) -> None:

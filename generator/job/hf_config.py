@@ -45,7 +45,6 @@ _SPARSE = "sparse attention with an indexer"
 _REFUSED: Final[Mapping[str, str]] = {
     "a dense MLP beside the experts of each layer": "arctic",
     _MAMBA: "nemotron_hybrid",
-    "blocks of attention whose weights several places share": "zamba zamba2",
     "blocks described by nested keys (attn_config, ffn_config)": "dbrx",
     "attention heads and MLP widths that differ by layer": "deci nemotron-nas openelm",
     "gates on latent attention, residuals over blocks and a narrower state between experts": (

@@ -172,6 +172,7 @@ def _selective(read: ConfigReader, shape: Shape, *, norms: bool = False) -> Mamb
         conv_bias=read.boolean("mamba_conv_bias", True),
         bias=read.boolean("mamba_proj_bias", False),
         norms=norms,
+        fused=not norms,
     )
 
 

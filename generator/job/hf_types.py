@@ -26,6 +26,7 @@ from .hf_by_keys import BLOCKS, FULL, INDEXED, LOCAL, SOFTMAX, Traits, every, fi
 from .hf_dense import SCALED_EMBEDDINGS, multipliers
 from .hf_keys import PER_LAYER, KeyReader
 from .hf_shape import LARGEST, ConfigReader, Shape, switch, without_rotary
+from .hf_zamba import ZAMBA
 
 _SINUSOIDS: Final = ("sinusoidal positions",)
 _GRANITE: Final = (
@@ -791,6 +792,7 @@ TYPES: Final[Mapping[str, Traits]] = {
     ),
     "xglm": replace(_FAIRSEQ, positions="none", extras=(SCALED_EMBEDDINGS, *_SINUSOIDS)),
     "youtu": _MLA,
+    **ZAMBA,
     # Language parts of multimodal models.
     "deepseek_ocr2_text": Traits(
         plain=first_dense(1, "first_k_dense_replace"), others="first_k_dense_replace"

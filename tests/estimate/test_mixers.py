@@ -506,8 +506,32 @@ def test_mamba_1_with_norms_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatc
         lambda u, step, a, b, c, z=None, **_: scan(u, step, b, c, z),
     )
     config = AutoConfig.for_model("jamba", hidden_size=256, mamba_d_state=16)
-    mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, norms=True)
+    mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, norms=True, fused=False)
     counted = kept_elements(modeling.JambaMambaMixer(config, 0), 256, 256)
+    assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_mamba_1_of_several_heads_keeps_what_is_counted(
+    heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Around its kernels, of which the source says what they keep, Zamba's module keeps exactly the
+    elements of the formula.
+    """
+    from transformers import AutoConfig
+    from transformers.models.zamba import modeling_zamba as modeling
+
+    conv = keeping(lambda x, w: (x, w))
+    scan = keeping(lambda u, step, b, c, z: (u, step, b, c, z, u.clone()))
+    monkeypatch.setattr(modeling, "causal_conv1d_fn", lambda x, w, b=None, **_: conv(x, w))
+    monkeypatch.setattr(
+        modeling,
+        "mamba_selective_scan",
+        lambda u, step, a, b, c, z=None, **_: scan(u, step, b, c, z),
+    )
+    config = AutoConfig.for_model("zamba", hidden_size=256, n_mamba_heads=heads)
+    mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, heads=heads, fused=False)
+    counted = kept_elements(modeling.ZambaMambaMixer(config, 0), 256, 256)
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
 
 

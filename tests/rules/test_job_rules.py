@@ -10,6 +10,7 @@ import pytest
 import dsgen
 from dsgen.catalog import load_catalog
 from dsgen.catalog.layers.short_conv import ShortConv
+from dsgen.job.hf_config import model_from_config
 from dsgen.job.records import BatchRamp, Data, Job, Lora, Output, Tokenizer
 from dsgen.programs.job_rules import JOB_RULES, check_job
 from tests.rules.jobs import DELTA, LATENT, MOE, PATTERN, job
@@ -24,6 +25,7 @@ V100 = {
 }
 SLICE = {"name": "a100-mig-1g.10gb", "is_slice": True}
 ROTARY = {"position_embedding": "rotary"}
+ZAMBA = model_from_config({"model_type": "zamba2"}, name="zamba2", source="a test")
 
 
 LLAMA = {"family": "llama", "gated_mlp": True, "position_embedding": "rotary"}
@@ -611,6 +613,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         "/training/master_dtype",
         ("master_dtype: same", "precision: fp16"),
         "bf16",
+    ),
+    "FSDP013": (
+        job("huggingface", sharding="fsdp2"),
+        replace(job("huggingface", sharding="fsdp2"), model=ZAMBA),
+        "/training/sharding",
+        ("share weights", "sharding: fsdp2"),
+        "sharding: deepspeed",
     ),
     "OPT044": (
         job("huggingface", training={"optimizer": "adamw-8bit"}),

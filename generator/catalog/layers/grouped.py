@@ -36,6 +36,8 @@ class GroupedQuery(SoftmaxAttention):
     v_head_dim: int | None = None  #: elements of a head's values, where keys have more (MiMo-V2)
     values_are_keys: bool = False  #: one projection makes both (Gemma 4)
     takes_keys: bool = False  #: keys and values are those of a layer before (Gemma 4)
+    #: width of what it takes, where that is a state of its own, normalised for it alone (Zamba)
+    inputs: int | None = None
     output_norm: bool = False  #: of the output, before its projection (BitNet)
     vectors: int = 0  #: learned elements in no projection and no norm (DiffLlama's lambdas)
     maps: int = 1  #: softmax maps, each over a share of the values; two are subtracted (DiffLlama)
@@ -46,6 +48,11 @@ class GroupedQuery(SoftmaxAttention):
     def value_dim(self) -> int:
         """Elements of a head's values."""
         return self.v_head_dim or self.head_dim
+
+    @property
+    def taken(self) -> int:
+        """Width of what its first products take."""
+        return self.inputs or self.hidden
 
     @property
     def widths(self) -> Widths:
@@ -94,11 +101,11 @@ class GroupedQuery(SoftmaxAttention):
         **Source**: transformers 5.23, LlamaAttention.
         """
         queries, keys, values = self.widths
-        gate = (Projection("gate_proj", self.hidden, self.gate_width, self.gate_bias),)
-        key_projection = (Projection("k_proj", self.hidden, keys, self.qkv_bias),)
-        value_projection = (Projection("v_proj", self.hidden, self.value_width, self.qkv_bias),)
+        gate = (Projection("gate_proj", self.taken, self.gate_width, self.gate_bias),)
+        key_projection = (Projection("k_proj", self.taken, keys, self.qkv_bias),)
+        value_projection = (Projection("v_proj", self.taken, self.value_width, self.qkv_bias),)
         return (
-            Projection("q_proj", self.hidden, queries, self.qkv_bias),
+            Projection("q_proj", self.taken, queries, self.qkv_bias),
             *(() if self.takes_keys else key_projection),
             *(() if self.takes_keys or self.values_are_keys else value_projection),
             *(gate if self.gate_width else ()),
@@ -123,7 +130,7 @@ class GroupedQuery(SoftmaxAttention):
         projected = keys + (0 if self.values_are_keys else self.value_width)
         width = queries + (0 if self.takes_keys else projected) + self.gate_width
         return (
-            Product(self.hidden, width, "outputs"),
+            Product(self.taken, width, "outputs"),
             Product(values, self.hidden, "inputs"),
         )
 
@@ -158,5 +165,5 @@ class GroupedQuery(SoftmaxAttention):
         # Source: saved-tensor hooks in DiffLlamaAttention.
         further = (self.maps - 1) * (values + output)
         subtracted = (self.maps + 2) * output if self.maps > 1 else 0
-        kept = queries + copied + values + output + packed + gated + normed
+        kept = (self.inputs or 0) + queries + copied + values + output + packed + gated + normed
         return kept + further + subtracted

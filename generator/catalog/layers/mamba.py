@@ -32,11 +32,18 @@ class Mamba1(Mixer):
     conv_bias: bool = True
     bias: bool = False
     norms: bool = False  #: of steps and of both sides of the state (Jamba)
+    heads: int = 1  #: parts of the width that decide on a token each for itself (Zamba)
+    fused: bool = True  #: whether one kernel has all between the outer products; never with norms
 
     @property
     def _selected(self) -> int:
         """Width of what decides on a token: its step's rank, and both sides of the state."""
         return self.step_rank + 2 * self.state
+
+    @property
+    def _deciding(self) -> int:
+        """The same of all heads."""
+        return self.heads * self._selected
 
     @property
     def widths(self) -> Widths:
@@ -70,7 +77,8 @@ class Mamba1(Mixer):
         """Both halves of the inner state, what decides on a token, its step, and the output."""
         return (
             Product(self.hidden, 2 * self.width, "outputs"),
-            Product(self.width, self._selected, "inputs"),
+            # Each head makes its own of its part of the width.
+            Product(self.width // self.heads, self._deciding, "inputs"),
             Product(self.step_rank, self.width, "outputs"),
             Product(self.width, self.hidden, "inputs"),
         )
@@ -86,8 +94,10 @@ class Mamba1(Mixer):
         JambaMambaMixer with these in the place of their kernels: exactly this, its eager norms
         having fp32 inputs and factors.
         """
-        if not self.norms:
+        if self.fused:
             return 3 * self.width + self._selected + 2 * self.state
+        if not self.norms:
+            return 7 * self.width + self._deciding
         eager = 2 + 1  # fp32 input and 16-bit result before the weight
         factors = 3 * 2
         return 6 * self.width + (eager + 1) * self._selected + factors

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, groupby
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from ...dataclass import dataclass
 from .feed_forward import FeedForward
@@ -47,6 +47,10 @@ class Layer:
     #: of what mixer and feed-forward return, not of what they take (OLMo 2)
     norm_after: bool = False
     streams: Streams | None = None  #: of the hidden state, where it has several
+    #: of its parts, those whose weights a layer before holds, and how many of its norms (Zamba): it
+    #: computes with them and keeps activations, but has no weights, gradients and states of its own
+    borrowed: tuple[Mixer | FeedForward, ...] = ()
+    borrowed_norms: int = 0
 
     @property
     def parts(self) -> tuple[Mixer | FeedForward, ...]:
@@ -84,10 +88,20 @@ class Layer:
         return self.mixings * self.streams.parameters if self.streams else 0
 
     @property
-    def parameters(self) -> int:
-        """All parameters."""
+    def used_parameters(self) -> int:
+        """All that it computes with, a layer before it holds them or not."""
         parts = self.mixer.parameters + self.feed_forward.parameters
         return parts + self.norm_parameters + self.stream_parameters
+
+    @property
+    def parameters(self) -> int:
+        """All that it holds."""
+        return int(self.used_parameters - self.borrowed_parameters(1))
+
+    def borrowed_parameters(self, tensor: Any) -> Any:
+        """Those of one of `tensor` ranks that a layer before it holds."""
+        parts = sum(part.rank_parameters(tensor) for part in self.borrowed)
+        return parts + self.norm.each * self.borrowed_norms * self.hidden
 
     @property
     def active_matrix_parameters(self) -> int:

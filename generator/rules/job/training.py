@@ -26,6 +26,7 @@ from ..violations import (
     derived,
     megatron_lm,
     neighbours,
+    torch,
     transformers,
     violation,
 )
@@ -675,6 +676,24 @@ def trainer_has_optimizer(job: Job) -> Violations:
         )
         hint = f"use {job.says('optimizer', *_OF_UNITS)}, or {job.says('sharding', 'deepspeed')}"
         yield violation(job, "/training/optimizer", message, hint)
+
+
+@units_jobs.rule(
+    "FSDP013", ERROR, "training", torch("distributed/fsdp/_fully_shard/_fsdp_state.py:223 (2.13)")
+)
+def units_share_no_weights(job: Job) -> Violations:
+    """Layers that FSDP2 shards share no weights with one another.
+    Prevents: ValueError: Parameter is shared with a parameter already managed by another FSDP
+    group, in the first forward pass.
+    Fix: set training.sharding to deepspeed"""
+    if any(layer.borrowed for layer in job.model.stack.kinds):
+        said = job.says("sharding", "fsdp2")
+        message = (
+            f"{job.model.name} has layers that share weights, and {said} shards each by itself"
+        )
+        yield violation(
+            job, "/training/sharding", message, f"use {job.says('sharding', 'deepspeed')}"
+        )
 
 
 @units_jobs.rule(
