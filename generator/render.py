@@ -12,6 +12,7 @@ from .job.needs import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
+from .programs.launching.by_hand import files_by_hand, front_end_of
 from .programs.program import RenderedFile, content_hash, count_folder, trial_folder
 from .search.plan import Plan
 
@@ -26,15 +27,20 @@ _SLACK: Final = 3
 def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
     """The files of `plan`, sorted by path.
 
-    These are the configuration, launch files, `arguments.txt` and `plan.json`.
+    These are the configuration, launch files, `arguments.txt` and `plan.json`. The own launch of a
+    front end isn't written: in the place of launch files and arguments are its settings.
 
     The same plan and command give the same bytes. `command` is quoted in the files' headers. Local
     paths of `launch.azureml` stand as in the spec, and so hold for files in its folder.
     """
     program = program_for(plan)
-    files = sorted(
-        (*program.files, *launch_files(plan, program, command)), key=lambda file: file.path
+    front_end = front_end_of(plan.job)
+    made = (
+        (*program.files, *launch_files(plan, program, command))
+        if front_end is None
+        else files_by_hand(plan, program, front_end, command)
     )
+    files = sorted(made, key=lambda file: file.path)
     hashes = {file.path: content_hash(file.text.encode()) for file in files}
     document = {**plan.to_dict(), "file_hashes": hashes}
     text = json.dumps(document, indent=2, ensure_ascii=False)

@@ -33,6 +33,8 @@ _ADAPTS: Final = re.compile(
     r"(?<!\S)(?:(?!--)\S)*--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE
 )
 
+_ESTIMATED: Final = "sequence_length"  #: of what nobody set, what the plan depends on
+
 
 @click.command(short_help="Plan a job and write its files (the default).")
 @job_options
@@ -99,7 +101,8 @@ def _print_plan(
     made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool
 ) -> None:
     """Print the plan, its files, and the next command or what the job lacks; then other plans."""
-    from ..search.suggestions import faster_nearby  # here, to save start-up time
+    from ..programs.launching.by_hand import front_end_of  # here, to save start-up time
+    from ..search.suggestions import faster_nearby
     from ..search.summary import further
     from .answers import explained, instead, nearby, report, sharding
     from .tables import print_parts
@@ -112,7 +115,8 @@ def _print_plan(
     if not made.elastic:
         rows += _defaults(best.job)
         faster = (*nearby(best, faster_nearby(best)), *sharding(best))
-        others = instead(best, bold=bold)
+        # A front end starts the engines that it has.
+        others = instead(best, bold=bold) if front_end_of(best.job) is None else ()
     print_parts(
         *report(
             made.answer, top, *faster, *rows, *others, details=[*further(best)], counts=made.elastic
@@ -136,9 +140,13 @@ def _files(changes: Sequence[Change], folder: Path) -> Iterator[tuple[str, str]]
 
 def _defaults(job: Job) -> Iterator[tuple[str, str]]:
     """What the files have that nobody set, and that decides what is learned."""
+    from ..programs.launching.by_hand import front_end_of
     from ..rules.job.data import filled_in  # here, to save start-up time
 
-    if defaults := filled_in(job):
+    defaults = filled_in(job)
+    if front_end_of(job) is not None:  # whose launch has the others, or defaults of its own
+        defaults = {key: value for key, value in defaults.items() if key == _ESTIMATED}
+    if defaults:
         values = ", ".join(f"{key} {value}" for key, value in defaults.items())
         yield "Unset", f"training: {values}"
 
@@ -147,15 +155,16 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     """What the job lacks, or what to see to before the command that starts it."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
-    from ..programs.launching.front_ends import of_job
+    from ..programs.launching.by_hand import SETTINGS, front_end_of
 
     best = made.answer.plans[0]
     launch = best.job.launch
     launcher = LAUNCHERS[launch.target]
     needed = [*_needed(best)]
-    front_end = of_job(launch.script, launch.arguments)
+    front_end = front_end_of(best.job)
     if front_end is not None:
-        yield "Next", front_end.by_hand(fsdp=best.job.engine.sharding == "units") + "."
+        settings = made.folder / SETTINGS
+        yield "Next", f"{front_end.unwritten}: set the values of {settings} in it by hand."
         return
     if best.missing:
         yield "Next", "; ".join((not_ready(best.missing), *needed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,6 +13,7 @@ from .printing import ExitStatus, echo
 
 if TYPE_CHECKING:
     from ..draft import Draft, Keys, Outcome
+    from ..findings import Finding
     from ..search.plan import Plan
 
 #: The schema beside a spec, where there is one; else that of the installed package.
@@ -89,7 +90,8 @@ def init(
     _tell(outcome, err=printed)
     if write_file(text, str(output), force=force):
         _say_next(output, outcome.by_hand)
-    if any(finding.severity.value == "error" for finding in outcome.findings):
+    errors = [*outcome.of_launch, *outcome.findings]
+    if any(finding.severity.value == "error" for finding in errors):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
     if outcome.infeasible is not None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
@@ -132,6 +134,8 @@ def _spec_of_files(
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(draft, answers)
     outcome = carry_over(draft)._replace(by_hand=by_hand(draft))
+    if outcome.by_hand:  # no file of the plan repeats what is wrong in it
+        outcome = outcome._replace(of_launch=_errors_in(paths, draft))
     if isinstance(model := draft.get("model"), str):
         draft.set("model", _from_here(model, output))
 
@@ -143,7 +147,15 @@ def _spec_of_files(
     for note in notes:
         echo(f"not carried over: {note}", err=True)
 
-    lists = {"Not carried over:": notes, "Added by dsgen:": outcome.added}
+    errors = [
+        f"{PurePath(one.where.path).name}:{one.where.line}: {_said(one)}"
+        for one in outcome.of_launch
+    ]
+    lists = {
+        "Errors of the launch:": errors,
+        "Not carried over:": notes,
+        "Added by dsgen:": outcome.added,
+    }
     if outcome.plan is not None and not outcome.by_hand:
         lists["Its files are written for:"] = (listed_versions(outcome.plan.job),)
     tail = [
@@ -160,6 +172,21 @@ def _spec_of_files(
     ]
     text = spec_text(draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True)
     return text, outcome
+
+
+def _errors_in(paths: Sequence[str], draft: Draft) -> tuple[Finding, ...]:
+    """The errors that `dsgen validate` finds in the launch that a draft is of."""
+    from ..check.validate import validate  # here, to save start-up time
+
+    found = validate(paths).findings
+    place = draft.found.where.path
+    return tuple(one for one in found if one.severity.value == "error" and one.where.path == place)
+
+
+def _said(finding: Finding) -> str:
+    """What a finding says, in one line."""
+    hint = f"; {finding.hint}" if finding.hint else ""
+    return f"{finding.message}{hint} [{finding.rule}]"
 
 
 def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
@@ -315,6 +342,9 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
     from .answers import obstacle
     from .tables import print_parts
 
+    for finding in outcome.of_launch:
+        where = finding.where
+        echo(f"{where.path}:{where.line}:{where.column}: error: {_said(finding)}", err=True)
     told = set()  # of the same arguments in two files, once
     for finding in outcome.findings:
         if finding.severity.value != "note" and (finding.rule, finding.message) not in told:
@@ -322,11 +352,7 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
             # What no key of the spec names is in a file that there isn't yet.
             key = finding.where.pointer[1:].replace("/", ".")
             key = key or f"{Path(finding.where.path).name}, as dsgen would write it"
-            hint = f"; {finding.hint}" if finding.hint else ""
-            echo(
-                f"{finding.severity.value}: {key}: {finding.message}{hint} [{finding.rule}]",
-                err=True,
-            )
+            echo(f"{finding.severity.value}: {key}: {_said(finding)}", err=True)
     if outcome.infeasible is not None:
         print_parts(*obstacle(outcome.infeasible), err=err)
         echo("The spec was written, but no layout of it fits.", err=True)

@@ -262,11 +262,16 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
 def _check_target(job: Job) -> None:
     """End the program where a range of counts is for a target whose script can't pick a plan."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
+    from ..programs.launching.by_hand import front_end_of
 
+    key = "gpus" if "/gpus" in job.origin.locations else "nodes"
+    front_end = front_end_of(job)
+    if front_end is not None:
+        message = f"`{key}` is a range, and {front_end.unwritten}, which would pick a count"
+        stop((WRONG_VALUE.at(job.locate(f"/{key}"), message, f"use `gpus: {job.gpus}`"),))
     if LAUNCHERS[job.launch.target].pick is not None:
         return
     able = " or ".join(name for name, launcher in LAUNCHERS.items() if launcher.pick is not None)
-    key = "gpus" if "/gpus" in job.origin.locations else "nodes"
     message = (
         f"`{key}` is a range, but a job of `target: {job.launch.target}` has one number of nodes"
     )

@@ -79,6 +79,13 @@ def submit(
         asked = request if folder is None else _of_spec_in(folder, request)
         ready = _written(asked, form, bold, output, force, dry_run)
     launcher, file = ready.launcher, ready.folder / ready.launcher.file
+    from ..programs.launching.by_hand import SETTINGS  # here, to save start-up time
+
+    if (ready.folder / SETTINGS).is_file() and not file.is_file():
+        refuse(
+            f"{ready.folder} has no {launcher.file}: it is for the own launch of a front end",
+            f"set what {ready.folder / SETTINGS} has in that launch, and submit it",
+        )
     words = command_of(launcher, file, ready.plan["job"]["name"], dry_run=dry_run)
     lacks = _missing(ready)
     announce(

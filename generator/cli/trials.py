@@ -16,6 +16,7 @@ from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.uncertainty import percent, seconds_with_band
 from ..job.records import Calibration
 from ..programs.launchers import LAUNCHERS
+from ..programs.launching.by_hand import front_end_of
 from ..programs.program import TRIAL, TRIAL_LOG, Launcher, RenderedFile, trial_folder
 from ..render import trial_files
 from ..search.plan import Plan
@@ -169,6 +170,9 @@ def written(
 ) -> tuple[Launcher, Path]:
     """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
     launcher = LAUNCHERS[plans[0].job.launch.target]
+    front_end = front_end_of(plans[0].job)
+    if front_end is not None:
+        refuse(f"trials need launch files: {front_end.unwritten}", "run its own launch instead")
     check_dry_run(launcher, folder, dry_run=dry_run)
     if (folder / trial_folder(len(plans) + 1)).exists():
         refuse(

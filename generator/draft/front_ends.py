@@ -128,7 +128,7 @@ def by_hand(draft: Draft) -> str:
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
     fsdp = bool(draft.get("training.sharding"))
-    return "" if settings is None else settings.front_end.by_hand(fsdp=fsdp)
+    return "" if settings is None else settings.front_end.by_hand(settings.names, fsdp=fsdp)
 
 
 def reserve_share(draft: Draft) -> None:

@@ -41,6 +41,7 @@ class Outcome(NamedTuple):
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
     by_hand: str = ""  #: what to change in the launch of a front end, which dsgen doesn't write
+    of_launch: tuple[Finding, ...] = ()  #: the errors of such a launch, as it is
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:

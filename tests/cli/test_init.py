@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -335,11 +336,19 @@ def test_files_of_ones_own_come_back_without_a_word() -> None:
     assert again["launch"]["slurm"]["modules"] == ["cuda/12.8"]
 
 
-def test_a_file_that_is_not_there_yet_is_named_as_such() -> None:
-    """A finding in a file that the spec would give says that dsgen would write it."""
+def test_errors_of_a_front_ends_launch_are_those_of_its_own_file() -> None:
+    """What `validate` finds in a front end's launch, `init` says of the same place and writes into
+    the spec, and nothing of a launch file that isn't written.
+    """
     line = "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=megatron"
-    tensor = "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=3"
-    Path("run.sh").write_text(f"#!/bin/bash\n{line} {tensor} trainer.nnodes=1\n")
+    batches = "data.train_batch_size=256 actor_rollout_ref.actor.ppo_mini_batch_size=512"
+    Path("run.sh").write_text(
+        f"#!/bin/bash\n{line} {batches} actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4\n"
+    )
     flags = ("--model", "llama-2-7b", "--cluster", "dgx-h100")
     result = run("init", "--from", "run.sh", *flags)
-    assert "error: arguments.txt, as dsgen would write it: " in result.stderr
+    said = "data.train_batch_size=256 is less than actor_rollout_ref.actor.ppo_mini_batch_size=512"
+    assert result.exit_code == 1
+    assert re.search(rf"^run.sh:2:\d+: error: {said}", result.stderr, re.MULTILINE)
+    assert "as dsgen would write it" not in result.stderr
+    assert f"#   run.sh:2: {said}" in Path("dsgen.yaml").read_text()

@@ -578,7 +578,7 @@ def test_the_launch_of_a_front_end_is_not_written(
     line: str, words: list[str], key: str, tmp_path: Path
 ) -> None:
     """A spec from a front end's launch keeps its words; `init`, the spec and `Next` of `dsgen` say
-    that its launch isn't written, and which of its keys the plan decides.
+    that its launch isn't written, and `settings.txt` has the keys that the plan decides.
     """
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}\n")
     (tmp_path / "q.yaml").write_text(
@@ -593,12 +593,34 @@ def test_the_launch_of_a_front_end_is_not_written(
     assert [str(word) for word in written[: len(words)]] == words
     assert not any("model_name_or_path" in str(word) for word in written)
 
-    planned = run("generate", str(spec), "-o", str(tmp_path / "out"))
+    out = tmp_path / "out"
+    planned = run("generate", str(spec), "-o", str(out))
     for output in (made.output, spec.read_text(), planned.output):
-        said = " ".join(output.split())
-        assert "dsgen does not write the launch of" in said
-        assert key in said.partition("does not write")[2]
+        assert "dsgen does not write the launch of" in " ".join(output.split())
+    for output in (made.output, spec.read_text(), (out / "settings.txt").read_text()):
+        assert key in " ".join(output.split()).partition("does not write")[2]
     assert "Start the job" not in planned.output
+    config = {"ds_config.json"} if key != "tensor-model-parallel-size" else set()
+    assert {file.name for file in out.iterdir()} == {"plan.json", "settings.txt"} | config
+
+
+def test_what_needs_a_launch_file_refuses_the_job_of_a_front_end(tmp_path: Path) -> None:
+    """A range of GPUs, `submit` and `tune` name the front end whose launch isn't written."""
+    spec = tmp_path / "dsgen.yaml"
+    spec.write_text(
+        "framework: deepspeed\nmodel: llama-3-8b\ncluster: dgx-h100\ngpus: 8\n"
+        "training: {global_batch: 64}\n"
+        "launch: {target: slurm, script: openrlhf.cli.train_sft, arguments: [--bf16]}\n"
+    )
+    out = ("-o", str(tmp_path / "out"))
+    for command in (
+        ("generate", str(spec), "--set", "gpus=8,16", *out),
+        ("submit", str(spec), "--yes", *out),
+        ("tune", str(spec), "--yes", *out),
+    ):
+        made = run(*command)
+        assert made.exit_code == 1, made.output
+        assert "front end" in made.output or "the launch of OpenRLHF" in made.output
 
 
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:

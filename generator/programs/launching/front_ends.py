@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -33,7 +33,8 @@ _OF_LAYOUT: Final = (
     "expert_tensor",
     "stage",
 )
-_OF_BATCH: Final = ("micro", "batch")
+#: Those of which TrainingArguments have names of their own.
+_OF_RUN: Final = ("micro", "batch", "checkpointing")
 #: TrainingArguments that a plan decides, beside the config of what shards the states.
 _OF_TRAINER: Final = (
     "per_device_train_batch_size",
@@ -121,18 +122,65 @@ class FrontEnd:
         """The options of its own, as far as they are known; the engine's may be among them."""
         return _options_of(self.name)
 
-    def by_hand(self, *, fsdp: bool = False) -> str:
+    @property
+    def is_of_trainer(self) -> bool:
+        """Whether its settings are TrainingArguments, by whatever names."""
+        return self.engine == "trainer" or bool(self.arguments)
+
+    def planned_settings(self, written: Collection[str] = (), *, fsdp: bool = False) -> list[str]:
+        """The settings that a plan decides: short names, and names of TrainingArguments."""
+        shorts = (*_OF_LAYOUT, *(() if self.is_of_trainer else _OF_RUN))
+        known = [short for short in shorts if self.name_of(short, written)]
+        config = "fsdp_config" if fsdp else "deepspeed"
+        return known + ([*_OF_TRAINER, config] if self.is_of_trainer else [])
+
+    def name_of(self, setting: str, written: Collection[str] = ()) -> str:
+        """How a launch that writes such names calls a setting, or a TrainingArgument.
+
+        Empty where releases of that launch have no name for it.
+        """
+        if setting in self.settings:
+            names: Sequence[str] = self.settings[setting]["names"]
+            given = next((name for name in names if name in written), None)
+            return given or names[min(self.generation_of(written), len(names) - 1)]
+        if setting in (*_OF_LAYOUT, *_OF_RUN):
+            return ""
+        by_argument = {name: key for key, name in self.arguments.items()}
+        return by_argument.get(setting, setting)
+
+    def generation_of(self, written: Collection[str]) -> int:
+        """Which of several names of settings a launch uses, from 0: they are those of releases."""
+        entries = self.settings.values()
+        for index in range(max((len(entry["names"]) for entry in entries), default=0)):
+            names = [entry["names"][index] for entry in entries if index < len(entry["names"])]
+            if any(name in written for name in names):
+                return index
+        return 0
+
+    @property
+    def has_switches(self) -> bool:
+        """Whether what is true or false is an option without a value."""
+        return not (self.is_of_trainer or self.explicit_flags or self.spelling == "keys")
+
+    def line(self, name: str, value: str) -> str:
+        """A setting as its launch has it, or the file that the launch names."""
+        if self.in_file:
+            return f"{name}: {value}"
+        if self.spelling == "keys":
+            return f"{name}={value}"
+        option = name if name.startswith("-") else f"--{name}"
+        return option if value == "true" and self.has_switches else f"{option} {value}"
+
+    @property
+    def unwritten(self) -> str:
+        """That no plan writes its own launch, as the beginning of a sentence."""
+        return f"dsgen does not write the launch of {self.name}"
+
+    def by_hand(self, written: Collection[str] = (), *, fsdp: bool = False) -> str:
         """What to change in its own launch, which no plan writes, as a sentence."""
-        by_trainer = self.engine == "trainer" or bool(self.arguments)
-        shorts = (*_OF_LAYOUT, *(() if by_trainer else _OF_BATCH))
-        names = [self.settings[short]["names"][0] for short in shorts if short in self.settings]
-        if by_trainer:
-            written = {name: key for key, name in self.arguments.items()}
-            config = "fsdp_config" if fsdp else "deepspeed"
-            names += [written.get(name, name) for name in (*_OF_TRAINER, config)]
-        bare = (name.lstrip("-") for name in names)
-        keys = ", ".join(dict.fromkeys(bare)) or "the plan's layout"
-        return f"dsgen does not write the launch of {self.name}: set {keys} in it by hand"
+        settings = self.planned_settings(written, fsdp=fsdp)
+        names = dict.fromkeys(self.name_of(one, written).lstrip("-") for one in settings)
+        return f"{self.unwritten}: set {', '.join(names) or 'the layout of the plan'} in it by hand"
 
     def may_have(self, name: str) -> bool:
         """Return whether an option is its own, or one that it hands to other programs."""

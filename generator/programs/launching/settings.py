@@ -307,6 +307,11 @@ class Settings:
             elif not is_file and "." in name and not written.word.prefix.startswith("+"):
                 yield name, written.word
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all that the line writes."""
+        return frozenset(self._written)
+
     def word_of(self, short: str) -> Word | None:
         """The word that writes a setting."""
         names = self.front_end.settings[short]["names"]
@@ -363,12 +368,7 @@ class Settings:
     @cached_property
     def generation(self) -> int:
         """Which of several names the launch uses, from 0: they are those of releases."""
-        entries = self.front_end.settings.values()
-        for index in range(max((len(entry["names"]) for entry in entries), default=0)):
-            names = [entry["names"][index] for entry in entries if index < len(entry["names"])]
-            if any(name in self._written for name in names):
-                return index
-        return 0
+        return self.front_end.generation_of(self._written)
 
     @property
     def starts_the_engine(self) -> bool:

@@ -224,8 +224,20 @@ def header(
 
     They say what made it, what it runs, and the choices that a reader would question.
     """
-    job, layout = plan.job, plan.layout
+    job = plan.job
     defaults = ", ".join(f"{key} ({value})" for key, value in filled_in(job).items())
+    lines = (
+        f"Written for {listed_versions(job)}.",
+        *([f"The job doesn't set {defaults}: these are dsgen's defaults."] if defaults else []),
+        *notes,
+        *program.notes,
+    )
+    return (*what_runs(plan, command), *(comment(line) for line in lines))
+
+
+def what_runs(plan: Plan, command: str) -> tuple[Raw, ...]:
+    """Comment lines that say what made a file, and the job and layout that it is for."""
+    job, layout = plan.job, plan.layout
     stage = stage_in_words(layout, job.engine.sharding)
     lines = (
         f"Written by dsgen {__version__}: {command}",
@@ -238,10 +250,6 @@ def header(
         f"{layout.global_batch} sequences a step = {layout.micro_batch} micro batch × "
         f"{layout.gradient_accumulation} accumulated × {layout.data} data. plan.json has the "
         "estimates and reasons.",
-        f"Written for {listed_versions(job)}.",
-        *([f"The job doesn't set {defaults}: these are dsgen's defaults."] if defaults else []),
-        *notes,
-        *program.notes,
     )
     return tuple(comment(line) for line in lines)
 
