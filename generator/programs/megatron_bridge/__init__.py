@@ -41,7 +41,11 @@ MEGATRON_BRIDGE: Final = ProgramRecord(
             beside=Beside(order=4),
         ),
     ),
-    rules=(Rules(folder="programs.megatron_bridge", modules=("rules",), when=_has_overrides),),
+    rules=(
+        Rules(
+            folder="programs.megatron_bridge", modules=("rules", "value_rules"), when=_has_overrides
+        ),
+    ),
     judges=_gives_overrides,
     job_rules=("programs.megatron_bridge.job_rules",),
     frameworks={"megatron-bridge": "programs.megatron_bridge.write:FRAMEWORK"},

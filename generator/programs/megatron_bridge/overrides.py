@@ -18,6 +18,7 @@ from math import prod
 from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
+from ...catalog.model import Model
 from ...dataclass import dataclass
 from ...findings import Location, Version
 from ...numerals import is_whole, python_float, python_int
@@ -30,7 +31,7 @@ from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ..python_around import release_in
 from ..releases import Release, newest, numbers, release_in_image
-from .recipes import RECIPE
+from .recipes import RECIPE, model_of
 
 PROGRAM: Final = "run_recipe.py"
 #: Programs in the folder of performance; the second submits the job that it describes.
@@ -44,7 +45,7 @@ BRIDGE: Final = "megatron-bridge"  #: as releases call it
 Bounds = tuple[Version | None, Version | None]
 #: The newest release whose keys and recipes are known.
 KNOWN: Final[Version] = (0, 6)
-_WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
+_WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.[\w-]+)*)=(.*)", re.ASCII | re.DOTALL)
 #: What is trained, alone on a line of a script.
 _NAMED: Final = re.compile(
     r"^[ \t]{0,40}(--(?:recipe|model|mode))[ \t=]{1,8}([\w.-]{1,200})[ \t\\]{0,8}$",
@@ -77,6 +78,20 @@ SHORT: Final[Mapping[str, str]] = {
     "--load_dir": "checkpoint.load",
     "--save_interval": "checkpoint.save_interval",
 }
+#: Its switches, which take no value.
+SWITCHES: Final = frozenset(
+    {"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env", "-h", "--help"}
+)
+#: Options of releases before 0.6 alone.
+GONE: Final = frozenset({"--hf_path", "--packed_sequence", "--peft_scheme"})
+#: What is done in each mode, and with recipes that are named so.
+TASKS: Final = {
+    "pretrain": "pretraining",
+    **dict.fromkeys(("finetune", "sft"), "fine-tuning"),
+    **dict.fromkeys(("lora", "dora", "peft"), "adapters"),
+}
+#: What recipes are called before what they do: `qwen3_8b_sft_config`.
+_STEM: Final = re.compile(r"(\w+?)_(?:pretrain|sft|finetune|peft|lora|dora)(?:_\w+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +136,16 @@ class BridgeOverrides:
     recipe: str = ""
     stem: str = ""  #: of a recipe, as `--model` has it
     mode: str = ""  #: pretrain, sft or lora; empty: not given
+    dataset: str = ""  #: the kind of data, as an option of the program says
     #: whether no further override can be given
     complete: bool = False
     is_own: bool = False  #: whether the program is somebody's own
     gpus: int | None = None  #: as an option of the program says
     launch: Launch | None = field(default=None, repr=False)
     release: Release = newest(BRIDGE)  #: that the overrides are for
+    options: Mapping[str, Word] = field(default_factory=dict, repr=False)  #: of the launch line
+    #: words of the launch line that are neither options, nor their values, nor overrides
+    strays: tuple[Word, ...] = field(default=(), repr=False)
 
     @cached_property
     def last(self) -> Mapping[str, Override]:
@@ -151,6 +170,48 @@ class BridgeOverrides:
     def is_plain(self) -> bool:
         """Return whether the recipe is the one without a model of its own."""
         return self.recipe == RECIPE
+
+    @property
+    def is_public(self) -> bool:
+        """Return whether the program is the one whose options are known: there is another of its
+        name, for performance.
+        """
+        launch = self.launch
+        if launch is None or launch.program is None or not is_started(launch):
+            return False
+        folders = "".join(part or "" for part in launch.program.parts)
+        return "performance" not in folders and not _is_of_performance(launch)
+
+    @property
+    def task(self) -> str:
+        """What is trained, by the mode, else by the recipe's name; empty where neither tells."""
+        if self.mode in TASKS:
+            return TASKS[self.mode]
+        named = {task for word, task in TASKS.items() if f"_{word}_" in f"_{self.recipe}_"}
+        return named.pop() if len(named) == 1 else ""
+
+    @cached_property
+    def model(self) -> Model | None:
+        """The model of the recipe, where both are known."""
+        if self.is_own:
+            return None
+        match = _STEM.fullmatch(self.recipe)
+        stem = self.stem or (match[1] if match is not None else "")
+        return model_of(stem)
+
+    @property
+    def heads(self) -> int | None:
+        """The model's heads of attention: given, or those of its recipe."""
+        if "model.num_attention_heads" in self.last or self.model is None:
+            return self.integer("model.num_attention_heads")
+        return self.model.softmax.heads
+
+    @property
+    def experts(self) -> int | None:
+        """The model's experts: given, or those of its recipe."""
+        if "model.num_moe_experts" in self.last or self.model is None:
+            return self.integer("model.num_moe_experts")
+        return self.model.experts
 
 
 @lru_cache(maxsize=1)
@@ -207,12 +268,13 @@ def is_started(launch: Launch) -> bool:
 
 def _has_performance(launch: Launch) -> bool:
     """Return whether a launch line starts one of Megatron-Bridge's programs of performance."""
+    return _name_of(launch) in _PERFORMANCE and _is_of_performance(launch)
+
+
+def _is_of_performance(launch: Launch) -> bool:
+    """Return whether a launch line names a model and a number of GPUs as those programs do."""
     options = {word.raw.partition("=")[0] for word in launch.arguments}
-    return (
-        _name_of(launch) in _PERFORMANCE
-        and not options.isdisjoint(_GPUS)
-        and not options.isdisjoint(_RECIPES)
-    )
+    return not options.isdisjoint(_GPUS) and not options.isdisjoint(_RECIPES)
 
 
 def _takes_overrides(launch: Launch) -> bool:
@@ -236,6 +298,7 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
     """The overrides on a launch line, its options among them."""
     given, short = list[Override](), list[Override]()
     options, complete = dict[str, Word](), True
+    named_options, strays = dict[str, Word](), list[Word]()
     is_own = not (is_started(launch) or _has_performance(launch))
     words, index = launch.arguments, 0
     while index < len(words):
@@ -249,8 +312,10 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
             complete = False
         elif word.value.startswith("-"):
             name, equals, text = word.value.partition("=")
+            named_options[name] = word
             value: str | None = text
-            if not equals and index < len(words) and not _is_next(words[index]):
+            takes_one = not equals and name not in SWITCHES
+            if takes_one and index < len(words) and not _is_next(words[index]):
                 value, index = words[index].value, index + 1
             options[name] = words[index - 1]
             if name in SHORT and value and not is_own:
@@ -258,11 +323,14 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
                 to = given if is_started(launch) else short
                 text = "null" if value == "None" else value
                 to.append(Override(key=SHORT[name], sign="", text=text, where=where))
+        else:
+            strays.append(word)
     named = {name: word.value for name, word in options.items() if word.value is not None}
     if not complete:  # as an array that a loop adds to
         named = dict(_NAMED.findall(launch.script.text.content)) | named
-    recipe, stem, mode = (
-        named.get(name, "").rpartition("=")[2] for name in ("--recipe", "--model", "--mode")
+    recipe, stem, mode, dataset = (
+        named.get(name, "").rpartition("=")[2]
+        for name in ("--recipe", "--model", "--mode", "--dataset")
     )
     gpus = next((named[name].rpartition("=")[2] for name in _GPUS if name in named), "")
     return BridgeOverrides(
@@ -273,8 +341,11 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
         recipe=recipe,
         stem=stem,
         mode=mode,
+        dataset=dataset,
         complete=complete,
         launch=launch,
+        options=named_options,
+        strays=tuple(strays),
     )
 
 
@@ -298,8 +369,11 @@ def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
                 recipe=line.recipe,
                 stem=line.stem,
                 mode=line.mode,
+                dataset=line.dataset,
                 complete=True,
                 launch=line.launch,
+                options=line.options,
+                strays=line.strays,
             )
         ]
     for overrides in (*lines, *files):

@@ -91,6 +91,12 @@ def _known_model(name: str) -> Model:
     return model_from_config(entry.config, name=name, source="catalog")
 
 
+def model_of(stem: str) -> Model | None:
+    """The model of a recipe, by its name as `--model` takes it."""
+    names = (recipe.model for recipe in recipes().values() if recipe.stem == stem)
+    return next(map(_known_model, names), None)
+
+
 def lora_of(model: Model) -> Lora | None:
     """The adapters that a model's recipe trains."""
     recipe = recipe_of(model)

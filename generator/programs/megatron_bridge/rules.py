@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...catalog.names import closest, is_swapped
@@ -14,6 +14,7 @@ from ...submission.subjects import Subject
 from ...text.wording import dots
 from .overrides import (
     KNOWN,
+    TASKS,
     Bounds,
     BridgeOverrides,
     BridgeRun,
@@ -26,10 +27,10 @@ from .overrides import (
     runs_in,
 )
 
-_BRIDGE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
+BRIDGE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
 _READS: Final = ("launch script", "Megatron-Bridge overrides")
 _runs: Final = Subject[BridgeRun](_READS, runs_in)
-_overrides: Final = Subject[BridgeOverrides](
+OVERRIDES: Final = Subject[BridgeOverrides](
     _READS, lambda submission: (run.overrides for run in runs_in(submission))
 )
 _TP = "model.tensor_model_parallel_size"
@@ -41,8 +42,10 @@ _EP, _ETP = "model.expert_model_parallel_size", "model.expert_tensor_parallel_si
 _SIZES: Final = frozenset(
     {_TP, _PP, _CP, _VP, _EP, _ETP, "model.num_layers", "model.hidden_size"}
     | {"model.num_attention_heads", "train.micro_batch_size", "train.global_batch_size"}
-    | {"train.train_iters", "dataset.seq_length"}
+    | {"train.train_iters", "dataset.seq_length", "logger.log_interval"}
 )
+#: Of these, the ones that every run computes with, so that null is none of their values.
+_NEEDED: Final = frozenset({_TP, _PP, _CP, "train.micro_batch_size", "train.global_batch_size"})
 #: Degrees whose product divides the GPUs, each of them by itself too.
 _GRIDS: Final = (
     ((_TP, _PP, _CP), "the known part of tensor × pipeline × context ="),
@@ -56,12 +59,6 @@ _UNEVEN: Final = (
     "account_for_embedding_in_pipeline_split",
     "account_for_loss_in_pipeline_split",
 )
-#: What is done in each mode, and with recipes that are named so.
-_TASKS: Final = {
-    "pretrain": "pretraining",
-    **dict.fromkeys(("finetune", "sft"), "fine-tuning"),
-    **dict.fromkeys(("lora", "dora", "peft"), "adapters"),
-}
 _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
@@ -78,7 +75,9 @@ def _at(override: Override, message: str, hint: str) -> Violation:
     return Violation(override.where, message, hint)
 
 
-def _of(overrides: BridgeOverrides, override: Override, message: str, hint: str) -> Violation:
+def certain_of(
+    overrides: BridgeOverrides, override: Override, message: str, hint: str
+) -> Violation:
     """A violation that is certain of Megatron-Bridge's own programs alone."""
     severity = WARNING if overrides.is_own else None
     return Violation(override.where, message, hint, severity=severity)
@@ -105,12 +104,12 @@ def _meant(override: Override) -> str | None:
     if section not in _OF_RECIPES or field in fields or len(field) < _LONG:
         return None
     near = closest(field, tuple(fields), 0.9)
-    if near is None or not (is_swapped(field, near) or _is_a_letter_away(field, near)):
+    if near is None or not (is_swapped(field, near) or is_a_letter_away(field, near)):
         return None
     return ".".join((section, near, *rest.split(".")[1:]))
 
 
-def _is_a_letter_away(name: str, other: str) -> bool:
+def is_a_letter_away(name: str, other: str) -> bool:
     """Return whether two names differ in one letter: it is missing, or another."""
     short, long = sorted((name, other), key=len)
     same = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), None)
@@ -119,7 +118,7 @@ def _is_a_letter_away(name: str, other: str) -> bool:
     return short[behind:] == long[at + 1 :]
 
 
-def _is_newer(overrides: BridgeOverrides) -> bool:
+def is_newer(overrides: BridgeOverrides) -> bool:
     """Return whether the release is named, and newer than those whose keys are known."""
     return bool(overrides.release.where) and overrides.release.version[:2] > KNOWN
 
@@ -139,7 +138,7 @@ def _outside(overrides: BridgeOverrides, bounds: Bounds | None) -> str:
     # A checkout may be between releases, or changed; prose is of what others run.
     named_in = release.where.rpartition("/")[2].lower()
     is_sure = named_in and release.exact and not named_in.startswith(_UNSURE)
-    if bounds is None or not is_sure or _is_newer(overrides):
+    if bounds is None or not is_sure or is_newer(overrides):
         return ""
     version, (first, last) = release.version[:2], bounds
     if first is not None and version < first:
@@ -160,10 +159,10 @@ def _near_recipe(name: str) -> str | None:
     near = closest(name, tuple(recipe_bounds()), 0.95)
     if near is None or _DIGITS.findall(near) != _DIGITS.findall(name):
         return None
-    return near if is_swapped(name, near) or _is_a_letter_away(name, near) else None
+    return near if is_swapped(name, near) or is_a_letter_away(name, near) else None
 
 
-@_overrides.rule("BRG010", ERROR, "init", f"{_BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
+@OVERRIDES.rule("BRG010", ERROR, "init", f"{BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
 def keys_are_known(overrides: BridgeOverrides) -> Violations:
     """Every key is one of the config's.
     Prevents: OverridesError: Could not override 'model.max_position_embeddings'. With + it is
@@ -191,13 +190,11 @@ def keys_are_known(overrides: BridgeOverrides) -> Violations:
         likely = f"{section}.{near}" if field and near else near
         hint = f"did you mean {likely}?" if likely else "remove it"
         message = f"{override.key} is no key of Megatron-Bridge's config"
-        severity = WARNING if overrides.is_own or _is_newer(overrides) else None
+        severity = WARNING if overrides.is_own or is_newer(overrides) else None
         yield Violation(override.where, message, hint, severity=severity)
 
 
-@_overrides.rule(
-    "BRG011", ERROR, "training", f"{_BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0"
-)
+@OVERRIDES.rule("BRG011", ERROR, "training", f"{BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
 def values_have_their_types(overrides: BridgeOverrides) -> Violations:
     """A number is written where the config has one, and true or false where it has a switch.
     Prevents: the config takes any value, and the run dies where it first computes with it.
@@ -206,6 +203,8 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
     wants = {"int": "a whole number", "float": "a number", "bool": "true or false"}
     for override in overrides.given:
         kind = _kind(override, overrides.is_plain) or ""
+        if override.key in _NEEDED and override.is_null:
+            yield _at(override, f"{override.shown} is no number", "write a number, or remove it")
         unknown = (
             override.is_null or override.text.startswith(("{", "$", "'$")) or not override.text
         )
@@ -224,7 +223,7 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
             yield _at(override, f"{override.shown} is below 1", "write a number of at least 1")
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG012",
     ERROR,
     "silent",
@@ -243,14 +242,14 @@ def attention_is_an_enum(overrides: BridgeOverrides) -> Violations:
     if override is not None and text.replace("_", "").isalpha() and text != "auto":
         hint = "write {_target_:megatron.core.transformer.enums.AttnBackend,_args_:[1],_call_:true}"
         message = f"{override.shown} has no effect: a text is compared with an enum"
-        yield _of(overrides, override, message, f"{hint}, where 1 is flash")
+        yield certain_of(overrides, override, message, f"{hint}, where 1 is flash")
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG013",
     ERROR,
     "silent",
-    f"{_BRIDGE}recipes/utils/optimizer_utils.py:111; NVIDIA/Megatron-LM "
+    f"{BRIDGE}recipes/utils/optimizer_utils.py:111; NVIDIA/Megatron-LM "
     "megatron/core/optimizer_param_scheduler.py:184-202, :300 @ core_v0.19.0",
 )
 def weight_decay_is_the_schedule(overrides: BridgeOverrides) -> Violations:
@@ -266,12 +265,10 @@ def weight_decay_is_the_schedule(overrides: BridgeOverrides) -> Violations:
             f"{override.shown} has no effect: the scheduler sets {_RECIPES_DECAY} in each step"
         )
         hint = f"add {' and '.join(f'{key}={override.text}' for key in _DECAYS)}"
-        yield _of(overrides, override, message, hint)
+        yield certain_of(overrides, override, message, hint)
 
 
-@_overrides.rule(
-    "BRG014", ERROR, "silent", f"{_BRIDGE}training/mixed_precision.py:110-160 @ v0.6.0"
-)
+@OVERRIDES.rule("BRG014", ERROR, "silent", f"{BRIDGE}training/mixed_precision.py:110-160 @ v0.6.0")
 def gradients_are_the_precisions(overrides: BridgeOverrides) -> Violations:
     """The type of gradients is said in the block of the precision.
     Prevents: No error: mixed_precision overwrites ddp.grad_reduce_in_fp32. A warning with recipes
@@ -290,7 +287,7 @@ def gradients_are_the_precisions(overrides: BridgeOverrides) -> Violations:
         yield Violation(where, message, hint, severity=severity)
 
 
-@_overrides.rule("BRG015", ERROR, "init", f"{_BRIDGE}training/config.py:433 @ v0.6.0")
+@OVERRIDES.rule("BRG015", ERROR, "init", f"{BRIDGE}training/config.py:433 @ v0.6.0")
 def warm_up_is_said_once(overrides: BridgeOverrides) -> Violations:
     """A warm-up is a fraction of the steps or a number of them; recipes have a number.
     Prevents: AssertionError: Cannot specify lr_warmup_fraction with lr_warmup_iters
@@ -307,7 +304,7 @@ def warm_up_is_said_once(overrides: BridgeOverrides) -> Violations:
         yield _at(override, message, "add scheduler.lr_warmup_iters=0")
 
 
-@_overrides.rule("BRG016", ERROR, "init", f"{_BRIDGE}training/config.py:477-482 @ v0.6.0")
+@OVERRIDES.rule("BRG016", ERROR, "init", f"{BRIDGE}training/config.py:477-482 @ v0.6.0")
 def length_is_said_once(overrides: BridgeOverrides) -> Violations:
     """A length is steps or samples; recipes have steps.
     Prevents: AssertionError: Cannot specify more than one of train_iters, train_samples, or
@@ -323,11 +320,11 @@ def length_is_said_once(overrides: BridgeOverrides) -> Violations:
         yield _at(override, f"{message}, which every recipe has", "add train.train_iters=null")
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG017",
     ERROR,
     "silent",
-    f"{_BRIDGE}training/initialize.py:115 @ v0.6.0 and :117 @ v0.5.0; NVIDIA/Megatron-LM "
+    f"{BRIDGE}training/initialize.py:115 @ v0.6.0 and :117 @ v0.5.0; NVIDIA/Megatron-LM "
     "megatron/core/num_microbatches_calculator.py:80 @ core_v0.19.0",
 )
 def batch_does_not_grow(overrides: BridgeOverrides) -> Violations:
@@ -350,11 +347,11 @@ def batch_does_not_grow(overrides: BridgeOverrides) -> Violations:
             yield Violation(override.where, message, hint, severity=severity)
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG018",
     ERROR,
     "silent",
-    f"{_BRIDGE}models/gpt_provider.py:49-65, training/utils/omegaconf_utils.py:64, :100 @ v0.6.0",
+    f"{BRIDGE}models/gpt_provider.py:49-65, training/utils/omegaconf_utils.py:64, :100 @ v0.6.0",
 )
 def layers_are_the_recipes(overrides: BridgeOverrides) -> Violations:
     """Which layers a model has is the recipe's to say, and no override's.
@@ -371,45 +368,59 @@ def layers_are_the_recipes(overrides: BridgeOverrides) -> Violations:
 
 
 def _undivided(
-    override: Override | None, part: int | None, whole: int | None, what: str
+    override: Override | None, part: int | None, whole: int | None, what: str, of: str = ""
 ) -> Iterator[Violation]:
-    """A violation where a part doesn't divide the whole, in the words of `what`."""
+    """A violation where a part doesn't divide the whole, in the words of `what` and `of`."""
     if override is not None and part and whole and whole % part:
         fitting = listed(nearest(divisors(whole), part, 4))
-        message = f"{what} {part} does not divide {whole}"
+        message = f"{what} {part} does not divide {whole}{of}"
         yield _at(override, message, f"make it {fitting}")
+
+
+def _to_blame(given: BridgeOverrides, keys: Iterable[str], whole: int | None) -> Override | None:
+    """Of some degrees, the last one without which the others divide; else the first."""
+    known = [found for key in keys if (found := given.get(key)) is not None and found.integer]
+    product = known_part_of(given, (found.key for found in known))
+    fitting = [
+        found
+        for found in known
+        if whole and (degree := found.integer or 0) > 1 and whole % (product // degree) == 0
+    ]
+    return fitting[-1] if fitting else next(iter(known), None)
 
 
 @_runs.rule(
     "BRG020",
     ERROR,
     "init",
-    f"{_BRIDGE}training/config.py (get_data_parallel_size, validate) @ v0.6.0; NVIDIA/Megatron-LM "
+    f"{BRIDGE}training/config.py (get_data_parallel_size, validate) @ v0.6.0; NVIDIA/Megatron-LM "
     "megatron/core/parallel_state.py @ core_v0.19.0",
 )
 def degrees_divide(run: BridgeRun) -> Violations:
-    """Degrees of parallelism divide the GPUs, the batch, the sequence, the experts and the layers.
+    """Degrees of parallelism divide the GPUs, the batch, the sequence, the model's heads and
+    experts, and the layers.
     Prevents: AssertionError: world size is not divisible by total_model_size; experts and chunks of
     layers are looked at only when the model is built.
     Fix: choose degrees that divide
     """
     given, gpus = run.overrides, run.gpus
     model = product_of(given, (_TP, _PP, _CP))
-    first = next(filter(None, map(given.get, (_TP, _PP, _CP))), None)
     if model is not None:
-        yield from _undivided(first, model, gpus, "tensor × pipeline × context =")
+        blamed = _to_blame(given, (_TP, _PP, _CP), gpus)
+        yield from _undivided(blamed, model, gpus, "tensor × pipeline × context =")
     for names, what in _GRIDS:
         # A recipe of a model or a variable has the other degrees.
         known = [name for name in names if given.integer(name)]
         part = known_part_of(given, known)
         if known and (model is None or _EP in known):
-            yield from _undivided(given.get(known[0]), part, gpus, what)
+            yield from _undivided(_to_blame(given, known, gpus), part, gpus, what)
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 
     micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
-    if micro is not None and replicas and micro.integer:
-        each = micro.integer * replicas
-        what = f"micro batch {micro.text} × {replicas} replicas ="
+    if micro is not None and micro.integer:
+        # Of replicas that aren't known, each has whole micro-batches all the same.
+        each = micro.integer * (replicas or 1)
+        what = f"micro batch {micro.text} × {replicas} replicas =" if replicas else "micro batch"
         yield from _undivided(micro, each, batch, what)
 
     ring, length = given.get(_CP), given.integer("dataset.seq_length")
@@ -418,17 +429,29 @@ def degrees_divide(run: BridgeRun) -> Violations:
         message = f"2 × context = {halves} does not divide the sequence of {length} tokens"
         yield _at(ring, message, f"make the sequence a multiple of {halves}")
 
-    experts = given.integer("model.num_moe_experts")
-    yield from _undivided(given.get(_EP), given.integer(_EP), experts, "expert parallelism")
+    yield from _undivided_layers(given)
+
+
+def _undivided_layers(given: BridgeOverrides) -> Iterator[Violation]:
+    """Degrees that don't divide the model's heads, experts or layers: its recipe's, or given."""
+    for key, whole, what, of in (
+        (_TP, given.heads, "tensor parallelism", " heads"),
+        (_EP, given.experts, "expert parallelism", " experts"),
+    ):
+        yield from _undivided(given.get(key), given.integer(key), whole, what, of)
+
     chunks, stages = given.get(_VP), product_of(given, (_PP,))
     layers = given.integer("model.num_layers")
-    if stages and layers and not any(given.get(f"model.{name}") for name in _UNEVEN):
-        number = chunks.integer if chunks is not None and not chunks.is_null else None
+    number = chunks.integer if chunks is not None and not chunks.is_null else None
+    if chunks is not None and number and stages == 1:
+        message = f"{chunks.shown} is refused with one pipeline stage"
+        yield _at(chunks, message, "remove it, or set model.pipeline_model_parallel_size")
+    elif stages and layers and not any(given.get(f"model.{name}") for name in _UNEVEN):
         each = stages * (number or 1)
         yield from _undivided(chunks or given.get(_PP), each, layers, "stages × chunks =")
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG021", WARNING, "silent", "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:459"
 )
 def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
@@ -444,11 +467,11 @@ def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
             yield _at(override, message, "write the whole path")
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG022",
     ERROR,
     "init",
-    f"{_BRIDGE}training/utils/omegaconf_utils.py:188-253, peft/base.py @ v0.6.0",
+    f"{BRIDGE}training/utils/omegaconf_utils.py:188-253, peft/base.py @ v0.6.0",
 )
 def adapters_stay_the_recipes(overrides: BridgeOverrides) -> Violations:
     """The adapters of a recipe are a callable, which no override reaches.
@@ -460,10 +483,10 @@ def adapters_stay_the_recipes(overrides: BridgeOverrides) -> Violations:
         if override.key.startswith("peft."):
             message = f"{override.shown} changes nothing: overrides don't reach a recipe's adapters"
             hint = "remove it, or change the adapters in a recipe"
-            yield _of(overrides, override, message, hint)
+            yield certain_of(overrides, override, message, hint)
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG025",
     ERROR,
     "init",
@@ -489,17 +512,17 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     elif bounds is None and (near := _near_recipe(name)):
         message = f"{name} is no recipe of Megatron-Bridge's"
         yield Violation(where, message, f"did you mean {near}?", severity=WARNING)
-    tasks = {task for word, task in _TASKS.items() if f"_{word}_" in f"_{name}_"}
+    tasks = {task for word, task in TASKS.items() if f"_{word}_" in f"_{name}_"}
     release = overrides.release
     checks = not release.where or release.version >= _CHECKS_MODES
-    task = _TASKS.get(overrides.mode) if checks and overrides.mode != "finetune" else None
+    task = TASKS.get(overrides.mode) if checks and overrides.mode != "finetune" else None
     if task is not None and len(tasks) == 1 and task not in tasks:
         message = f"--mode {overrides.mode} contradicts the recipe {name}"
         place = _place_of(launch, overrides.mode) or where
         yield Violation(place, message, "use the recipe of that mode, or the recipe's mode")
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG026",
     ERROR,
     "init",
@@ -511,15 +534,15 @@ def mode_is_known(overrides: BridgeOverrides) -> Violations:
     Fix: write pretrain, sft, lora or dora
     """
     launch, mode = overrides.launch, overrides.mode
-    if launch is not None and mode and mode not in _TASKS and not overrides.is_own:
+    if launch is not None and mode and mode not in TASKS and not overrides.is_own:
         where = _place_of(launch, mode)
         if where is not None:
-            near = closest(mode, tuple(_TASKS))
+            near = closest(mode, tuple(TASKS))
             hint = f"did you mean {near}?" if near else "write pretrain, sft, lora or dora"
             yield Violation(where, f"--mode {mode} is none of Megatron-Bridge's", hint)
 
 
-@_overrides.rule(
+@OVERRIDES.rule(
     "BRG027", NOTE, "init", "derived: keys and recipes are known up to a release, and change"
 )
 def release_is_known(overrides: BridgeOverrides) -> Violations:
@@ -527,7 +550,7 @@ def release_is_known(overrides: BridgeOverrides) -> Violations:
     Prevents: No error: a key that a newer release has not, or has anew, isn't found.
     Fix: look at what the program says: run_recipe.py with --dry-run
     """
-    if _is_newer(overrides) and overrides.given:
+    if is_newer(overrides) and overrides.given:
         message = (
             f"{overrides.release} is newer than {dots(KNOWN)}, whose keys these are held to: what "
             "it changed is not checked"

@@ -1,0 +1,319 @@
+"""Values of overrides that no release reads, and words of a launch that its program refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Final
+
+from ...catalog.names import closest, is_swapped
+from ...findings import ERROR, WARNING, Severity, Violation, Violations
+from ...text.wording import listed
+from ..megatron.options import LM, option_table
+from .keys import UNSAID, key_of
+from .overrides import GONE, SHORT, SWITCHES, BridgeOverrides, Override
+from .rules import BRIDGE, OVERRIDES, certain_of, is_a_letter_away, is_newer
+
+_PROGRAM: Final = "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py @ v0.3.1, v0.6.0"
+#: Options with a value that set no key.
+_OTHERS: Final = frozenset({"--model", "--recipe", "--mode", "--step-func", "--step_func"})
+_OPTIONS: Final = frozenset({*SHORT, *SWITCHES, *GONE, *_OTHERS, "--dataset"})
+_STRICT: Final = (0, 6)  #: the first release without those that are gone
+#: Keys of which any other value stops the run: when the config is completed, the optimizer made,
+#: or the first layer built or computed.
+#:
+#: **Source**: megatron/core/transformer/transformer_config.py (__post_init__), moe/moe_layer.py,
+#: moe/moe_utils.py, optimizer/__init__.py, optimizer_param_scheduler.py @ core_v0.19.0.
+_STOP: Final = frozenset(
+    {
+        "model.recompute_granularity",
+        "model.cuda_graph_impl",
+        "model.moe_token_dispatcher_type",
+        "model.moe_router_score_function",
+        "optimizer.optimizer",
+        "scheduler.lr_decay_style",
+    }
+)
+#: Names of blocks, as the config has them; hyphens do as well.
+_PRECISIONS: Final = frozenset(
+    {
+        *(f"{dtype}_mixed" for dtype in ("bf16", "fp16")),
+        *(
+            f"{dtype}_with_{scaling}_mixed"
+            for dtype in ("bf16", "fp16")
+            for scaling in (
+                "fp8_current_scaling",
+                "fp8_delayed_scaling",
+                "fp8_subchannel_scaling",
+                "mxfp8",
+            )
+        ),
+        "bf16_with_nvfp4_mixed",
+        "nanov2_bf16_with_fp8_current_scaling_mixed",
+        "nemotron_3_super_bf16_with_nvfp4_mixed",
+        "nemotron_h_bf16_with_fp8_current_scaling_mixed",
+    }
+)
+#: Kinds of data by what they are for.
+_DATA: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("mock", "megatron-indexed"), "pretraining"),
+    **dict.fromkeys(
+        ("squad", "tulu3", "openmathinstruct2", "openmathinstruct2-thinking", "gsm8k"),
+        "fine-tuning",
+    ),
+    "local-jsonl": "fine-tuning",
+}
+
+
+@lru_cache(maxsize=1)
+def _choices() -> Mapping[str, tuple[str, ...]]:
+    """The values of each key that some release of Megatron-LM has a choice of.
+
+    A text chooses no backend of attention, which BRG012 says.
+    """
+    table = option_table(LM)
+    names = (name for name in table.rows if name not in UNSAID and name != "--attention-backend")
+    options = (option for name in names if (option := table.get(name)) is not None)
+    return {key_of(each.name): tuple(map(str, each.choices)) for each in options if each.choices}
+
+
+def _is_text(override: Override) -> bool:
+    """Return whether a value is one word that Hydra takes as it is."""
+    text = override.text
+    is_plain = text.replace("_", "").replace("-", "").isalnum() and not text[:1].isdigit()
+    return is_plain and text.isascii() and not override.is_null
+
+
+@OVERRIDES.rule(
+    "BRG028",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/training/arguments.py (choices), megatron/core @ core_v0.19.0; "
+    f"{BRIDGE}training/mixed_precision.py:432-448 @ v0.6.0",
+)
+def choices_are_known(overrides: BridgeOverrides) -> Violations:
+    """A value of which there is a choice is one that some release reads.
+    Prevents: ValueError: Unknown mixed-precision recipe; Exception: decay style is not supported.
+    A warning where a value that nobody knows has no effect, or is only met when it is used.
+    Fix: write one of the values
+    """
+    for override in overrides.last.values():
+        if override.sign == "~" or not _is_text(override):
+            continue
+        known, severity = _choices().get(override.key, ()), _severity(override.key)
+        text = override.text
+        if override.key == "mixed_precision":
+            known, text = tuple(sorted(_PRECISIONS)), text.replace("-", "_")
+        if not known or text in known:
+            continue
+        near = f"{text}_mixed" if f"{text}_mixed" in known else closest(text, known)
+        hint = f"did you mean {near}?" if near else f"write {listed(known)}"
+        message = f"{override.shown} is no value that Megatron-Bridge reads"
+        is_certain = not overrides.is_own and not is_newer(overrides)
+        yield Violation(override.where, message, hint, severity=severity if is_certain else WARNING)
+
+
+def _severity(key: str) -> Severity:
+    return ERROR if key in _STOP or key == "mixed_precision" else WARNING
+
+
+@OVERRIDES.rule("BRG029", ERROR, "init", f"{_PROGRAM} (_collect_overrides)")
+def words_are_read(overrides: BridgeOverrides) -> Violations:
+    """Each word of run_recipe.py is one of its options, the value of one, or KEY=VALUE.
+    Prevents: error: Unknown option; error: Expected override in KEY=VALUE form. A warning where a
+    checkout may have options of its own.
+    Fix: correct the word, or remove it
+    """
+    launch = overrides.launch
+    if launch is None or not overrides.is_public:
+        return
+    # The first stops the program; the others may be its parts, as in `KEY = VALUE`.
+    stray = next((word for word in overrides.strays if word.value and word.value != "--"), None)
+    if stray is not None:
+        shown = _short(stray.value or "")
+        message = f"{shown} is neither an option of run_recipe.py nor KEY=VALUE"
+        where = launch.script.locate(stray)
+        yield Violation(where, message, "write KEY=VALUE without spaces")
+    for name, word in overrides.options.items():
+        where, release = launch.script.locate(word), overrides.release
+        if name in GONE and release.where and release.version >= _STRICT:
+            message = f"{name} is no option of {release}: it went with 0.6"
+            yield Violation(where, message, "remove it; --mode says what is trained")
+        elif name not in _OPTIONS:
+            key = name.lstrip("-").partition("=")[0]
+            near = closest(name, tuple(sorted(_OPTIONS)), 0.8)
+            is_slip = near is not None and (is_swapped(name, near) or is_a_letter_away(name, near))
+            is_key = "." in key
+            hint = f"did you mean {near}?" if near else "remove it"
+            hint = f"write {key}=VALUE, without hyphens" if is_key else hint
+            severity = None if is_slip or is_key else WARNING
+            message = f"{_short(name)} is no option of run_recipe.py"
+            yield Violation(where, message, hint, severity=severity)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@OVERRIDES.rule(
+    "BRG030",
+    ERROR,
+    "init",
+    "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:425-447 @ v0.6.0",
+)
+def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
+    """A kind of data is for the mode: pretraining reads no samples of a chat, and fine-tuning no
+    stream of tokens.
+    Prevents: ValueError: the dataset does not fit the training mode
+    Fix: use --dataset of the mode
+    """
+    launch, option = overrides.launch, overrides.options.get("--dataset")
+    if launch is None or option is None or not overrides.is_public:
+        return
+    task = _DATA.get(overrides.dataset)
+    trains = "pretraining" if overrides.task == "pretraining" else "fine-tuning"
+    if task is not None and overrides.task and task != trains:
+        message = f"--dataset {overrides.dataset} is data for {task}, and the run is {trains}"
+        known = listed(sorted(name for name, of in _DATA.items() if of == trains))
+        yield Violation(launch.script.locate(option), message, f"use {known}")
+
+
+@OVERRIDES.rule(
+    "BRG031",
+    ERROR,
+    "init",
+    f"{BRIDGE}training/config.py:1498-1505, scripts/training/recipe_runner.py:442-458 @ v0.6.0; "
+    "training/config.py:1370-1379 @ v0.5.1",
+)
+def lengths_are_one(overrides: BridgeOverrides) -> Violations:
+    """The model's sequences are as long as the data's, which decide.
+    Prevents: AssertionError: sequence length in model config and dataset config match; since 0.6
+    run_recipe.py sets the model's to the data's without a word. A warning where the length of the
+    data isn't given.
+    Fix: set dataset.seq_length alone
+    """
+    model, hint = overrides.get("model.seq_length"), "set dataset.seq_length alone"
+    if model is None or model.integer is None:
+        return
+    names = ("dataset.seq_length", "dataset.sequence_length")
+    data = next(filter(None, map(overrides.get, names)), None)
+    if data is not None and data.integer not in (None, model.integer):
+        message = f"{model.shown} is not {data.shown}"
+        yield Violation(model.where, message, hint)
+    elif data is None and overrides.lacks(*names) and _takes_the_datas(overrides):
+        message = f"{model.shown} changes nothing: the data's length decides, and is the recipe's"
+        yield Violation(model.where, message, hint, severity=WARNING)
+
+
+def _takes_the_datas(overrides: BridgeOverrides) -> bool:
+    """Return whether the program sets the length of the model to that of the data."""
+    return overrides.is_public and overrides.release.version >= _STRICT
+
+
+@OVERRIDES.rule(
+    "BRG032",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/optimizer_param_scheduler.py:149-152 @ core_v0.19.0",
+)
+def rates_are_in_order(overrides: BridgeOverrides) -> Violations:
+    """The least learning rate is at least 0, and at most the highest.
+    Prevents: AssertionError: assert self.max_lr >= self.min_lr
+    Fix: make optimizer.min_lr at most optimizer.lr
+    """
+    least, most = overrides.get("optimizer.min_lr"), overrides.get("optimizer.lr")
+    for rate in filter(None, (least, most)):
+        if rate.number is not None and rate.number < 0:
+            yield Violation(rate.where, f"{rate.shown} is below 0", "write a rate of at least 0")
+            return
+    if least is None or most is None or least.number is None or most.number is None:
+        return
+    if least.number > most.number:
+        message = f"{least.shown} is above {most.shown}"
+        yield Violation(least.where, message, f"make it at most {most.text}")
+
+
+def _alternatives(text: str) -> Iterator[str]:
+    """The parts of a value at commas outside brackets and quotes."""
+    depth, quote, part = 0, "", ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        elif letter in "[{(":
+            depth += 1
+        elif letter in "]})":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield part
+            part = ""
+            continue
+        part += letter
+    yield part
+
+
+@OVERRIDES.rule(
+    "BRG033",
+    ERROR,
+    "init",
+    "facebookresearch/hydra hydra/grammar/OverrideParser.g4 @ 1.3.2 (simpleChoiceSweep); "
+    f"{BRIDGE}training/utils/omegaconf_utils.py:163-185 @ v0.6.0",
+)
+def commas_are_quoted(overrides: BridgeOverrides) -> Violations:
+    """A comma in a value is within brackets, or quotes of its own: else Hydra reads a choice.
+    Prevents: OverridesError: Failed to parse Hydra overrides: Error merging override
+    Fix: write 'VALUE' with quotes within those of the shell, or [A,B] of a list
+    """
+    for override in overrides.given:
+        text = override.text
+        if "," in text and "$" not in text and len(list(_alternatives(text))) > 1:
+            message = f"{override.shown} is a choice among values to Hydra, which is refused"
+            hint = f"write \"{override.key}='{text}'\", or [{text}] where it is a list"
+            yield certain_of(overrides, override, message, hint)
+
+
+@OVERRIDES.rule(
+    "BRG034",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py (__post_init__) "
+    "@ core_v0.19.0",
+)
+def full_recomputation_has_a_method(overrides: BridgeOverrides) -> Violations:
+    """Full recomputation has a method and a number of layers.
+    Prevents: ValueError: Using recompute_granularity: full so recompute_method must be "block" or
+    "uniform"
+    Fix: add model.recompute_method=uniform and model.recompute_num_layers=1
+    """
+    granularity = overrides.get("model.recompute_granularity")
+    if granularity is None or granularity.text != "full":
+        return
+    for name, value in (("method", "uniform"), ("num_layers", "1")):
+        key = f"model.recompute_{name}"
+        given = overrides.get(key)
+        is_lacking = given is None and overrides.is_plain and overrides.lacks(key)
+        if is_lacking or (given is not None and given.is_null):
+            message = f"{granularity.shown} has no {key}"
+            where = granularity.where if given is None else given.where
+            yield Violation(where, message, f"set {key}={value}")
+
+
+@OVERRIDES.rule("BRG035", ERROR, "init", f"{BRIDGE}training/config.py:1097-1100, :1386 @ v0.6.0")
+def formats_fit_the_sharding(overrides: BridgeOverrides) -> Violations:
+    """Megatron-FSDP saves and loads checkpoints as fsdp_dtensor, and nothing else does.
+    Prevents: AssertionError: Megatron-FSDP requires the fsdp_dtensor checkpointing format!
+    Fix: set checkpoint.ckpt_format=fsdp_dtensor with ddp.use_megatron_fsdp=true
+    """
+    shards = overrides.get("ddp.use_megatron_fsdp")
+    written = overrides.get("checkpoint.ckpt_format")
+    folder = overrides.get("checkpoint.save")
+    if shards is None or written is None or folder is None or folder.is_null:
+        return
+    is_sharded, is_format = shards.text.lower() == "true", written.text == "fsdp_dtensor"
+    if is_sharded and written.text in ("torch", "torch_dist"):
+        message = f"{written.shown} is refused with {shards.shown}"
+        yield Violation(written.where, message, "set checkpoint.ckpt_format=fsdp_dtensor")
+    elif is_format and shards.text.lower() == "false":
+        message = f"{written.shown} is refused with {shards.shown}"
+        yield Violation(written.where, message, "set checkpoint.ckpt_format=torch_dist")
