@@ -112,15 +112,24 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
 def _exported(
     script: ShellScript, exports: Iterable[Assignment], command: Command
 ) -> dict[str, Assignment]:
-    """Return the last export of each name before a command.
+    """Return the last export of each name before a command: the one that gives its value.
 
     It is unknown where a branch may have set another value.
     """
     before = [one for one in exports if one.command_index <= command.index]
     found = {one.name: one for one in before if one.inside is None}
     for name, one in found.items():
-        if one.value is not None and script.value_of(name, command.index) != one.value:
-            found[name] = replace(one, value=None, parts=(None,))
+        value = script.value_of(name, command.index)
+        if one.value is not None and value != one.value:
+            same = (
+                other
+                for other in reversed(before)
+                if other.name == name
+                and other.inside is None
+                and other.value == value
+                and value is not None
+            )
+            found[name] = next(same, replace(one, value=None, parts=(None,)))
     if command.inside is None:
         return found
     return found | {one.name: one for one in before if one.inside == command.inside}

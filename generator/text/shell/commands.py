@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from ...numerals import read_whole
+from .conditions import CONDITIONS, Conditions
 from .expand import Expander, Field
 from .follow import Followed, called, remote_text, sourced, stdin_shell
 from .printed import body_of, printed
@@ -29,16 +30,17 @@ _DEEPEST: Final = 3  # shells in shells: `bash -c` in `bash -c`
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 #: Builtins that set variables to what can't be known.
 _CHANGING: Final = frozenset(
-    {"read", "mapfile", "readarray", "getopts", "unset", "let", "printf", "set"}
+    {"read", "mapfile", "readarray", "getopts", "unset", "let", "printf", "set", "shift"}
 )
 #: Elements of an array that are listed; the longest command lines in use have about as many words.
 _LISTED: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
-_ARITHMETIC: Final = re.compile(
+SETS_IN_ARITHMETIC: Final = re.compile(
     r"\b([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
     r"|(?:\+\+|--)([A-Za-z_]\w*)"
 )
 _BRACKETED: Final = re.compile(r"<[A-Za-z][^<>|;&\n]*>")
+_PRINTED: Final = re.compile(r"\$\(|`")
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
 #: Programs that write the file which their last word names.
@@ -92,6 +94,7 @@ class Shell:
         self.depth = depth  #: how many shells it is in
         self._expander = Expander(source, state, positional)
         self._reads = self._expander.reads(source)
+        self.conditions = Conditions(source, self._expander, state)
         self._last: Sequence[Token] = ()  # the command that was read last
         self._positional = positional  #: its arguments, None where they can't be known
         self._outer = outer
@@ -115,13 +118,24 @@ class Shell:
                 words += (field.word((start, end), content) for field in fields)
         return words
 
+    @staticmethod
+    def may_be_condition(token: Token, raw: str) -> bool:
+        """Tell whether a command that begins with a token may be a condition that is read."""
+        return token.kind == TEST or raw in CONDITIONS or raw.startswith(("$", '"$'))
+
+    def only_sets(self, tokens: Sequence[Token]) -> bool:
+        """Tell whether a command is assignments of what no other command prints."""
+        return all(
+            self._assigns(token) and not _PRINTED.search(self.raw(token)) for token in tokens
+        )
+
     def add(
-        self, tokens: list[Token], conditional: bool, *, is_piped: bool = False
+        self, tokens: list[Token], runs: bool | None, *, is_piped: bool = False
     ) -> Shell | None:
         """Note a simple command; the shell that it starts, if it does.
 
-        It is `conditional` behind `&&` and `||`; one that `is_piped` reads what the command before
-        it prints.
+        Behind `&&` and `||` it `runs`, or doesn't, or may; one that `is_piped` reads what the
+        command before it prints.
         """
         before, self._last = self._last, tuple(tokens)
         if tokens[0].kind == TEST:
@@ -133,11 +147,11 @@ class Shell:
         )
         if head == len(tokens):
             for token in tokens:
-                self._assign(token, exported=False, conditional=conditional)
+                self._assign(token, exported=False, runs=runs)
             self._note_files((), redirections)
             return None
 
-        command = self._command(tokens, head, conditional)
+        command = self._command(tokens, head, runs)
         if command is None:
             return None
         self._note_files(command.words, redirections)
@@ -153,7 +167,7 @@ class Shell:
         """Forget the variables that `((NAME = ...))` sets: what it computes isn't followed."""
         text = self.source.text
         if text.startswith("((", token.start):
-            for match in _ARITHMETIC.finditer(text, token.start, token.end):
+            for match in SETS_IN_ARITHMETIC.finditer(text, token.start, token.end):
                 self.state.set(match[1] or match[2], UNKNOWN)
 
     def _note_files(self, words: Sequence[Word], redirections: Sequence[Redirection]) -> None:
@@ -173,17 +187,17 @@ class Shell:
             return token.kind == ARRAY
         return ASSIGNMENT.match(self.source.text, token.start, token.end) is not None
 
-    def _command(self, tokens: Sequence[Token], head: int, conditional: bool) -> Command | None:
+    def _command(self, tokens: Sequence[Token], head: int, runs: bool | None) -> Command | None:
         """Note the command whose first word is the token at index `head`, and what it sets."""
         commands, raw = self.script.commands, self.raw(tokens[head])
         if raw in _DECLARING:
-            self._declare(tokens[head + 1 :], raw, conditional)
+            self._declare(tokens[head + 1 :], raw, runs)
         environment = tuple(self._assignment(token, exported=True)[0] for token in tokens[:head])
         words = tuple(self.words(token for token in tokens[head:] if token.kind != ARRAY))
         if not words:
             return None
-        if raw in _CHANGING:
-            self._change(raw, words)
+        if raw in _CHANGING and runs is not False:
+            self._change(raw, words, tokens[head + 1 :], certain=runs is True)
         self._note_runner(words)
         # A function that runs its arguments is left out: they are the command.
         runs_arguments = len(words) > 1 and self.state.runners.get(raw) is False
@@ -194,13 +208,13 @@ class Shell:
             index=len(commands),
             shell=self._outer.text,
             inside=self._outer.command,
-            guarded=conditional or self.state.guards > 0,
+            guarded=runs is not True or self.state.guards > 0,
         )
         commands.append(command)
         sources = command.run[0].value in ("source", ".")
         if sources or words[0].value is None or raw in self.state.functions or raw == "eval":
             self.state.call(raw, sources)
-        if raw == "exit" and not conditional:
+        if raw == "exit" and runs is True:
             self.state.exit()
         self.state.commands = len(commands)
         return command
@@ -215,9 +229,42 @@ class Shell:
         if first in _ALL_ARGUMENTS or (by_eval and first in _FIRST_ARGUMENT):
             self.state.runners.setdefault(function, by_eval)
 
-    def _change(self, builtin: str, words: Sequence[Word]) -> None:
-        """Forget the variables that a builtin sets to what isn't known here."""
+    def set_arguments(self, positional: Sequence[Element] | None) -> None:
+        """Give the shell other arguments, the first one its own name; None: they can't be known."""
+        if positional is None and self._positional is None:
+            return
+        self._positional = positional
+        self._expander.set_arguments(positional)
+        self._reads = self._expander.reads(self.source)
+
+    def _shift(self, words: Sequence[Word]) -> Sequence[Element] | None:
+        """The arguments that `shift` leaves."""
+        count = read_whole(words[1].value) if len(words) > 1 else 1
+        positional = self._positional
+        if positional is None or count is None or count >= len(positional):
+            return None
+        return [*positional[:1], *positional[1 + count :]]
+
+    def _change(
+        self, builtin: str, words: Sequence[Word], tokens: Sequence[Token], *, certain: bool
+    ) -> None:
+        """Forget the variables that a builtin sets to what isn't known here.
+
+        It changes the arguments to what is known where it is `certain` to run, outside of branches
+        and functions.
+        """
+        certain = certain and not self.state.guards
+        if builtin == "shift":
+            if not self.state.in_function:  # else it is the function's arguments
+                self.set_arguments(self._shift(words) if certain else None)
+            return
         if builtin == "set":
+            if len(words) > 1 and words[1].value == "--" and not self.state.in_function:
+                named = self._positional[:1] if self._positional else [Element((), 0, 0)]
+                fields = self._fields(tokens)[1:]
+                arguments = self._arguments(fields, words[2:])
+                known = certain and len(fields) == len(words) - 2
+                self.set_arguments([*named, *arguments] if known else None)
             for word in words[1:3]:
                 if word.value in ("-a", "+a", "-o allexport", "allexport"):
                     self.state.all_exported = word.value != "+a"
@@ -228,10 +275,12 @@ class Shell:
             if name := _NAME.match(word.value or ""):
                 self.state.set(name[0], None if builtin == "unset" else UNKNOWN)
 
-    def _assign(self, token: Token, exported: bool, conditional: bool) -> None:
-        """Note an assignment on its own, or of `export`; `conditional` behind `&&` and `||`."""
+    def _assign(self, token: Token, exported: bool, runs: bool | None) -> None:
+        """Note an assignment on its own, or of `export`, that `runs`, or doesn't, or may."""
         assignment, value = self._assignment(token, exported)
-        if conditional and self.state.get(assignment.name) is not value:
+        if runs is False:
+            return
+        if runs is None and self.state.get(assignment.name) is not value:
             # It may not run, as if it were in a branch.
             self.state.open("if")
             self.state.set(assignment.name, value)
@@ -241,7 +290,7 @@ class Shell:
         if exported:
             self.state.exported.add(assignment.name)
 
-    def _declare(self, tokens: Sequence[Token], builtin: str, conditional: bool) -> None:
+    def _declare(self, tokens: Sequence[Token], builtin: str, runs: bool | None) -> None:
         """Note `export NAME`, `export NAME=value`, `declare -x NAME=value` and their kin."""
         raws = [self.raw(token) for token in tokens]
         flags = set("".join(raw for raw in raws if raw.startswith("-")))
@@ -250,7 +299,7 @@ class Shell:
         exported = builtin == "export" or (builtin in ("declare", "typeset") and "x" in flags)
         for token, raw in zip(tokens, raws, strict=True):
             if self._assigns(token):
-                self._assign(token, exported, conditional)
+                self._assign(token, exported, runs)
             elif exported and raw.isidentifier():
                 # The variable is set elsewhere, or not at all.
                 self.state.exported.add(raw)

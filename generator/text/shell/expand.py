@@ -61,7 +61,14 @@ _PARAMETER: Final = re.compile(
 )
 _DEEPEST_DEFAULT: Final = 4  # `${A:-${B:-...}}`; what lies deeper is unknown
 _MOST_DOCUMENTS: Final = 4  # in a command whose output is read
-_ARITHMETIC: Final = re.compile(r"[\w\s+*/%(){}$-]{1,200}", re.ASCII)
+_ARITHMETIC: Final = re.compile(r"[\w\s+*/%(){}$<>=!&|-]{1,200}", re.ASCII)
+#: What C and Python read otherwise, or what sets a variable: `=`, `+=`, `++`, `&`, `|`, `<<`, and
+#: what Python writes by words.
+_OTHER_SIGNS: Final = re.compile(
+    r"(?<![=!<>])=(?!=)|\+\+|--|<<|>>|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|\b(?:and|or|not|in|is|if|else)\b"
+)
+_LOGIC: Final = re.compile(r"&&|\|\||!(?!=)")
+_IN_PYTHON: Final = {"&&": " and ", "||": " or ", "!": " not "}
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
 _WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unknown
 
@@ -121,6 +128,10 @@ class Expander:
         self._found: list[Field] = []  # the words so far
         self._current: Field | None = None  # the word that is being written
         self._splits = True  # off in assignments
+
+    def set_arguments(self, positional: Sequence[Element] | None) -> None:
+        """Expand `$1` and its kin as these arguments from here on."""
+        self._positional, self._deeper = positional, None
 
     def fields(self, start: int, end: int) -> list[Field]:
         """The words that the raw word from `start` to `end` stands for: none, one or several."""
@@ -252,11 +263,11 @@ class Expander:
             self._braces(position, close, quoted)
         elif old and text[close - 1] == "]":
             self._computed(
-                _evaluated(text[position + 2 : close - 1], self._state.text), position, close
+                evaluated(text[position + 2 : close - 1], self._state.text), position, close
             )
         elif text.startswith("$((", position) and text.endswith("))", position, close):
             self._computed(
-                _evaluated(text[position + 3 : close - 2], self._state.text), position, close
+                evaluated(text[position + 3 : close - 2], self._state.text), position, close
             )
         else:
             self._printed(position, close, quoted)
@@ -561,7 +572,7 @@ def _expansion_end(text: str, position: int, quoted: bool) -> int:
     return scan(text, position + 2, (brace if text[position + 1] == "{" else ")",))[0]
 
 
-def _evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
+def evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
     """The value of an arithmetic expression; None where it can't be known.
 
     `value_of` gives a variable's text.
@@ -571,9 +582,10 @@ def _evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
         value = (value_of(name[1]) or "").strip()
         return f"({value})" if _INTEGER.fullmatch(value) else "?"
 
-    if not _ARITHMETIC.fullmatch(text):
+    if not _ARITHMETIC.fullmatch(text) or _OTHER_SIGNS.search(text):
         return None
     plain = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", number, text)
+    plain = _LOGIC.sub(lambda sign: _IN_PYTHON[sign[0]], plain)
     try:
         return _value_of(ast.parse(f"({plain})", mode="eval").body)
     except (SyntaxError, ArithmeticError, LookupError, ValueError, RecursionError, MemoryError):
@@ -591,6 +603,17 @@ def _value_of(node: ast.expr) -> int:
         value = _value_of(node.operand) * (-1 if isinstance(node.op, ast.USub) else 1)
     elif isinstance(node, ast.Constant) and type(node.value) is int:
         value = node.value
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        value = int(
+            _COMPARISONS[type(node.ops[0])](_value_of(node.left), _value_of(*node.comparators))
+        )
+    elif isinstance(node, ast.BoolOp):
+        values = [bool(_value_of(one)) for one in node.values]
+        value = int(all(values) if isinstance(node.op, ast.And) else any(values))
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        if isinstance(node.operand, ast.Compare | ast.BinOp):
+            raise ValueError(node)  # in C `!` binds more tightly, unless there are brackets
+        value = int(not _value_of(node.operand))
     else:
         raise ValueError(node)
     if not -_WIDTH <= value < _WIDTH:
@@ -603,6 +626,14 @@ def _quotient(left: int, right: int) -> int:
     return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
 
 
+_COMPARISONS: Final[dict[type[ast.cmpop], Callable[[int, int], bool]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 _OPERATORS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

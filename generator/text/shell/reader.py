@@ -7,17 +7,16 @@ What isn't understood is skipped; nothing in a script makes the reader fail.
 from __future__ import annotations
 
 import gc
-import operator
 import re
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from ...findings import Location
-from ...numerals import read_whole
 from ...places import Lines
 from ..text import Text
-from .commands import Shell
+from .commands import SETS_IN_ARITHMETIC, Shell
+from .conditions import asks_for_file, both, either, names_in, opposite
 from .records import Directive, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
 from .values import HOLE, UNKNOWN, Piece, Source, State, Value
@@ -26,6 +25,7 @@ _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
 _ENDS: Final = {"loop": "done", "if": "fi"}  # of blocks whose beginning is known
 _LOOPS: Final = frozenset({"for", "while", "until", "select"})
+_SHIFTS: Final = "shift"
 _DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
@@ -42,6 +42,9 @@ _QUOTES: Final = re.compile(r"\\(.)|[\"']")
 # a list goes on behind them, on the next line too
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 _PIPES: Final = frozenset({"|", "|&"})
+_LISTS: Final = frozenset({"&&", "||"})
+#: Commands that succeed.
+_ALWAYS: Final = frozenset({"echo", "export"})
 #: A text that begins with a blank, and one that begins with a variable and a blank.
 _BLANK_FIRST: Final = re.compile(r"[\"'](?:\\\n)?[ \t\n]")
 _ITSELF: Final = re.compile(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?[ \t\n]")
@@ -49,24 +52,51 @@ _FUNCTION: Final = re.compile(
     r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
 )
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
-#: A condition that compares a variable with a text or a number.
+#: A condition that compares a variable with a text.
 _COMPARED: Final = re.compile(
-    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=|-eq|-ne|-gt|-ge|-lt|-le)\s+"""
-    r"""["']?([\w.-]*)["']?\s+\]?\]"""
+    r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+==?\s+["']?([\w.-]*)["']?\s+\]?\]"""
 )
-#: A condition that compares a variable with a pattern: `[[ $DEVICES != *","* ]]`.
-_MATCHED: Final = re.compile(
-    r"""\[\[\s+["']?\$\{?(\w+)\}?["']?\s+(==?|!=)\s+"""
-    r"""((?:[\w.,:/*?-]|"[\w.,:/ -]*"|'[\w.,:/ -]*')+)\s+\]\]"""
-)
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-    "-lt": operator.lt,
-    "-le": operator.le,
-}
+#: A pattern of `case` that only one text matches, and the variable that its word is.
+_LITERAL: Final = re.compile(r"[\"']?([\w.-]+)[\"']?")
+_ONE_VARIABLE: Final = re.compile(r"\"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})\"?")
+
+
+@dataclass(slots=True)
+class Chain:
+    """The commands that `&&` and `||` join, while they are read."""
+
+    runs: bool | None = True  #: whether the next one runs
+    holds: bool | None = None  #: whether those so far succeed
+    #: whether that can't be known, but is what the script expects: they ask for nothing
+    expected: bool = True
+    sign: str = ""  #: the operator before the next one
+    negated: bool = False
+    begun: bool = False  #: whether there is one
+    only_files: bool = True  #: whether each condition asks whether a file is there
+    names: tuple[str, ...] = ()  #: the variables that their conditions depend on
+
+    def add(self, holds: bool | None, *, expected: bool) -> None:
+        """Add a command, by whether it succeeds where it runs."""
+        self.begun = True
+        if self.runs is False:
+            self.negated = False
+            return
+        if self.negated:
+            holds, expected, self.negated = opposite(holds), False, False
+        if not self.sign:
+            self.holds, self.expected = holds, expected
+        elif self.sign == "&&":
+            self.holds, self.expected = both(self.holds, holds), self.expected and expected
+        else:
+            self.holds, self.expected = either(self.holds, holds), self.expected or expected
+
+    def join(self, sign: str) -> None:
+        """Go on with the command behind `&&` or `||`."""
+        self.sign = sign
+        if sign == "||":
+            self.runs = opposite(self.holds)
+        else:
+            self.runs = True if self.holds is None and self.expected else self.holds
 
 
 def read_command_text(
@@ -110,11 +140,16 @@ class Reader:
         self._pattern = False  # a pattern of `case` comes next
         self._function = ""  # the function whose body comes next
         self._parameters = False  # the `)` of `name()` comes next
-        self._conditional = False
+        self._chain = Chain()
         self._before = "\n"  # the operator or line end before the command
         self._executed = False  # a command was seen, so sbatch reads no further directive
-        self._asked = False  # a condition of `if` comes next
-        self._begun: list[tuple[str, int]] = []  # the open blocks, and where they begin
+        # The open blocks, where they begin, and the commands that they are one of.
+        self._begun: list[tuple[str, int, Chain]] = []
+        self._result: bool | None = None  # of the chain before
+        self._asks = False  # the condition of an `if` comes next
+        self._asked: list[str] = []  # its parts, as written
+        # The texts that these say variables have, where all of them hold.
+        self._told: list[tuple[str, Piece]] | None = []
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
@@ -146,7 +181,7 @@ class Reader:
                 shell.script.directives.append(directive)
         self._until([] if self._ended else command, "\n")
         if shell.depth == 0 and not self._ended:
-            left = [(place, end) for kind, place in self._begun if (end := _ENDS.get(kind))]
+            left = [(place, end) for kind, place, _ in self._begun if (end := _ENDS.get(kind))]
             shell.script.unclosed = left[-1] if left else None
         while len(self._state.frames) > self._base:
             self._state.close()
@@ -155,11 +190,16 @@ class Reader:
         """Opens a block; a loop's begins at `place`."""
         changes = self._changes.get(place, {})
         changing = set(changes)
-        self._begun.append((kind, place))
+        runs, self._result = self._chain.runs, None
+        self._begun.append((kind, place, self._chain))
+        self._chain = Chain()
         self._open[kind] = self._open.get(kind, 0) + 1
+        if _SHIFTS in changing:
+            self._shell.set_arguments(None)
         if kind == "loop" and self._open[kind] > _DEEPEST_LOOP:
             changing = set(self._state.values) if self._open[kind] == _DEEPEST_LOOP + 1 else set()
-        self._state.open(kind, changing, {name for name, adds in changes.items() if adds})
+        added = {name for name, adds in changes.items() if adds}
+        self._state.open(kind, changing, added, runs=runs)
 
     def _close_within(self, kind: str) -> None:
         """Closes what was left open inside the innermost block of a kind."""
@@ -172,7 +212,10 @@ class Reader:
             self._open[kind] -= 1
             self._pattern = self._pattern and kind != "case"
             self._state.close()
-            self._begun.pop()
+            self._finish_chain()
+            self._chain = self._begun.pop()[2]
+            is_group = kind in ("{", "(")
+            self._chain.add(self._result if is_group else None, expected=True)
 
     def _until(self, tokens: list[Token], separator: str) -> None:
         """One command's tokens, and the operator or line end after them."""
@@ -191,27 +234,12 @@ class Reader:
             if self._pattern and separator == ")":  # `case WORD in PATTERN)`
                 self._skip_pattern(last, separator)
                 return
-        if tokens:
+        if tokens and not self._state.never:
             self._executed = True
-            is_piped = self._before in _PIPES
-            inner = self._shell.add(tokens, self._conditional, is_piped=is_piped)
-            always = (
-                self._before in ("\n", ";", "&")
-                and separator in ("\n", ";")
-                and not self._state.frames
-            )
-            self._ended = always and self._shell.raw(tokens[0]) == "exit"
-            if inner is not None:
-                Reader(inner).read()
-                if inner.state is not self._state:
-                    self._shell.script.set_inside.update(inner.state.history)
-                if inner.is_file:
-                    inner.followed.close()
+            self._command(tokens, separator)
         if separator in ("\n", ";"):
-            self._assume(tokens)
-            self._conditional = False
-            return
-        if separator == "(":
+            self._finish_chain()
+        elif separator == "(":
             self._open_block("(")
         elif separator == ")" and self._parameters:
             self._parameters = False
@@ -220,44 +248,120 @@ class Reader:
         elif separator in (";;", ";&", ";;&") and self._open.get("case"):
             # the pattern of the next branch follows
             self._close_within("case")
+            self._finish_chain()
             self._state.next_branch()
-            self._state.frames[-1].ended = True
+            frame = self._state.frames[-1]
+            frame.ended, frame.matches = True, False
+            if separator != ";;":
+                frame.falls, frame.chosen = True, False
             self._pattern = True
-        # the command before `&&` may well fail
-        may_fail = self._conditional
-        if tokens:
-            may_fail = tokens[0].kind == TEST or self._shell.raw(tokens[0]) in _TESTS
-        self._conditional = separator == "||" or (separator == "&&" and may_fail)
+        elif separator in _LISTS:
+            self._chain.join(separator)
+            if separator == "||":
+                self._told = None
+        elif separator == "&":
+            self._finish_chain()
 
-    def _assume(self, tokens: list[Token]) -> None:
-        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" =
-        "train" ]`.
-        """
-        asked, self._asked = self._asked, False
-        source = self._shell.source
-        if not tokens or self._conditional or not asked:
+    def _command(self, tokens: list[Token], separator: str) -> None:
+        """Notes a simple command, and reads what it starts."""
+        shell, chain = self._shell, self._chain
+        raw, is_piped = shell.raw(tokens[0]), self._before in _PIPES
+        is_test = tokens[0].kind == TEST or raw in _TESTS
+        holds = None
+        if is_piped or separator in _PIPES:
+            pass  # the last command of the pipe says it
+        elif raw in _ALWAYS or (separator in _LISTS and shell.only_sets(tokens)):
+            holds = True
+        elif shell.may_be_condition(tokens[0], raw):
+            holds = self._condition(tokens)
+        if chain.runs is False and not self._state.in_function:
+            # It runs only where these variables have other values.
+            self._state.open("{", runs=False)
+            for name in chain.names:
+                self._state.assume(name, UNKNOWN)
+            inner = shell.add(tokens, chain.runs, is_piped=is_piped)
+            self._state.close()
+        else:
+            inner = shell.add(tokens, chain.runs, is_piped=is_piped)
+        chain.add(holds, expected=not is_test)
+        always = (
+            self._before in ("\n", ";", "&") and separator in ("\n", ";") and not self._state.frames
+        )
+        self._ended = always and raw == "exit"
+        if inner is None:
             return
-        region = source.text, tokens[0].start, tokens[-1].end
-        if test := _COMPARED.fullmatch(*region):
-            name, sign, text = test.groups()
-            self._state.decide(_holds(self._state.text(name), sign, text), name)
-            if sign in ("=", "=="):
-                place = source.place(test.start(3))
-                self._state.assume(name, Value((Piece(text, place, place),)))
-        elif test := _MATCHED.fullmatch(*region):
-            name, sign, pattern = test.groups()
-            self._state.decide(_matches(self._state.text(name), sign, pattern), name)
+        # What a file sets that may not be sourced; one that is asked for will be there.
+        runs = chain.runs if inner.state is self._state and not chain.only_files else True
+        if runs is not True:
+            self._state.open("{", runs=runs)
+        Reader(inner).read()
+        if runs is not True:
+            self._state.close()
+        if inner.state is not self._state:
+            shell.script.set_inside.update(inner.state.history)
+        if inner.is_file:
+            inner.followed.close()
+
+    def _condition(self, tokens: list[Token]) -> bool | None:
+        """Return whether a condition holds; what it says is kept for the branch that asks."""
+        source = self._shell.source
+        start, end = tokens[0].start, tokens[-1].end
+        written = source.text[start:end]
+        if self._asks:
+            self._asked.append(written)
+        self._chain.names += names_in(written)
+        self._chain.only_files = self._chain.only_files and asks_for_file(written)
+        if not self._asks or self._told is None or self._chain.negated:
+            self._told = None
+        elif test := _COMPARED.fullmatch(source.text, start, end):
+            place = source.place(test.start(2))
+            self._told.append((test[1], Piece(test[2], place, place)))
+        if self._state.in_function and "$" in written:
+            return None
+        return self._shell.conditions.holds(tokens)
+
+    def _finish_chain(self) -> None:
+        """Ends the commands that are joined; the next one is on its own."""
+        if self._chain.begun:
+            self._result = self._chain.holds
+            self._chain = Chain()
+
+    def _ask(self) -> None:
+        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" =
+        "train" ]; then`.
+        """
+        state, self._asks = self._state, False
+        if not state.frames or state.frames[-1].kind != "if":
+            return
+        written, told = " ".join(self._asked), self._told or ()
+        names = [name for one in self._asked for name in names_in(one)]
+        state.decide(self._result, names, fixed=not names and "$" not in written)
+        for name, piece in told:
+            state.assume(name, Value((piece,)))
 
     def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
         """Passes over a pattern of `case`; whether these tokens were part of it."""
         if tokens and self._shell.raw(tokens[0]) == "esac":
             self._pattern = False
             return False
+        frame, state = self._state.frames[-1], self._state
+        start, end = (tokens[0].start, tokens[0].end) if len(tokens) == 1 else (0, 0)
+        matches = None
+        if frame.subjects and len(tokens) == 1 and not frame.falls:
+            matches = self._shell.conditions.matches(frame.subjects, start, end)
+        is_only = frame.matches is False and not frame.ways
+        if tokens:
+            frame.matches, frame.ways = either(frame.matches, matches), True
         if separator == ")":
-            self._pattern = False
-            frame = self._state.frames[-1]
+            self._pattern, frame.ways = False, False
             frame.ended = False
-            frame.total = frame.total or (len(tokens) == 1 and self._shell.raw(tokens[0]) == "*")
+            raw = self._shell.source.text[start:end]
+            state.decide(frame.matches, frame.subject_names)
+            frame.total = frame.total or raw == "*"
+            if frame.matches is not True and is_only and (literal := _LITERAL.fullmatch(raw)):
+                place = self._shell.source.place(start + literal.start(1))
+                for name in frame.subject_names:
+                    state.assume(name, Value((Piece(literal[1], place, place),)))
         return True
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
@@ -267,7 +371,12 @@ class Reader:
             if raw not in _RESERVED or token.kind != WORD:
                 return tokens[position:]
             self._executed = True
-            self._asked = raw == "if" or (raw == "elif" and self._open.get("if", 0) > 0)
+            if raw in ("if", "elif"):
+                self._asks, self._asked, self._told = True, [], []
+            elif raw == "then":
+                self._ask()
+            elif raw == "!":
+                self._chain.negated = not self._chain.negated
             if raw in _HEADERS:
                 return self._header(raw, tokens[position:])
             if raw in _OPENING:
@@ -296,6 +405,11 @@ class Reader:
         if raw == "case":
             self._open_block("case")
             self._pattern = True
+            if len(tokens) > 1 and tokens[1].kind == WORD:
+                frame, match = self._state.frames[-1], _ONE_VARIABLE.fullmatch(names[1])
+                frame.subject_names = (match[1] or match[2],) if match else names_in(names[1])
+                if not self._state.in_function:
+                    frame.subjects = self._shell.conditions.subject(tokens[1])
             return []
         self._open_block("loop", tokens[0].start)
         if len(names) > 1 and names[1].isidentifier():
@@ -304,22 +418,6 @@ class Reader:
             value = Value((Piece(only.value, only.offset, only.offset),)) if only else UNKNOWN
             self._state.set(names[1], value)
         return []
-
-
-def _holds(value: str | None, sign: str, text: str) -> bool | None:
-    """The result of a comparison; None where it can't be known, or is none of numbers."""
-    if value is None or sign not in _COMPARISONS:
-        return None if value is None else (value == text) is (sign != "!=")
-    numbers = [one for one in map(read_whole, (value, text)) if one is not None]
-    return _COMPARISONS[sign](*numbers) if len(numbers) == 2 else None
-
-
-def _matches(value: str | None, sign: str, pattern: str) -> bool | None:
-    """The result of a comparison with a pattern, whose quoted parts stand for themselves."""
-    if value is None:
-        return None
-    matches = fnmatchcase(value, re.sub("[\"']", "", pattern))
-    return matches is (sign != "!=")
 
 
 def _directive(token: Token, source: Source, ignored: bool) -> Directive:
@@ -350,8 +448,13 @@ def _loop_changes(tokens: Sequence[Token], text: str) -> dict[int, dict[str, boo
         if token.text in _LOOPS and token.kind == WORD:
             if len(stack) < _DEEPEST_LOOP:
                 stack.append((token.start, {}))
+        elif stack and token.kind == TEST and text.startswith("((", token.start):
+            for counted in SETS_IN_ARITHMETIC.finditer(text, token.start, token.end):
+                stack[-1][1][counted[1] or counted[2]] = False
         elif not stack or token.kind not in (WORD, ARRAY):
             continue
+        elif token.text == _SHIFTS:
+            stack[-1][1][_SHIFTS] = False
         elif token.text == "done":
             place, names = stack.pop()
             changes[place] = names

@@ -267,14 +267,14 @@ class Tokens:
 
     def _word_end(self, position: int, closers: tuple[str, ...] = ()) -> int:
         end, terminated = (
-            scan(self._text, position, closers) if closers else _word_end(self._text, position)
+            scan(self._text, position, closers) if closers else word_end(self._text, position)
         )
         if not terminated and self.unterminated is None:
             self.unterminated = position
         return end
 
 
-def _word_end(text: str, position: int) -> tuple[int, bool]:
+def word_end(text: str, position: int) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether all in it is closed."""
     easy = _EASY_WORD.match(text, position)
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)

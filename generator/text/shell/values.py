@@ -204,12 +204,27 @@ class Frame:
     assumed: dict[str, Value | None] = field(default_factory=dict)
     #: the same of what the branches to come refute
     refuted: dict[str, Value | None] = field(default_factory=dict)
-    told: str = ""  #: the variable that has the value which the branch's condition tells
+    #: the variables that have the values which the branch's condition tells
+    told: set[str] = field(default_factory=set)
     total: bool = False  #: whether one of the branches always runs
     runs: bool | None = None  #: whether the condition of the branch that is open holds
     chosen: bool = False  #: a branch's condition holds, so that none after it runs
     ended: bool = False  #: the last branch has ended, and no other has begun
     exits: bool = False  #: the branch that is open ends the script
+    optional: bool = False  #: behind `&&` or `||`, so that it may not run
+    fixed: bool = False  #: no variable changes which branch runs
+    #: of a `case`: the texts that its word may have, the variable that it is, and whether the
+    #: patterns of the branch that begins match
+    subjects: tuple[str, ...] = ()
+    subject_names: tuple[str, ...] = ()
+    matches: bool | None = False
+    ways: bool = False  #: whether the branch that begins has a pattern so far
+    falls: bool = False  #: of a `case`: a branch goes on with the next one
+
+    @property
+    def never(self) -> bool:
+        """Return whether the branch that is open never runs, whoever starts the script."""
+        return self.fixed and (self.runs is False or self.chosen)
 
     def touch(self, name: str, before: Value | None) -> None:
         """Notes that a variable changes in the open branch, and had the value `before`."""
@@ -231,6 +246,7 @@ class State:
         self.history: dict[str, list[tuple[int, str | None]]] = {}
         self.commands = 0  #: how many were read
         self.guards = 0  #: how many of the frames may run more or less often than once
+        self.never = 0  #: how many of the frames have a branch open that never runs
         self.all_exported = False
         #: the variables that each sets, as far as it was read
         self.functions: dict[str, frozenset[str]] = {}
@@ -289,13 +305,25 @@ class State:
             self.values[name] = value
         self.history.setdefault(name, []).append((self.commands, value.text if value else None))
 
-    def open(self, kind: str, changing: Iterable[str] = (), adding: Iterable[str] = ()) -> None:
+    def open(
+        self,
+        kind: str,
+        changing: Iterable[str] = (),
+        adding: Iterable[str] = (),
+        *,
+        runs: bool | None = True,
+    ) -> None:
         """Opens a block. What a loop will change (`changing`) is unknown from its first line on.
 
-        Of that to which it only adds words (`adding`), what is there stays.
+        Of that to which it only adds words (`adding`), what is there stays. It may not run, or
+        doesn't, where `runs` isn't true.
         """
-        self.frames.append(Frame(kind))
-        self.guards += kind in _GUARDS
+        frame = Frame(kind)
+        frame.optional = runs is not True
+        if kind == "{":
+            frame.runs = runs if frame.optional else None
+        self.frames.append(frame)
+        self.guards += kind in _GUARDS or frame.optional
         for name in changing:
             if name in self.values:
                 before = self.values[name]
@@ -311,7 +339,8 @@ class State:
         if name not in frame.touched:
             frame.assumed.setdefault(name, self.values.get(name))
             same = value_before == value.text
-            frame.told = name if same else frame.told
+            if same:
+                frame.told.add(name)
             self._put(name, UNKNOWN if self._sourced and not same else value)
             self._assumed.add(name)
 
@@ -332,32 +361,40 @@ class State:
 
     def exit(self) -> None:
         """Say that the branch that is open ends the script: it leaves no values behind it."""
-        if self.frames and self.frames[-1].kind in ("if", "case"):
+        if self.frames and (self.frames[-1].kind in ("if", "case") or self.frames[-1].optional):
             self.frames[-1].exits = True
 
-    def decide(self, runs: bool | None, name: str) -> None:
-        """Say of the branch that is open whether its condition, on the variable `name`, holds.
+    @property
+    def in_function(self) -> bool:
+        """Return whether a function is open: it may be called with other values."""
+        return any(frame.kind == "function" for frame in self.frames[:_DEEPEST])
 
-        Where the value of the variable rules a branch out, the branch runs only with another value,
-        which is unknown. In a function nothing is said: it may be called with other values.
+    def decide(self, runs: bool | None, names: Iterable[str], *, fixed: bool = False) -> None:
+        """Say of the branch that is open whether its condition, on these variables, holds.
+
+        Where the values of the variables rule a branch out, the branch runs only with others, which
+        are unknown. A `fixed` condition depends on nothing.
         """
-        if any(frame.kind == "function" for frame in self.frames[:_DEEPEST]):
-            return
-
         frame = self.frames[-1]
-        frame.runs = runs
-        if runs is False:
-            self.assume(name, UNKNOWN)
-        elif runs and name not in frame.touched:
-            frame.told = name
+        if frame.chosen or runs is None:
+            return
+        frame.runs, frame.fixed = runs, fixed
+        self.never += frame.never
+        for name in names:
+            if runs is False:
+                self.assume(name, UNKNOWN)
+            elif name not in frame.touched:
+                frame.told.add(name)
 
     def _end_branch(self, frame: Frame) -> None:
         """Keeps what the branch that is open leaves of the variables, if it may run."""
         for name in tuple(frame.assumed):
             self._put(name, frame.assumed.pop(name))
             self._assumed.discard(name)
+        self.never -= frame.never
         if not (frame.runs is False or frame.chosen or frame.ended or frame.exits):
             frame.branches.append({name: self.values.get(name) for name in frame.touched})
+        frame.fixed = frame.fixed and (frame.chosen or frame.runs is True)
         frame.chosen = frame.chosen or frame.runs is True
         frame.total, frame.runs, frame.exits = frame.total or frame.chosen, None, False
 
@@ -373,10 +410,11 @@ class State:
                 self._put(name, UNKNOWN if name in frame.refuted else frame.before[name])
             frame.touched.clear()
             frame.total = frame.total or total
-            if frame.told and frame.told not in frame.refuted:
-                frame.refuted[frame.told] = self.values.get(frame.told)
-                self._put(frame.told, UNKNOWN)
-            frame.told = ""
+            for name in frame.told - frame.refuted.keys():
+                frame.refuted[name] = self.values.get(name)
+                self._put(name, UNKNOWN)
+            frame.told.clear()
+            self.never += frame.never
 
     def close(self) -> None:
         """Closes the innermost block and merges what its branches left."""
@@ -386,13 +424,13 @@ class State:
             self._put(name, frame.refuted[name])
         if frame.kind == "function":
             self.functions[frame.name] = frozenset(frame.before)
-        self.guards -= frame.kind in _GUARDS
+        self.guards -= frame.kind in _GUARDS or frame.optional
         if frame.kind == "(":
             for name in frame.touched:
                 self._put(name, frame.before[name])
             return
-        if frame.kind != "{":  # the commands of a group always run
-            branches = [*frame.branches, *([] if frame.total else [{}])]
+        if frame.kind != "{" or frame.optional:  # the commands of a group always run
+            branches = [*frame.branches, *([] if frame.total and not frame.optional else [{}])]
             too_many = len(branches) * len(frame.before) > _MOST_MERGED
             for name, before in frame.before.items():
                 self._put(
