@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Final
 
-from ..estimate.layout import Layout, LayoutLike, Offload, Recompute
+from ..estimate.layout import Layout, LayoutLike, Offload
 from ..estimate.ledgers import Memory
 from ..estimate.uncertainty import host_band, required_band
 from ..facts.facts import knows
@@ -16,15 +16,11 @@ from ..job.records import Job
 from ..numerals import python_float
 from ..patterns import lazy_pattern
 from ..units import GIB, gib
-from .layout.recompute import HOST_OPTIMIZERS
 from .planned import Judgement, layouts
 from .violations import deepspeed
 
 #: The largest host memory per accelerator of the catalog's node types: aws/p6-b300.48xlarge.
 _LARGEST_HOST_SHARE_BYTES: Final = 512 * GIB
-
-#: An estimate this many times over the limit takes several changes to fit.
-_FAR_ABOVE: Final = 4
 
 _AMOUNT: Final = lazy_pattern(r"([0-9]+(?:\.[0-9]+)?)([kmgtp]?)(i?)b?", re.IGNORECASE)
 
@@ -84,36 +80,6 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
     return (python_float(match[1]) or 0.0) * base**power
 
 
-def _highest_stage(job: Job, layout: Layout) -> int:
-    """The highest ZeRO stage that the optimizer, the engine and the pipeline allow."""
-    if job.training.optimizer == "lamb":
-        return 0
-    if job.engine.sharding == "distributed" or layout.pipeline > 1:
-        return 1
-    has_expert_groups = job.model.experts > 0 and job.engine.experts != "whole"
-    return 2 if has_expert_groups else 3
-
-
-def _memory_savers(job: Job, layout: Layout) -> list[str]:
-    """Changes to a layout that need less device memory and break no rule, as keys with values."""
-    stage = layout.zero_stage
-    can_offload = (
-        stage >= 1
-        and job.training.optimizer in HOST_OPTIMIZERS
-        and (job.engine.sharding == "distributed" or layout.pipeline == 1)
-    )
-    changes = {
-        job.says("micro_batch", 1): layout.micro_batch > 1,
-        job.says("recompute", Recompute.FULL): layout.recompute != Recompute.FULL,
-        job.says("zero_stage", stage + 1): stage < _highest_stage(job, layout),
-        job.says("offload", Offload.OPTIMIZER): can_offload and layout.offload == Offload.NONE,
-        "more tensor parallelism": not job.engine.has_parallel_layers and job.training.lora is None,
-        "more GPUs": job.training.lora is not None,
-        "more tensor or pipeline parallelism": job.engine.has_parallel_layers,
-    }
-    return [change for change, possible in changes.items() if possible]
-
-
 @layouts(checks="fit").rule(
     "MEM001", ERROR, "training", deepspeed("runtime/zero/stage_1_and_2.py:3081")
 )
@@ -135,8 +101,7 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
         f"(estimate {gib(memory.required_bytes)} GiB) of {gib(limit)} GiB device memory "
         f"({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
     )
-    several = "several of: " if high > _FAR_ABOVE * limit else ""
-    yield message, f"use {several}{', or '.join(_memory_savers(job, layout))}"
+    yield message, ""
 
 
 @layouts("offload", checks="fit").rule(

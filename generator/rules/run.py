@@ -42,6 +42,7 @@ from .layout.identities import (
     whole_layout,
     world_product,
 )
+from .savers import memory_hint
 
 JOB_RULES: Final = rules_in(data, model, training)
 IDENTITY_RULES: Final = rules_in(identities)
@@ -202,11 +203,23 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
     """Find every capacity that one layout's ledger exceeds.
 
-    A finding on device memory names the keys of `training` that help.
+    The hint of one on device memory is `hint_of_memory`.
     """
     found = in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
-    if not any(finding.rule == fits_device.id for finding in found):
-        return found
+    return tuple(
+        replace(each, hint=hint_of_memory(job, layout, ledger))
+        if each.rule == fits_device.id
+        else each
+        for each in found
+    )
+
+
+def hint_of_memory(job: Job, layout: Layout, ledger: Memory) -> str:
+    """Say what makes a layout fit in device memory, and what a run then needs.
+
+    Changes of the layout come first, then the keys of `training` that help.
+    """
+    hint = hint_of_layouts(job, layout, figures=True)
     needs = (
         (job.says(key, value), float(memory(other, layout).required_bytes))
         for key, value, other in lighter(job)
@@ -219,11 +232,32 @@ def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
         for count, said in freed
         if count >= LEAST_FREED * ledger.capacity_bytes
     ]
-    more = f"; where results may change, also {', '.join(texts)}" if texts else ""
-    return tuple(
-        replace(each, hint=f"{each.hint}{more}") if each.rule == fits_device.id else each
-        for each in found
-    )
+    return f"{hint}; where results may change, also {', '.join(texts)}" if texts else hint
+
+
+def hint_of_layouts(job: Job, layout: Layout, *, figures: bool = False) -> str:
+    """Say which changes of a layout make it fit in device memory.
+
+    They break no rule that the layout keeps, of those whose facts are known. `figures` adds what
+    the run needs with each.
+    """
+    kept = [
+        rule
+        for rule in _ALL
+        if rule.severity is Severity.ERROR
+        and knows(job, *rule.columns.facts)
+        and rule.applies(job)
+        and rule.allows(job, layout)
+    ]
+
+    def ledger_of(changed: Layout) -> Memory | None:
+        is_legal = all(rule.allows(job, changed) for rule in kept)
+        return memory(job, changed) if is_legal else None
+
+    def fits(changed: Layout, need: Memory) -> bool:
+        return all(rule.allows(job, changed, need) for rule in FIT_RULES)
+
+    return memory_hint(job, layout, ledger_of, fits, figures=figures)
 
 
 def check_length(

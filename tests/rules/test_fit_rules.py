@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections import ChainMap
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
-from dsgen.estimate.layout import Layout, Offload, Recompute
+import dsgen
+from dsgen.estimate.layout import Layout, Offload
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.rates import rates
 from dsgen.estimate.uncertainty import memory_shares
+from dsgen.findings import Severity
 from dsgen.rules.run import FIT_RULES, check_fit
 from dsgen.units import GIB
 from tests.rules.jobs import job
@@ -51,29 +57,57 @@ def test_the_upper_end_has_to_fit() -> None:
     )
 
 
-def test_hint_names_changes_that_are_left() -> None:
-    """The hint proposes what the layout doesn't do already."""
-    over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
-    (finding,) = check_fit(job(), LAYOUT, over)
+#: Layouts of Llama 3 8B on 64 GPUs that are too large, by framework.
+TOO_LARGE: dict[str, dict[str, Any]] = {
+    "deepspeed": {"zero_stage": 1, "micro_batch": 2},
+    "huggingface": {"zero_stage": 2, "micro_batch": 4, "recompute": "full"},
+    "megatron-lm": {"tensor": 4, "zero_stage": 0, "micro_batch": 4},
+    "megatron-deepspeed": {"zero_stage": 0, "micro_batch": 4},
+}
+LLAMA = {"model": "llama-3-8b", "cluster": "nvidia/dgx-h100", "gpus": 64}
+
+
+def too_large(spec: dict[str, Any]) -> str:
+    """The hint of MEM001 on a spec's layout."""
+    (finding,) = (f for f in dsgen.estimate(dsgen.load_job(spec)).findings if f.rule == "MEM001")
     assert finding.hint is not None
-    assert finding.hint.startswith("use micro_batch: 1, or recompute: full, or")
-    (finding,) = check_fit(
-        job(), replace(LAYOUT, micro_batch=1, recompute=Recompute.FULL, zero_stage=3), over
-    )
-    assert finding.hint == "use more tensor or pipeline parallelism"
+    return finding.hint
 
 
-def test_hint_breaks_no_rule() -> None:
-    """The hint proposes no stage that the framework refuses and no offload that the optimizer
-    lacks.
+@pytest.mark.parametrize("framework", TOO_LARGE)
+def test_each_change_of_the_hint_fits(framework: str) -> None:
+    """Each change that the hint of MEM001 names breaks no rule, fits, and needs what the hint says;
+    what it names together does so together.
     """
-    over = replace(EMPTY, capacity_bytes=1 * GIB, required_bytes=2 * GIB)
-    plain = Layout(data=8, recompute=Recompute.FULL)
-    lamb = job("deepspeed", training={"optimizer": "lamb"})
-    assert [f.hint for f in check_fit(lamb, plain, over)] == ["use more tensor parallelism"]
-    assert [f.hint for f in check_fit(job("huggingface"), replace(plain, zero_stage=3), over)] == [
-        "use offload: optimizer, or more tensor parallelism"
-    ]
+    layout = TOO_LARGE[framework]
+    spec = {
+        **LLAMA,
+        "framework": framework,
+        "training": {"sequence_length": 8192, "global_batch": 256},
+        "layout": layout,
+    }
+    named, *_ = too_large(spec).split("; where")
+    values = [{key: yaml.safe_load(value)} for key, value in re.findall(r"(\w+): ([\w+]+)", named)]
+    figures = re.findall(r"\(([\d.]+) GiB\)", named)
+    changes = [dict(ChainMap(*values))] if " together" in named else values
+    assert changes
+    for change, figure in zip(changes, figures, strict=True):
+        changed = dsgen.estimate(dsgen.load_job({**spec, "layout": {**layout, **change}}))
+        assert not [f for f in changed.findings if f.severity is Severity.ERROR], change
+        assert f"{float(changed.memory.required_bytes) / GIB:.1f}" == figure, change
+
+
+def test_a_hint_asks_for_gpus_where_no_layout_fits() -> None:
+    """Where no change of the layout makes it fit, the hint asks for more GPUs."""
+    spec = {
+        **LLAMA,
+        "framework": "deepspeed",
+        "model": "llama-3.1-405b",
+        "gpus": 8,
+        "training": {"sequence_length": 8192, "global_batch": 8},
+        "layout": {"zero_stage": 3, "recompute": "full"},
+    }
+    assert too_large(spec).startswith("use more GPUs")
 
 
 def test_host_memory_is_a_nodes() -> None:

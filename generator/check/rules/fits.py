@@ -29,7 +29,7 @@ from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.slurm.subjects import blocks
 from ...rules.fit import host_limit_bytes, memory_bytes
 from ...rules.layout.identities import known_values, whole_layout
-from ...rules.run import FIT_RULES, check_fit
+from ...rules.run import FIT_RULES, check_fit, hint_of_layouts
 from ...rules.violations import deepspeed_now, derived
 from ...submission.subjects import subject, submissions
 from ...submission.submission import Submission
@@ -342,9 +342,9 @@ def fits_device(need: Need) -> Violations:
         f"{job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
     )
     where = need.facts.locate("/layout/micro_batch", "/layout/zero_stage")
-    hint = _DEVICE.columns.explain(job, layout, ledger)[1]
+    hint = hint_of_layouts(job, layout)
     severity = None if exceeds or need.planned else WARNING
-    yield Violation(where, message, hint or None, severity=severity)
+    yield Violation(where, message, hint, severity=severity)
 
 
 def _verdict(need: Need, rule: str, *where: str) -> Violations:
