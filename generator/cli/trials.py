@@ -206,7 +206,8 @@ def started(
     """Submit the file of the trials, and wait for their end. Returns what was submitted."""
     job, folder = plans[0].job, file.parent
     uploaded = launcher.uploaded(job.launch, folder)
-    if uploaded is not None and not (uploaded / job.launch.script).exists():
+    is_file = not job.launch.is_module
+    if uploaded is not None and is_file and not (uploaded / job.launch.script).exists():
         hint = f"put it there, or set launch.{launcher.name}.code to the folder that has it"
         refuse(f"{uploaded} is uploaded, and has no {job.launch.script}", hint)
     words = command_of(launcher, file, job.name, dry_run=dry_run)

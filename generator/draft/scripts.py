@@ -10,6 +10,7 @@ from typing import Final
 
 from ..catalog import find_model
 from ..findings import Location
+from ..job.arguments import is_module_name
 from ..job.hf_config import model_from_config
 from ..job.releases import NEWEST
 from ..numerals import python_float, read_whole
@@ -22,6 +23,7 @@ from ..programs.trainer.fsdp_config import STRATEGIES, Fsdp, of_accelerate, word
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..rules.job.training import FIRST_WITH_FSDP2
+from ..submission.launches import Launch
 from ..text.around import is_readable
 from ..text.text import UnusableJson, read_json
 from ..text.wording import dots, whole_number
@@ -138,11 +140,20 @@ def set_script(draft: Draft) -> None:
     if launch is None or launch.program is None:
         return
     if not set(name) & set("$`*{}"):
-        draft.set("launch.script", name)
+        draft.set("launch.script", _module_or_file(launch, name))
     if launch.program.value is None:
         draft.leave(
             launch.program.raw, draft.found.where, "the program's folder is not in the files"
         )
+
+
+def _module_or_file(launch: Launch, name: str) -> str:
+    """The program's name as a spec has it: a module of one word as its file, or what it starts."""
+    if not launch.starts_module or is_module_name(name):
+        return name
+    folder = launch.script.text.folder
+    is_here = folder is not None and is_readable(Path(folder) / f"{name}.py", Path(folder))
+    return f"{name}.py" if is_here else f"{name}.__main__"
 
 
 def _read_usual(draft: Draft) -> None:

@@ -17,6 +17,10 @@ _Word = TypeVar("_Word")
 #: A word that sets a key of a config: `train.train_iters=500`, as Hydra has it.
 _OVERRIDE: Final = lazy_pattern(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.ASCII | re.DOTALL)
 
+_MODULE: Final = lazy_pattern(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+#: Endings of files that Python or a shell runs.
+_FILES: Final = frozenset({"py", "pyc", "pyz", "pyw", "pex", "par", "xar", "zip", "sh", "bash"})
+
 
 class Option(NamedTuple):
     """An option with its values."""
@@ -34,6 +38,11 @@ def key_of(option: str) -> str:
     huggingface/transformers hf_argparser.py @ 5.23.
     """
     return option.partition("=")[0].replace("_", "-")
+
+
+def is_module_name(program: str) -> bool:
+    """Return whether a program's name is that of a module, `trl.scripts.grpo`, and of no file."""
+    return bool(_MODULE.fullmatch(program)) and program.rpartition(".")[2].lower() not in _FILES
 
 
 def is_option(word: object) -> bool:

@@ -14,6 +14,7 @@ from ..catalog.records import NodeType
 from ..dataclass import dataclass
 from ..findings import Location, Version
 from ..text.wording import OF_SPECS, Vocabulary
+from .arguments import is_module_name
 from .engine import Engine
 from .releases import NEWEST
 
@@ -402,6 +403,11 @@ class JobLaunch:
     environment: Mapping[str, str]
     time_limit_s: int | None
     options: Mapping[str, Any]  #: the spec's `launch.<target>` mapping, checked against the schema
+
+    @property
+    def is_module(self) -> bool:
+        """Whether `script` names a module that Python finds, and no file."""
+        return is_module_name(self.script)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

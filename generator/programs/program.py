@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..dataclass import dataclass
-from ..job.arguments import argument_values, gives, is_fine_tuning, options_of, without
+from ..job.arguments import (
+    argument_values,
+    gives,
+    is_fine_tuning,
+    is_module_name,
+    options_of,
+    without,
+)
 from ..job.needs import continuation
 from ..job.records import Job, JobLaunch
 from ..numerals import python_float, read_whole, whole
@@ -67,6 +74,8 @@ def count_folder(gpus: int) -> str:
 
 def from_the_scripts_folder(launch: JobLaunch, _: Path) -> str:
     """Say where a job is started whose processes run in the current folder."""
+    if launch.is_module:
+        return f"Start the job; Python has to find the module {launch.script} there:"
     if launch.script.startswith("/"):
         return f"Start the job; {launch.script} has to be there, or in the container:"
     return f"Start the job from the folder that holds {launch.script}:"
@@ -206,6 +215,16 @@ class Program:
     notes: tuple[str, ...] = ()  #: choices a reader would question, for the launch script's header
     #: None: the program finds its last checkpoint itself, or doesn't go on
     resume: Resume | None = None
+
+    @property
+    def is_module(self) -> bool:
+        """Whether Python finds it by its name, with `-m`: it is no file."""
+        return is_module_name(self.script)
+
+    @property
+    def start(self) -> tuple[str, ...]:
+        """The words by which torchrun and Python start it."""
+        return ("-m", self.script) if self.is_module else (self.script,)
 
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:

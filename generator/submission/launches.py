@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from itertools import pairwise
 from typing import Final
 
 from ..dataclass import dataclass
@@ -62,6 +63,19 @@ class Launch:
     def launcher(self) -> Call | None:
         """The program that starts a node's ranks; the outermost, where they start one another."""
         return next((call for call in self.calls if call.starts_ranks), None)
+
+    @property
+    def starts_module(self) -> bool:
+        """Whether its program is started as a module: `-m trl.scripts.grpo`."""
+        if not self.calls or self.program is None:
+            return False
+        last, program = self.calls[-1], self.program
+        words = last.command.words
+        before = next(
+            (word.value for word, after in pairwise(words) if after.offset == program.offset), None
+        )
+        is_last = re.fullmatch(r"-[A-Za-z]*m|--module", before or "") is not None
+        return is_last or last.has("--module")
 
     def is_left_empty(self, option: Word) -> bool:
         """Return whether an option has no value because its variable is empty.

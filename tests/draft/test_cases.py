@@ -604,6 +604,25 @@ def test_the_launch_of_a_front_end_is_not_written(
     assert {file.name for file in out.iterdir()} == {"plan.json", "settings.txt"} | config
 
 
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("accelerate launch -m trl.scripts.sft", "trl.scripts.sft"),
+        ("torchrun -m --nproc-per-node 8 trl.scripts.sft", "trl.scripts.sft"),
+        ("deepspeed --module train", "train.py"),
+        ("torchrun -m trainer", "trainer.__main__"),
+    ],
+)
+def test_a_module_is_a_script_that_is_started_as_one(
+    line: str, script: str, tmp_path: Path
+) -> None:
+    """A module's name is the spec's script; of one word, its file or what its package starts."""
+    (tmp_path / "train.py").touch()
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line} --output_dir o --bf16 true\n")
+    draft = draft_run(find_runs([tmp_path / "run.sh"])[1][0])
+    assert draft.spec["launch"]["script"] == script
+
+
 def test_what_needs_a_launch_file_refuses_the_job_of_a_front_end(tmp_path: Path) -> None:
     """A range of GPUs, `submit` and `tune` name the front end whose launch isn't written."""
     spec = tmp_path / "dsgen.yaml"

@@ -37,6 +37,15 @@ def test_every_file_says_how_it_was_made(target: str) -> None:
         assert "# The batch triple counts replicas." in file.text
 
 
+@pytest.mark.parametrize("target", LAUNCHERS)
+def test_a_module_is_started_as_one(target: str) -> None:
+    """The name of a module is started with -m on every target, and no file of that name is."""
+    files = launch_files(plan(target), program("trl.scripts.grpo"))
+    words = re.sub(r"[\s'\"]+", " ", "\n".join(file.text for file in files))
+    assert re.search(r" (?:- )?-m (?:- )?(?:trl\.scripts\.grpo|\$SCRIPT) ", words)
+    assert "cannot read $SCRIPT" not in words
+
+
 def test_arguments_file_is_what_the_script_is_called_with() -> None:
     """arguments.txt, read by a shell with its comments, gives the script's arguments unchanged."""
     text = launch_files(plan("slurm"), program())[-1].text

@@ -77,7 +77,7 @@ class Command:
         words = [
             *(("env", *held_back) if held_back else ()),
             "python",
-            self._word(self.program.script),
+            *map(self._word, self.program.start),
         ]
         words += map(self._word, self.program.arguments)
         resume, folder = self.program.resume, self.plan.job.output.checkpoints
@@ -202,7 +202,9 @@ def _notes(plan: Plan) -> Iterator[str]:
             )
         )
     code, script = launch_options(plan).get("code", OWN_FOLDER), plan.job.launch.script
-    if code == OWN_FOLDER:
+    if plan.job.launch.is_module:
+        yield f"The environment or `code`, which is all that is uploaded, has the module {script}."
+    elif code == OWN_FOLDER:
         yield (
             f"`code` is this folder and all that is uploaded: put {script} and its modules "
             "here, or name another."
@@ -242,7 +244,7 @@ def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str
 def _before(launch: JobLaunch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
     uploaded = _uploaded(launch, folder)
-    if launch.script.startswith("/"):
+    if launch.is_module or launch.script.startswith("/"):
         return f"Start the job; the image has to have {launch.script}:"
     if uploaded is None or (uploaded / launch.script).exists():
         return f"Start the job, which uploads {uploaded or launch.options['code']}:"

@@ -164,7 +164,7 @@ class _Job:
                 **values,
             )
             start = ("bash", "-c", text, "bash")
-        words = (*start, self.program.script, *self.program.arguments)
+        words = (*start, *self.program.start, *self.program.arguments)
         return [
             f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w)
             for w in words
@@ -339,9 +339,8 @@ class _Job:
     def notes(self) -> Iterator[str]:
         """Return what a reader has to know."""
         yield _WRITTEN_FOR[self.kind]
-        relative = ", a path from its working directory," * (
-            not self.program.script.startswith("/")
-        )
+        is_path = not (self.program.script.startswith("/") or self.program.is_module)
+        relative = ", a path from its working directory," * is_path
         yield f"The image has to have {self.program.script}{relative} and what it imports."
         if shares := self._shares():
             yield (

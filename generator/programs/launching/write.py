@@ -477,6 +477,7 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "shares_cores": cores_per_node(plan) is not None and own_threads(plan, program),
         "config_files": config_files(program),
         "script": program.script,
+        "as_module": Raw("-m ") if program.is_module else Raw(""),
         "arguments": argument_lines(program.groups, indent="  "),
         # where the rest of them is read from a file
         "direct_arguments": argument_lines(

@@ -107,8 +107,9 @@ def _notes(plan: Plan) -> Iterator[str]:
         "in, not to this file."
     )
     if "workdir" not in options:
+        holds = "" if plan.job.launch.is_module else f" and holds {script}"
         yield (
-            f"`workdir` is that folder, which is uploaded and holds {script}; "
+            f"`workdir` is that folder, which is uploaded{holds}; "
             "launch.skypilot.workdir names another."
         )
     yield from _lost(plan.job)
@@ -139,7 +140,7 @@ def _secrets(file: Path) -> tuple[str, ...]:
 
 def _before(launch: JobLaunch, folder: Path) -> str:
     """Return what is uploaded, which has to hold the script."""
-    if "workdir" in launch.options:
+    if "workdir" in launch.options and not launch.is_module:
         return f"Start the job, which uploads {launch.options['workdir']} with {launch.script}:"
     return from_the_scripts_folder(launch, folder)
 

@@ -72,7 +72,7 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
         else options.get("virtual_environment", ""),
         "torchrun": torchrun(options),
         # in the folder that the job is submitted from
-        "here": not program.script.startswith("/"),
+        "here": not (program.script.startswith("/") or program.is_module),
         "exclusive": takes_nodes(plan, options),
         "threads": threads,
         "environment": tuple((write.Raw(name), text) for name, text in exported.items()),

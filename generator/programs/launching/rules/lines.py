@@ -10,10 +10,11 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....job.arguments import is_module_name
 from ....numerals import read_whole
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ....submission.launches import Launch
-from ....submission.repository import program_text
+from ....submission.repository import program_of, program_text
 from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts
 from ....submission.world import world_of
@@ -24,6 +25,8 @@ from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import accelerate_calls, launcher_calls
 from ..tables import TABLES
 
+#: What runs the file that it is given, unless it is told that it is a module.
+_RUN_FILES: Final = frozenset({"torchrun", "deepspeed", "accelerate", "python"})
 _MOST_PORT: Final = 65_535  # sixteen bits of TCP
 _PRIVILEGED: Final = 1_024  # ports below are for root
 #: Options that no training script has, so that behind the script they are misplaced.
@@ -548,6 +551,31 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
         yield Violation(
             shell.locate(at), message, "close every quote; bash -n FILE says whether they all are"
         )
+
+
+@launches.rule(
+    "LNCH049",
+    WARNING,
+    "launcher",
+    torch("distributed/run.py:955, config_from_args"),
+)
+def modules_are_started_as_such(launch: Launch) -> Violations:
+    """A module is started with -m; without it, its name is that of a file.
+    Prevents: can't open file 'trl.scripts.grpo': no such file.
+    Fix: write -m before it
+    """
+    program, last = launch.program, launch.calls[-1]
+    name = program.value if program is not None else None
+    if program is None or name is None or last.program not in _RUN_FILES:
+        return
+    if not is_module_name(name) or launch.starts_module or program_of(launch) is not None:
+        return
+    if last.has("--no-python", "--no_python"):
+        return
+
+    option = "--module" if last.program == "deepspeed" else "-m"
+    message = f"{name} is started as a file of that name, which isn't here, and not as a module"
+    yield Violation(launch.script.locate(program), message, f"write {option} {name}")
 
 
 @launches.rule(
