@@ -1,12 +1,8 @@
-"""Activations: bytes kept for the backward pass, by framework and recomputation, and bytes alive
-for a moment.
-
-The latter are a layer's in its backward pass, logits and loss, and gradients before they are added.
-"""
+"""Activations: bytes that are kept for the backward pass, by framework and recomputation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -38,15 +34,14 @@ def repeated_layers(layout: LayoutLike, layers: Any) -> Any:
 
 #: Room of a paged stash over an even load's activations, Megatron-Core's default.
 _STASH_ROOM: Final = 1.1
-#: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy; these families' softmax
-#: stays in 16 bit, as that of models with sinks.
-_EAGER_SCORE_BYTES = 6
-_NARROW_SOFTMAX = frozenset({"gpt2", "bert"})
-#: Tensors of MLP width that one activation keeps. `gelu_new` is made of many operators in eager
-#: mode.
-_EAGER_NEW_GELU = 5
-# Both, and every eager figure below, follow from the allocator's count of the real models
+# The eager figures follow from the allocator's count of the real models
 # (tests/estimate/test_memory_tracker.py).
+#: Hugging Face's eager attention: an fp32 softmax and its 16-bit copy.
+EAGER_SCORE_BYTES = 6
+#: Families whose eager softmax stays in 16 bits, as that of models with sinks.
+_NARROW_SOFTMAX = frozenset({"gpt2", "bert"})
+#: Tensors of MLP width that `gelu_new` keeps in eager mode, where it is made of many operators.
+_EAGER_NEW_GELU = 5
 
 
 def local_tokens(job: Job, layout: LayoutLike) -> Any:
@@ -66,43 +61,61 @@ def layer_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     under tensor parallelism) taken apart by tensor; the Llama sum 12 + 4g/a + 6f/h was checked with
     autograd's saved-tensor hooks. **Assumes** flash attention keeps no scores; a balanced router.
     """
+    element = weight_bytes(job)
+    replicated = _replicated_per_token(job, layer) / sequence_cut(layout)
+    sharded = _sharded_per_token(job, layout, layer) / layout.tensor
+    whole_inputs = element * gathered_elements(job, layout, layer)
+    repeats_scores = (layout.recompute == int(Recompute.FULL)) | repeats(layout, Modules.CORE_ATTN)
+    scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(repeats_scores)
+    masks = element * layer.mixer.kept_of_sequence(job.training.sequence_length)
+    return replicated + sharded + whole_inputs + scores + masks
+
+
+def _replicated_per_token(job: Job, layer: Layer) -> float:
+    """Bytes a token of a layer that tensor parallelism replicates: what is as wide as the state."""
     model, element = job.model, weight_bytes(job)
-    # An eager RMSNorm keeps its input in fp32, and the result before the weight.
-    upcast = 4 if not job.fuses_kernels and layer.norm.kind == "rmsnorm" else 0
-    norms = layer.norms * (element + upcast) * model.hidden
-    # Norms of queries and keys keep as much, but for those of views into a product that stays.
-    is_kept_anyway = job.framework.packs_attention
-    head_norms = 0 if is_kept_anyway else (element + upcast) * layer.mixer.normed_elements
-    dropped = layer.blocks * model.hidden * (model.dropout > 0)
-    # An fp8 product keeps its input in fp8; attention keeps its result, the output product's input,
-    # for itself.
-    inputs = input_bytes(job)
+    norms = layer.norms * _norm_element_bytes(job, layer) * model.hidden
+    dropout_masks = layer.blocks * model.hidden * (model.dropout > 0)
     routing = layer.feed_forward.routing_bytes * (not job.engine.weighs_output)
     streams = element * layer.mixings * layer.streams.kept_elements if layer.streams else 0
-    replicated = norms + sum(_state_bytes(job, layer)) + dropped + routing + streams
-    copied = inputs * layer.mixer.widths.values * (inputs < element)
-    kept = layer.mixer.kept_elements(
+    return norms + sum(_normed_bytes(job, layer)) + dropout_masks + routing + streams
+
+
+def _sharded_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
+    """Bytes a token of a layer that tensor ranks share, over all of them."""
+    element, inputs = weight_bytes(job), input_bytes(job)
+    mixer, part = layer.mixer, layer.feed_forward
+    kept = mixer.kept_elements(
         repeats_keys=job.training.attention == "unfused" and not job.framework.fused,
         packs=job.framework.packs_attention,
     )
-    sharded = element * kept + head_norms + copied
+    # Norms of queries and keys keep their input, unless it is a view into a product that stays.
+    is_kept_anyway = job.framework.packs_attention
+    head_norms = 0 if is_kept_anyway else _norm_element_bytes(job, layer) * mixer.normed_elements
+    # A narrow output product keeps its input in fp8 beside attention, which keeps it for itself.
+    copied = inputs * mixer.widths.values * (inputs < element)
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
-    part = layer.feed_forward
-    sharded = (
-        sharded
+    gathered = _gathered_per_token(job, part) * (layout.expert_tensor - 1)
+    return (
+        element * kept
+        + head_norms
+        + copied
         + feed_forward_bytes_per_token(job, part)
-        + _gathered_per_token(job, part) * (layout.expert_tensor - 1)
+        + gathered
         - element * unsaved_elements(job, layer)
     )
-    whole = (layout.recompute == int(Recompute.FULL)) | repeats(layout, Modules.CORE_ATTN)
-    scores = scores_bytes_per_token(job, layout, layer.mixer) * np.logical_not(whole)
-    masks = element * layer.mixer.kept_of_sequence(job.training.sequence_length)
-    whole_inputs = element * gathered_elements(job, layout, layer)
-    cut = replicated / sequence_cut(layout) + sharded / layout.tensor
-    return cut + whole_inputs + scores + masks
 
 
-def _state_bytes(job: Job, layer: Layer) -> tuple[float, float]:
+def _norm_element_bytes(job: Job, layer: Layer) -> int:
+    """Bytes that a norm keeps of an element of its input.
+
+    An eager RMSNorm keeps the input in fp32, and the result before the weight.
+    """
+    is_upcast = not job.fuses_kernels and layer.norm.kind == "rmsnorm"
+    return weight_bytes(job) + (FP32 if is_upcast else 0)
+
+
+def _normed_bytes(job: Job, layer: Layer) -> tuple[float, float]:
     """Bytes a token of the normalised state that the mixer keeps, and the feed-forward.
 
     Products of one state share it, but for those in fp8, which keep a narrow copy each; a router
@@ -110,12 +123,13 @@ def _state_bytes(job: Job, layer: Layer) -> tuple[float, float]:
     """
     element, inputs = weight_bytes(job), input_bytes(job)
     mixer, part = layer.mixer, layer.feed_forward
-    has_part = bool(part.width or part.experts)
     if inputs < element:
-        first, second = inputs * mixer.reads, inputs * part.reads + element * (part.experts > 0)
+        of_mixer = inputs * mixer.reads
+        of_part = inputs * part.reads + element * (part.experts > 0)
     else:
-        first, second = element * bool(mixer.parts), element * has_part
-    return first * job.model.hidden, second * job.model.hidden
+        of_mixer = element * bool(mixer.parts)
+        of_part = element * bool(part.width or part.experts)
+    return of_mixer * job.model.hidden, of_part * job.model.hidden
 
 
 def _gathered_per_token(job: Job, part: FeedForward) -> float:
@@ -138,34 +152,47 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tupl
 
     **Source**: Megatron-LM core_v0.16.1: core/transformer/transformer_layer.py:383-447 (layernorm,
     mlp); core/models/gpt/gpt_layer_specs.py (where a layernorm is fused);
-    core/transformer/moe/experts.py:738 (moe_act keeps the first product); moe/moe_layer.py:294, 432
-    (shared_experts and moe keep their input); multi_latent_attention.py:838 (mla_up_proj keeps the
-    latents).
+    multi_latent_attention.py:838 (mla_up_proj keeps the latents).
+    """
+    mixer, part = layer.mixer, layer.feed_forward
+    of_mixer, of_part = (size / sequence_cut(layout) for size in _normed_bytes(job, layer))
+
+    up = weight_bytes(job) * mixer.rebuilt_elements / layout.tensor
+    norm = repeats(layout, Modules.LAYERNORM) * of_mixer * ("layernorm" in mixer.modules)
+    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + norm
+    if part.experts:
+        return attention, _repeated_of_experts(job, layout, part, of_part)
+    mlp = feed_forward_bytes_per_token(job, part) / layout.tensor
+    return attention, repeats(layout, Modules.MLP) * (of_part + mlp)
+
+
+def _repeated_of_experts(job: Job, layout: LayoutLike, part: FeedForward, normed: Any) -> Any:
+    """Bytes a token that selective recomputation doesn't keep of experts; `normed` are those of
+    the normalised state that they keep.
+
+    **Source**: Megatron-LM core_v0.16.1, core/transformer/moe/experts.py:738 (moe_act keeps the
+    first product); moe/moe_layer.py:294, 432 (shared_experts and moe keep their input).
     """
     element, inputs = weight_bytes(job), input_bytes(job)
-    mixer, part = layer.mixer, layer.feed_forward
-    normed, taken = (size / sequence_cut(layout) for size in _state_bytes(job, layer))
-    up = element * mixer.rebuilt_elements / layout.tensor
-    before = repeats(layout, Modules.LAYERNORM) * normed * ("layernorm" in mixer.modules)
-    attention = repeats(layout, Modules.MLA_UP_PROJ) * up + before
-    whole = feed_forward_bytes_per_token(job, part) / layout.tensor
-    if not part.experts:
-        return attention, repeats(layout, Modules.MLP) * (taken + whole)
-
     norm = element * job.model.hidden / sequence_cut(layout)
-    routing = part.routing_bytes * (not job.engine.weighs_output) / sequence_cut(layout)
-    whole = whole + _gathered_per_token(job, part) * (layout.expert_tensor - 1) / layout.tensor
-    whole = whole + taken - norm + routing
 
+    # The module `moe`: the whole part, but for its input.
+    routing = part.routing_bytes * (not job.engine.weighs_output) / sequence_cut(layout)
+    whole = feed_forward_bytes_per_token(job, part) / layout.tensor
+    whole = whole + _gathered_per_token(job, part) * (layout.expert_tensor - 1) / layout.tensor
+    whole = whole + normed - norm + routing
+
+    # `moe_act`: what follows the first product. `shared_experts`: all but their input.
     copies = _mlp_copies(job, part)
-    more = part.expert_copies(copies, weighs_output=job.engine.weighs_output)
-    again = part.width_bytes(more, element, inputs) - part.ups * element
-    activation = again * part.per_token * part.expert_width / layout.tensor
-    shared = part.width_bytes(copies, element, inputs) * part.width / layout.tensor + taken - norm
-    some = repeats(layout, Modules.MOE_ACT) * activation
-    some = some + repeats(layout, Modules.SHARED_EXPERTS) * shared
-    after = repeats(layout, Modules.LAYERNORM) * norm
-    return attention, np.where(repeats(layout, Modules.MOE), whole, some) + after
+    expert_copies = part.expert_copies(copies, weighs_output=job.engine.weighs_output)
+    after_first = part.width_bytes(expert_copies, element, inputs) - part.ups * element
+    activation = after_first * part.per_token * part.expert_width / layout.tensor
+    shared = part.width_bytes(copies, element, inputs) * part.width / layout.tensor + normed - norm
+    modules = repeats(layout, Modules.MOE_ACT) * activation
+    modules = modules + repeats(layout, Modules.SHARED_EXPERTS) * shared
+
+    repeated = np.where(repeats(layout, Modules.MOE), whole, modules)
+    return repeated + repeats(layout, Modules.LAYERNORM) * norm
 
 
 def feed_forward_bytes_per_token(job: Job, part: FeedForward) -> float:
@@ -214,14 +241,14 @@ def score_bytes(job: Job) -> float:
     """Bytes kept per attention score: none with flash attention."""
     if job.training.attention == "flash":
         return 0.0
-    # a mask byte and the 16-bit result (2205.05198 sec 4.1)
+    # A mask byte and the 16-bit result (2205.05198 sec 4.1).
     dropout = 3 if job.model.attention_dropout > 0 else 0
-    narrow = job.model.family in _NARROW_SOFTMAX or job.model.attention_sinks
-    upcasts = not job.framework.fused and not narrow
+    stays_narrow = job.model.family in _NARROW_SOFTMAX or job.model.attention_sinks
+    upcasts = not job.framework.fused and not stays_narrow
     if is_local(job) and not fuses_softmax(job):
         # an fp32 softmax, of which dropout makes the 16-bit result that the product keeps
         return FP32 + (dropout or 2)
-    return (_EAGER_SCORE_BYTES if upcasts else 2) + dropout
+    return (EAGER_SCORE_BYTES if upcasts else 2) + dropout
 
 
 def score_buffer_bytes(job: Job, layout: LayoutLike) -> Any:
@@ -258,16 +285,12 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     kinds of layers, those which the model has first are the first of each chunk.
     """
     repeated = repeated_layers(layout, held.layers)
+    input_of_layer = weight_bytes(job) * job.model.state_width / sequence_cut(layout)
     kept = sum(
         count * _kept_bytes_per_token(job, layout, layer)
         for layer, count in _layers_kept(job, layout, held)
     )
-    return (
-        repeated
-        / layout.recompute_group
-        * (weight_bytes(job) * job.model.state_width / sequence_cut(layout))
-        + kept
-    )
+    return repeated / layout.recompute_group * input_of_layer + kept
 
 
 def copied_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
@@ -284,13 +307,14 @@ def copied_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
 
 def _layers_kept(job: Job, layout: LayoutLike, held: StageContents) -> Iterator[tuple[Layer, Any]]:
     """A stage's layers of each kind that full recomputation doesn't repeat."""
-    left = repeated_layers(layout, held.layers)
+    left = repeated_layers(layout, held.layers)  # to repeat, of this kind and those after it
     for place, (layer, count) in enumerate(zip(job.model.averaged.kinds, held.kinds, strict=True)):
-        most = np.where(layout.recompute_layers > 0, layout.recompute_layers, count)
+        limit = np.where(layout.recompute_layers > 0, layout.recompute_layers, count)
         later = sum(held.kinds[place + 1 :])
-        here = np.where(later > 0, np.minimum(np.minimum(most, count), left), left)
-        yield layer, count - here
-        left = left - here
+        of_kind = np.minimum(np.minimum(limit, count), left)
+        repeated = np.where(later > 0, of_kind, left)  # the last kind takes the rest
+        yield layer, count - repeated
+        left = left - repeated
 
 
 def _kept_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
@@ -312,166 +336,19 @@ def ends_per_token(job: Job, layout: LayoutLike, stage: Any) -> Any:
     with, and the output until its backward pass. Megatron frees the output's data at once
     (pipeline_parallel/schedules.py, deallocate_output_tensor).
     """
-    mask = np.where((stage == 0) & (job.model.dropout > 0), 1, 0)
+    model, element = job.model, weight_bytes(job)
+    is_last = stage == layout.pipeline - 1
+    mask = np.where((stage == 0) & (model.dropout > 0), 1, 0)
     # LoRA by peft: the embedding's output, which is made to require gradients, and the model's last
     # hidden states (counted).
-    ends = 0 if job.training.lora is None or is_fused(job) else 3 * weight_bytes(job)
+    ends = 0 if job.training.lora is None or is_fused(job) else 3 * element
+    # A depth keeps the state and the embedding that its norms take, and both side by side.
+    joined = job.training.mtp_depths * is_last * 4 * element
     buffers = 0 * stage
     if job.engine.keeps_stage_ends:
         copies = (stage > 0) * 1 + (stage < layout.pipeline - 1)
-        buffers = np.where(layout.pipeline > 1, copies * weight_bytes(job), 0)
-    # A depth keeps the state and the embedding that its norms take, and both side by side.
-    depths = job.training.mtp_depths * (stage == layout.pipeline - 1)
-    joined = depths * 4 * weight_bytes(job)
-    model = job.model
-    streams = model.streams
-    collapsed = (streams.kept_elements if streams else 0) * (stage == layout.pipeline - 1)
-    inner = (mask + ends + joined) * model.hidden + buffers * model.state_width
-    return (inner + weight_bytes(job) * collapsed) / sequence_cut(layout)
-
-
-#: Bytes a logit at the loss's peak. Eager: the fp32 logits, their softmax and its gradient live at
-#: once; an encoder's loss stays in 16 bit (both counted by tests/estimate/test_memory_tracker.py).
-#: Megatron: 16-bit logits and an fp32 copy, worked on in place
-#: (megatron/core/tensor_parallel/cross_entropy.py, core_v0.16.1), or more as the engine says.
-#: Transformer Engine's: 16-bit logits, which become their gradient, and what its kernel writes
-#: (pytorch/cross_entropy.py @ 2.9).
-_EAGER_LOGIT_BYTES = 12
-_EAGER_ENCODER_LOGIT_BYTES = 6
-_IN_PLACE_LOGIT_BYTES = 4
-
-
-def workspace_bytes(job: Job, layout: LayoutLike, parts: Mapping[str, Any] | None = None) -> Any:
-    """Bytes alive only while one layer runs backward: what it recomputed, and its largest
-    gradients.
-
-    The MLP goes first; when attention's scores have their gradients, what the MLP kept is free.
-    `parts` has the figures of `workspace_per_token`.
-    """
-    parts, tokens = parts or workspace_per_token(job, layout), local_tokens(job, layout)
-    gradients = np.maximum(
-        tokens * parts["mlp"] + parts["weight_gradient"], tokens * parts["attention"]
-    )
-    return tokens * parts["repeated"] + gradients
-
-
-def workspace_per_token(job: Job, layout: LayoutLike) -> dict[str, Any]:
-    """Bytes a token of a layer's workspace by cause, and those of its largest weight gradient: of
-    layers with several mixers, the one that needs most.
-    """
-    most, *others = (
-        _workspace_per_token(job, layout, layer) for layer in job.model.averaged.largest_by_mixer
-    )
-    for parts in others:
-        more = workspace_bytes(job, layout, parts) > workspace_bytes(job, layout, most)
-        most = {name: np.where(more, parts[name], size) for name, size in most.items()}
-    return most
-
-
-def _workspace_per_token(job: Job, layout: LayoutLike, layer: Layer) -> dict[str, Any]:
-    """The same of one kind of layer.
-
-    Under sequence parallelism the gathered input is back, whole, for the weight gradient
-    (2205.05198 sec 4.2.2). Between its chunks a mixer with a state has fp32 states, and in the
-    backward pass their gradients.
-    """
-    model, element = job.model, weight_bytes(job)
-    mixer, part = layer.mixer, layer.feed_forward
-    pairs = mixer.scores(job.training.sequence_length) / layout.tensor
-    scores = scores_bytes_per_token(job, layout, mixer)
-    repeated = np.maximum(*repeated_bytes_per_token(job, layout, layer))
-    recomputed = np.where(
-        layout.recompute == int(Recompute.FULL),
-        (layer_bytes_per_token(job, layout, layer) + scores) * layout.recompute_group,
-        repeated + np.where(repeats(layout, Modules.CORE_ATTN), scores, 0),
-    )
-    # Gradients of MLP width: of gate and up, and in eager mode their product, else in and out; and
-    # LoRA's, scaled.
-    multiplied = part.gated and not job.fuses_kernels and not part.experts
-    gradients = (3 if multiplied else 2) + (job.training.lora is not None)
-    # A backward product holds its weight's gradient, or of a frozen one its 16 bits if it has 4.
-    frozen = job.training.lora is not None and job.training.lora.base == "unquantized"
-    # Gradients before and after the softmax; a fused softmax works in place.
-    kept = score_bytes(job)
-    score = (
-        0.0
-        if job.training.attention == "flash"
-        else kept
-        if kept >= _EAGER_SCORE_BYTES
-        else 2.0 * element
-    )
-    held = mixer.state_elements(job.training.sequence_length)
-    states = 2 * FP32 * held / layout.tensor
-    freed = feed_forward_bytes_per_token(job, part) / layout.tensor
-    if layer.streams:  # those that the feed-forward took
-        freed = freed + element * layer.streams.kept_elements / sequence_cut(layout)
-    gathered = np.where(layout.sequence_parallel, 1 / layout.tensor + 1, 1)
-    through = element * model.state_width * gathered
-    # One layer's experts work in a buffer for the most that a rank may get, before the stash.
-    working = job.training.rank_capacity * routed_bytes_per_token(job, part) / layout.tensor
-    return {
-        "repeated": recomputed + through + working * job.stashes_experts,
-        "mlp": element * gradients * part.active_width / layout.tensor,
-        "attention": score * pairs + states - freed,
-        "weight_gradient": 0.0 if frozen else weight_gradient_bytes(job, layout, layer),
-    }
-
-
-def weight_gradient_bytes(job: Job, layout: LayoutLike, layer: Layer | None = None) -> Any:
-    """The largest product's weight gradient of a layer (the largest one) before it is added to the
-    sum.
-
-    Megatron adds inside the product, but hands autograd an empty tensor of that size all the same
-    (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
-    """
-    layer = layer or job.model.averaged.largest
-    part = layer.feed_forward
-    ups = part.ups if job.fuses_kernels else 1
-    if part.experts:
-        widest = ups * part.expert_width * part.experts / (layout.expert * layout.expert_tensor)
-        widest = widest * part.routed_hidden / part.hidden
-    else:
-        widest = ups * part.width / layout.tensor + 0 * layout.expert
-        if not part.width:  # a mixer alone
-            products = (p.inputs * p.outputs for p in layer.mixer.products)
-            widest = max(products) / part.hidden / layout.tensor + 0 * layout.expert
-    return weight_bytes(job) * part.hidden * widest
-
-
-def table_gradient_bytes(job: Job, rows: Any) -> Any:
-    """The embedding's or head's gradient before it is added, `rows` being the vocabulary rows of
-    one rank.
-    """
-    return weight_bytes(job) * (job.model.embedding_width or job.model.hidden) * rows
-
-
-def output_bytes(job: Job, layout: LayoutLike, rows: Any) -> Any:
-    """Bytes of logits and loss on the last stage, `rows` being the vocabulary rows of one rank.
-
-    The peak is the loss's, or the head's weight gradient with the logits and their gradient. Each
-    depth that predicts a further token has its loss before the main one, which then keeps what its
-    backward pass takes: the fp32 softmax, or the gradient in Transformer Engine's
-    (megatron/core/transformer/multi_token_prediction.py, process_mtp_loss, and
-    tensor_parallel/cross_entropy.py @ core_v0.19.0). A chunked loss holds as many logits at a time
-    as a chunk's tokens make of the hidden size, and the gradient of its input (Liger's fused linear
-    cross-entropy, ops/fused_linear_cross_entropy.py).
-    """
-    model, element, fused = job.model, weight_bytes(job), job.fuses_kernels
-    wide = element / 2
-    kernel = job.training.cross_entropy or job.framework.cross_entropy
-    if kernel == "fused":
-        logit = job.engine.fused_logit_bytes * wide
-    elif kernel == "te":
-        logit = _IN_PLACE_LOGIT_BYTES * wide
-    elif fused:
-        logit = job.engine.unfused_logit_bytes * wide
-    else:
-        logit = _EAGER_LOGIT_BYTES if model.causal else _EAGER_ENCODER_LOGIT_BYTES * wide
-    chunked = (job.training.cross_entropy or "") == "chunked" or (fused and not job.framework.fused)
-    logits = local_tokens(job, layout) * (model.hidden if chunked else rows)
-    head = 2 * element * logits + table_gradient_bytes(job, rows) * (job.training.lora is None)
-    final = 2 * element * model.hidden / sequence_cut(layout)
-    depths = job.training.mtp_depths
-    kept = (element if kernel == "te" else FP32) * logits
-    norms = (1 + depths) * local_tokens(job, layout) * final
-    return depths * kept + np.maximum(logit * logits, head) + norms
+        buffers = np.where(layout.pipeline > 1, copies * element, 0)
+    # Several streams become one state at the end.
+    collapsed = (model.streams.kept_elements if model.streams else 0) * is_last
+    kept = (mask + ends + joined) * model.hidden + buffers * model.state_width
+    return (kept + element * collapsed) / sequence_cut(layout)

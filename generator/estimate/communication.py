@@ -1,8 +1,7 @@
-"""Communication: seconds of collectives by message, group and place, of a replica by dimension, and
-between replicas.
+"""Communication: seconds of a replica's collectives by dimension, and of those between replicas.
 
 Seconds of a dimension are of one layer and one micro-batch, forward and backward together; sends
-are of a micro-batch.
+are of a micro-batch. `collectives` has those of a single message.
 """
 
 from __future__ import annotations
@@ -22,132 +21,14 @@ from .activations import local_tokens, sequence_cut
 from .adapters import base_share, trained
 from .alike import once_each
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
+from .collectives import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, send_s
 from .compute import LayerTime, busiest, core_time, repeated, repeated_share, ring_steps
-from .groups import Group, group, sends_tokens_once_per_node, sends_tokens_once_per_rank
+from .groups import group, sends_tokens_once_per_node, sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Offload, Recompute
 from .products import exposed_s, spread_s, stream_s
 from .rates import rates
 from .stages import StageContents, expert_replicas
 from .states import summed_bytes, weight_bytes
-
-
-def link_bytes_per_s(job: Job, ring: Group) -> Any:
-    """Bytes per second of each member inside its node."""
-    cluster, accelerator = job.cluster, job.cluster.accelerator
-    link = (
-        accelerator.link_bytes_per_s
-        if cluster.intra_node != "pcie"
-        else accelerator.pcie_bytes_per_s
-    )
-    inside = (link or accelerator.pcie_bytes_per_s) * rates(job).link_fraction
-    # each pair has its own link: a smaller group has fewer of them
-    if cluster.intra_node == "mesh":
-        peers = max(cluster.accelerators_per_node - 1, 1)
-        return inside * np.minimum(np.maximum(ring.per_node - 1, 1), peers) / peers
-    if cluster.intra_node == "pcie":
-        crosses = 2 * ring.per_node * ring.stride > cluster.accelerators_per_node
-        return inside * np.where(
-            crosses & (ring.per_node > 1), rates(job).cross_socket_share / ring.stride, 1.0
-        )
-    return inside
-
-
-def network_bytes_per_s(job: Job) -> float:
-    """Bytes per second that one node sends, all its NICs together."""
-    return max(job.cluster.network_bytes_per_s_per_node * float(rates(job).network_fraction), 1.0)
-
-
-def bandwidth(job: Job, ring: Group) -> Any:
-    """Bytes per second through the group's narrowest place.
-
-    Inside a node the link; between nodes the group's share of all NICs, since every other group of
-    the same kind communicates at the same time: `node rate * members per node / accelerators per
-    node`. In a rack-scale domain the members' own nodes bring their NICs along.
-    """
-    inside = link_bytes_per_s(job, ring)
-    outside = network_bytes_per_s(job) * (ring.per_node / job.cluster.accelerators_per_node)
-    return np.where(ring.size > ring.per_node, np.minimum(inside, outside), inside)
-
-
-def _latency(job: Job, ring: Group, hops: Any) -> Any:
-    """Start inside the node, and `hops` more when the group leaves it."""
-    constants = rates(job)
-    outside = np.where(ring.size > ring.per_node, constants.hop_s * hops, 0.0)
-    inside = constants.collective_start_s + constants.collective_member_s * ring.per_node
-    return np.where(ring.size > 1, inside + outside, 0.0)
-
-
-def all_reduce_s(job: Job, ring: Group, size_bytes: Any) -> Any:
-    """Seconds of an all-reduce of `size_bytes` per rank: ring volume, tree latency between
-    nodes.
-    """
-    volume = 2 * (ring.size - 1) / ring.size * size_bytes
-    return volume / bandwidth(job, ring) + _latency(job, ring, 2 * np.log2(ring.nodes))
-
-
-def all_gather_s(job: Job, ring: Group, size_bytes: Any, calls: Any = 1) -> Any:
-    """Seconds of all-gathers (or reduce-scatters) of `size_bytes` in all, in `calls` collectives
-    around the ring.
-
-    A ring of n ranks on N nodes makes n - 1 steps, N - 1 of them between nodes. An all-reduce,
-    whose latency was measured, makes twice as many.
-
-    **Source**: NVIDIA/nccl src/graph/tuning.cc, ncclTopoTuneModel: `nInterSteps` of a ring is
-    `nNodes - 1`, and the other steps have the latency of a link.
-    """
-    constants = rates(job)
-    volume = (ring.size - 1) / ring.size * size_bytes
-    steps_s = constants.collective_member_s / 2 * (ring.size - ring.nodes)
-    hops_s = constants.hop_s * (ring.nodes - 1)
-    latency = np.where(ring.size > 1, constants.collective_start_s + steps_s + hops_s, 0.0)
-    return volume / bandwidth(job, ring) + calls * latency
-
-
-def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
-    """Seconds of an all-to-all in which every rank sends `size_bytes` in all, one part to each
-    member.
-    """
-    leaves = ring.size > ring.per_node
-    inside = (
-        (ring.per_node - 1)
-        / ring.size
-        * size_bytes
-        / (link_bytes_per_s(job, ring) * rates(job).all_to_all_share)
-    )
-    own = network_bytes_per_s(job) / job.cluster.accelerators_per_node
-    outside = np.where(leaves, (ring.size - ring.per_node) / ring.size * size_bytes / own, 0.0)
-    return np.maximum(inside, outside) + _latency(job, ring, np.log2(ring.nodes))
-
-
-def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> Any:
-    """Seconds to send each token to the ranks of its experts, once per node that holds any of them.
-
-    **Source**: DeepEP and Megatron-LM's flex dispatcher: tokens cross the network once per node and
-    are forwarded inside it. Of N nodes, `N (1 - (1 - 1/N)^copies)` hold an expert of a token when
-    the router is balanced; group-limited routing (DeepSeek) reaches no more nodes than groups.
-    """
-    nodes, copies = ring.nodes, part.per_token
-    leaves = ring.size > ring.per_node
-    reached = nodes * (1 - (1 - 1 / nodes) ** copies)
-    if part.router_top_groups:
-        reached = np.minimum(reached, part.router_top_groups)
-    own = job.cluster.network_bytes_per_s_per_node / job.cluster.accelerators_per_node
-    own = max(own * rates(job).dispatch_network_fraction, 1.0)
-    outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / own, 0.0)
-    inside = (
-        copies * (ring.per_node - 1) / ring.per_node * token_bytes / link_bytes_per_s(job, ring)
-    )
-    return np.maximum(inside, outside) + _latency(job, ring, np.log2(nodes))
-
-
-def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:
-    """Seconds of a send between neighbouring stages, all accelerators of the node sending at
-    once.
-    """
-    inside, across = Group(size=2, per_node=2), Group(size=2, per_node=1)
-    rate = np.where(crosses_nodes, bandwidth(job, across), bandwidth(job, inside))
-    return size_bytes / rate + rates(job).hop_s
-
 
 #: Share of a layer's products by time that is cut by columns: queries, keys and values, the MLP's
 #: first: half of GPT's, more with gated MLPs.
@@ -157,8 +38,8 @@ _COLUMN_SHARE = 0.5
 def tensor_s(
     job: Job, layout: LayoutLike, time: LayerTime, again: Any, layer: Layer
 ) -> tuple[Any, Any]:
-    """Seconds of all-reduces: those that are waited for, and all; a share `again` of the layers
-    repeats its own.
+    """Seconds of all-reduces: what they add to the step, and what they take where nothing runs
+    beside them. A share `again` of the layers repeats its own.
 
     Two are forward, two backward, two more repeated; routed experts have none of the MLP's.
     Sequence parallelism moves as much, and gathers the inputs of the column-parallel products once
@@ -172,24 +53,23 @@ def tensor_s(
     """
     ring = group(job, layout.tensor, 1)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
-    whole = bool(layer.mixer.parts) + bool(layer.feed_forward.width)
-    pair = whole * all_reduce_s(job, ring, size)
-    calls = 2 + again + 0.5 * layout.sequence_parallel
+    parts = bool(layer.mixer.parts) + bool(layer.feed_forward.width)
+    of_pass = parts * all_reduce_s(job, ring, size)
+    passes = 2 + again + 0.5 * layout.sequence_parallel
+    total = passes * of_pass
+
+    # Without user buffers some backward collectives run beside products.
     beside = job.framework.overlaps_tensor * (1 + 0.5 * layout.sequence_parallel)
     window = (1 + layout.sequence_parallel) * _COLUMN_SHARE * time.products.backward_s / 2
-    hidden = (
-        rates(job).tensor_overlap
-        * np.minimum(beside * pair, window)
-        * (1 - rates(job).overlap_cost)
-    )
-    buffered = exposed_s(
-        job,
-        calls * pair,
-        time.products.forward_s + time.products.backward_s,
-        calls * pair / layout.tensor,
-    )
-    exposed = np.where(layout.tensor_overlap, buffered, calls * pair - hidden)
-    return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, calls * pair, 0.0)
+    overlapped = rates(job).tensor_overlap * np.minimum(beside * of_pass, window)
+    hidden = overlapped * (1 - rates(job).overlap_cost)
+
+    # With them, all but the first chunk does.
+    products = time.products.forward_s + time.products.backward_s
+    buffered = exposed_s(job, total, products, total / layout.tensor)
+
+    exposed = np.where(layout.tensor_overlap, buffered, total - hidden)
+    return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, total, 0.0)
 
 
 #: Fields that the exchange of a layer's context depends on, beside the share that is repeated.
@@ -197,7 +77,7 @@ CONTEXT_BY = ("tensor", "context", "context_heads", "micro_batch")
 
 
 def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
-    """Seconds of the exchange of context in an average layer, a share `again` of which repeats its
+    """Seconds of the exchange of context in an average layer; a share `again` of layers repeats its
     mixer.
     """
     model, total = job.model, 0.0 * layout.context
@@ -224,19 +104,30 @@ def _context_s(job: Job, layout: LayoutLike, again: Any, mixer: Mixer) -> Any:
     rings = job.framework.rings_context and mixer.has_scores
     heads = layout.context_heads if rings else layout.context
     chunks = layout.context / heads
-    size = weight_bytes(job) * local_tokens(job, layout) / layout.tensor
-    queries, _, values = mixer.widths
-    own = (np.maximum(width, layout.tensor * least) for width, least in mixer.exchanged)
-    ring, inner = group(job, chunks, layout.tensor * heads), group(job, heads, layout.tensor)
-    first, *others, output = (size * width for width in (queries, *own, values))
-    send = send_s(job, sum(others), ring.size > ring.per_node)
-    core, more = core_time(job, layout, mixer), ring_steps(job, layout, mixer)
-    beside, back = (core + more).forward_s / chunks, (core + more).backward_s / chunks
-    steps = (1 + again) * exposed_s(job, send, beside) + exposed_s(job, 2 * send, back)
-    sent = all_to_all_s(job, inner, first + sum(others)) + all_to_all_s(job, inner, output)
-    copied = stream_s(job, 2 * (first + others[-1] + 2 * output)) + 4 * rates(job).kernel_start_s
-    kernels = (1 + again) * more.forward_s + more.backward_s
-    return (chunks - 1) * steps + kernels + np.where(heads > 1, (2 + again) * (sent + copied), 0.0)
+    width_bytes = weight_bytes(job) * local_tokens(job, layout) / layout.tensor
+    query_width, _, value_width = mixer.widths
+    moved_widths = (np.maximum(width, layout.tensor * least) for width, least in mixer.exchanged)
+    queries, *keys_and_values, output = (
+        width_bytes * width for width in (query_width, *moved_widths, value_width)
+    )
+
+    # The ring: each step's send runs beside the attention of a chunk.
+    ring = group(job, chunks, layout.tensor * heads)
+    send = send_s(job, sum(keys_and_values), ring.size > ring.per_node)
+    further = ring_steps(job, layout, mixer)  # kernels
+    attention = core_time(job, layout, mixer) + further
+    forward_s, backward_s = attention.forward_s / chunks, attention.backward_s / chunks
+    step = (1 + again) * exposed_s(job, send, forward_s) + exposed_s(job, 2 * send, backward_s)
+    kernels = (1 + again) * further.forward_s + further.backward_s
+
+    # All-to-alls of heads, and the copies that they wait for.
+    inner = group(job, heads, layout.tensor)
+    inputs = all_to_all_s(job, inner, queries + sum(keys_and_values))
+    sent = inputs + all_to_all_s(job, inner, output)
+    copies_bytes = 2 * (queries + keys_and_values[-1] + 2 * output)
+    copied = stream_s(job, copies_bytes) + 4 * rates(job).kernel_start_s
+    exchange = np.where(heads > 1, (2 + again) * (sent + copied), 0.0)
+    return (chunks - 1) * step + kernels + exchange
 
 
 def exchange_saves(job: Job, layout: LayoutLike) -> Any:
@@ -248,14 +139,15 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
 
 
 def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
+    """The same for rows that differ: one row for each number of ranks, the layout's own first."""
     most = min(job.model.kv_heads, int(np.max(layout.context)))
     counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
-    turned = (
+    choices = (
         np.where(layout.context % heads == 0, heads, layout.context_heads) for heads in counts
     )
-    turns = replace(layout, context_heads=np.stack([layout.context_heads, *turned]))
-    each = context_s(job, turns, again)
-    return 1 - each.min(axis=0) / np.maximum(each[0], 1e-12)
+    all_choices = replace(layout, context_heads=np.stack([layout.context_heads, *choices]))
+    seconds = context_s(job, all_choices, again)
+    return 1 - seconds.min(axis=0) / np.maximum(seconds[0], 1e-12)
 
 
 #: Seconds that compute loses to each second of DeepEP's kernels, which occupy 20 of 132
@@ -289,46 +181,46 @@ def expert_s(
     job: Job, layout: LayoutLike, time: LayerTime, again: Any, part: FeedForward
 ) -> tuple[Any, Any]:
     """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is
-    done `again`.
+    done `again`: where nothing runs beside them, and beside the other pass of the next micro-batch.
 
     The rank with most tokens sets the pace. Experts that are cut gather their tokens after the
-    dispatch, and scatter the sums before the combination. The second figure is where all-to-alls
-    run beside the other pass of the next micro-batch.
+    dispatch, and scatter the sums before the combination.
 
     **Source**: each moves `tokens * top_k * hidden` elements per rank (2101.03961; SimuMax
     moe_module.py); Megatron-LM core/transformer/moe/token_dispatcher.py,
     core/pipeline_parallel/combined_1f1b.py.
     """
-    ring, cut = group(job, layout.expert, layout.expert_tensor), group(job, layout.expert_tensor, 1)
-    tokens = local_tokens(job, layout) / (
-        layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
-    )
+    token_cut = layout.tensor if job.framework.routes_cut_sequences else sequence_cut(layout)
+    tokens = local_tokens(job, layout) / token_cut
     size, copies = weight_bytes(job) * tokens * part.routed_hidden, part.per_token
-    most, passes = busiest(job, layout, part), 4 + 2 * again
-    once = sends_tokens_once_per_node(job, layout)
-    one = (
-        np.where(once, dispatch_s(job, ring, size, part), all_to_all_s(job, ring, size * copies))
-        * most
-    )
-    gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * most)
-    whole = passes * (
-        np.where(layout.expert > 1, one, 0.0) + np.where(layout.expert_tensor > 1, gathered, 0.0)
+    load = busiest(job, layout, part)
+
+    ring = group(job, layout.expert, layout.expert_tensor)
+    once_per_node = sends_tokens_once_per_node(job, layout)
+    deduplicated = dispatch_s(job, ring, size, part)
+    exchange = np.where(once_per_node, deduplicated, all_to_all_s(job, ring, size * copies)) * load
+    cut = group(job, layout.expert_tensor, 1)
+    gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * load)
+    exchanges = 4 + 2 * again
+    alone = exchanges * (
+        np.where(layout.expert > 1, exchange, 0.0)
+        + np.where(layout.expert_tensor > 1, gathered, 0.0)
     )
     if not np.any(layout.expert_overlap):
-        return whole, whole
-    cost = _DEEPEP_COST * once
+        return alone, alone
+    cost = _DEEPEP_COST * once_per_node
     if job.training.dispatcher == "hybridep":
         cost = _HYBRIDEP_COST * sends_tokens_once_per_rank(job, layout)
-    return whole, sum(exposed_s(job, whole / 4, window, cost=cost) for window in _windows(time))
+    return alone, sum(exposed_s(job, alone / 4, window, cost=cost) for window in _windows(time))
 
 
-def overlapped_s(layout: LayoutLike, whole_s: Any, beside_s: Any) -> Any:
-    """Seconds of `expert_s` where the passes that fill and empty the pipeline have no other to run
-    beside.
+def overlapped_s(layout: LayoutLike, alone_s: Any, beside_s: Any) -> Any:
+    """Seconds of both figures of `expert_s` together: the passes that fill and empty the pipeline
+    have no other to run beside.
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
-    alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
-    return np.where(layout.expert_overlap, alone * whole_s + (1 - alone) * beside_s, whole_s)
+    alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)  # share of the passes
+    return np.where(layout.expert_overlap, alone * alone_s + (1 - alone) * beside_s, alone_s)
 
 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
@@ -348,10 +240,10 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
 class Traffic:
     """Seconds to reduce all gradients of a rank once, and to gather all its parameters once."""
 
-    reduce_s: Any  #: to the ranks that share what ZeRO shards
-    across_s: Any  #: between the copies of these
+    reduce_s: Any  #: among the ranks that share one copy of what ZeRO shards
+    across_s: Any  #: between these copies (MiCS), for their sum
     gather_s: Any
-    near_s: Any  #: the same within the ranks of ZeRO++'s second copy, where there is one
+    near_s: Any  #: to gather within the ranks of ZeRO++'s second copy, where there is one
     messages: Any  #: for the gradients of a model chunk
 
 
@@ -393,27 +285,34 @@ def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backw
     **Symbols**: `forward_s` and `backward_s` are one micro-batch's compute on the stage,
     recomputation included in the latter.
     """
-    m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
-    reduced = traffic.reduce_s + traffic.across_s
-    once = spread_s(job, reduced, backward_s / v, v, p, traffic.messages)
-    if job.engine.gathers_after_update:
-        once = np.where(p > 1, reduced, once) + traffic.gather_s
-    else:
-        once = once + spread_s(job, traffic.gather_s, forward_s / v, v, p, traffic.messages)
-    layers = job.model.layers / p
+    once_a_step = _once_a_step_s(job, layout, traffic, forward_s, backward_s)
+    m = layout.gradient_accumulation
     window = np.where(layout.offload == Offload.NONE, backward_s, 0.0)
+
+    last_message = traffic.reduce_s / np.maximum(traffic.messages, 1)
+    of_stage_2 = m * exposed_s(job, traffic.reduce_s, window, last_message) + traffic.gather_s
+
+    layers = job.model.layers / layout.pipeline
     again = np.where(layout.recompute == Recompute.FULL, _gathered_again(job), 0.0)
-    both = (1 + again) * traffic.near_s + traffic.reduce_s
-    three = exposed_s(job, traffic.gather_s, forward_s, traffic.gather_s / layers)
-    three = three + exposed_s(job, both, window, both / layers)
-    two = exposed_s(
-        job, traffic.reduce_s, window, traffic.reduce_s / np.maximum(traffic.messages, 1)
-    )
-    each = (
-        np.where(layout.zero_stage >= 3, m * three, m * two + traffic.gather_s) + traffic.across_s
-    )
-    exposed = np.where(layout.zero_stage >= 2, each, once)
+    backward = (1 + again) * traffic.near_s + traffic.reduce_s
+    micro_batch = exposed_s(job, traffic.gather_s, forward_s, traffic.gather_s / layers)
+    micro_batch = micro_batch + exposed_s(job, backward, window, backward / layers)
+
+    each = np.where(layout.zero_stage >= 3, m * micro_batch, of_stage_2) + traffic.across_s
+    exposed = np.where(layout.zero_stage >= 2, each, once_a_step)
     return np.where(layout.data * layout.context > 1, exposed, 0.0)
+
+
+def _once_a_step_s(
+    job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any
+) -> Any:
+    """Exposed seconds of stages 0 and 1, which communicate once a step."""
+    p, v = layout.pipeline, layout.virtual_pipeline
+    reduced = traffic.reduce_s + traffic.across_s
+    reduction = spread_s(job, reduced, backward_s / v, v, p, traffic.messages)
+    if job.engine.gathers_after_update:
+        return np.where(p > 1, reduced, reduction) + traffic.gather_s
+    return reduction + spread_s(job, traffic.gather_s, forward_s / v, v, p, traffic.messages)
 
 
 def _matrices(job: Job) -> tuple[int, ...]:
@@ -453,36 +352,39 @@ def _seconds(
     (core/distributed/distributed_data_parallel.py:139-146 @ core_v0.16.1), but for MXFP8's.
     **Assumes** that embeddings, which stay in 16 bits, weigh little.
     """
-    copies = np.where(layout.zero_stage > 0, np.minimum(layout.zero_copies, replicas), 1)
+    is_sharded, is_stage_3 = layout.zero_stage > 0, layout.zero_stage >= 3
+    copies = np.where(is_sharded, np.minimum(layout.zero_copies, replicas), 1)
     ring = group(job, replicas / copies, stride)
     across = group(job, copies, stride * ring.size)
-    element = weight_bytes(job)
-    size = (summed_bytes(job) if job.engine.reduces_sums else element) * updated
-    narrow = job.training.fp8_parameters and not job.training.gathers_wide
-    kept = (0.5 if job.training.precision == "nvfp4" else 1) if narrow else element
-    gathered = kept * np.where(layout.zero_stage >= 3, base_share(job) * count, updated)
+    near_size = np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size)
+    near = group(job, near_size, stride)
+
+    gradients = (summed_bytes(job) if job.engine.reduces_sums else weight_bytes(job)) * updated
+    gathered = _gathered_bytes(job) * np.where(is_stage_3, base_share(job) * count, updated)
+
     # Full buckets, or under stage 3 what is fetched at once, matrices at most.
     layers = job.model.layers / layout.pipeline
     fetches = np.ceil(count / layers / prefetch_elements(job, layout))
-    by_layer = layers * np.minimum(np.maximum(fetches, 1), len(_matrices(job)))
-    calls = np.where(
-        layout.zero_stage >= 3, by_layer, np.ceil(updated / _bucket(job, layout, replicas))
-    )
-    scattered = all_gather_s(job, ring, size, calls)
-    near = group(
-        job,
-        np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size),
-        stride,
-    )
-    sharded = layout.zero_stage > 0
-    joined = by_layer * np.where(layout.zero_stage >= 3, _join_s(job) * ring.size, 0.0)
-    joined_near = by_layer * np.where(layout.zero_stage >= 3, _join_s(job) * near.size, 0.0)
+    fetches_of_stage = layers * np.minimum(np.maximum(fetches, 1), len(_matrices(job)))
+    buckets = np.ceil(updated / _bucket(job, layout, replicas))
+    calls = np.where(is_stage_3, fetches_of_stage, buckets)
+
+    scattered = all_gather_s(job, ring, gradients, calls)
+    joined = fetches_of_stage * np.where(is_stage_3, _join_s(job) * ring.size, 0.0)
+    joined_near = fetches_of_stage * np.where(is_stage_3, _join_s(job) * near.size, 0.0)
     return {
-        "reduce_s": np.where(sharded, scattered, all_reduce_s(job, ring, size)),
-        "across_s": np.where(copies > 1, all_reduce_s(job, across, size / ring.size), 0.0),
-        "gather_s": np.where(sharded, all_gather_s(job, ring, gathered, calls) + joined, 0.0),
-        "near_s": np.where(sharded, all_gather_s(job, near, gathered, calls) + joined_near, 0.0),
+        "reduce_s": np.where(is_sharded, scattered, all_reduce_s(job, ring, gradients)),
+        "across_s": np.where(copies > 1, all_reduce_s(job, across, gradients / ring.size), 0.0),
+        "gather_s": np.where(is_sharded, all_gather_s(job, ring, gathered, calls) + joined, 0.0),
+        "near_s": np.where(is_sharded, all_gather_s(job, near, gathered, calls) + joined_near, 0.0),
     }
+
+
+def _gathered_bytes(job: Job) -> float:
+    """Bytes of a parameter that is gathered: of fp8 or nvfp4, unless it is gathered wide."""
+    if not job.training.fp8_parameters or job.training.gathers_wide:
+        return weight_bytes(job)
+    return 0.5 if job.training.precision == "nvfp4" else 1
 
 
 def _join_s(job: Job) -> float:

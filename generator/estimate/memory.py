@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from . import activations, adapters, allocator, buffers, muon, stages, units
+from . import activations, adapters, allocator, backward, buffers, muon, stages, units
 from .alike import by_column, distinct, once_each, spread
 from .layout import FIELDS, Layout, LayoutLike, Offload
 from .ledgers import Memory
@@ -211,7 +211,7 @@ def _lasting(
         + activations.ends_per_token(job, layout, stage),
         copied_per_token=activations.copied_per_token(job, layout, held),
         layers_ahead=stages.overlapped_layers(layout, held),
-        workspace_per_token=activations.workspace_per_token(job, layout),
+        workspace_per_token=backward.workspace_per_token(job, layout),
         vocabulary_rows=rows,
         first_gradient_bytes=first_gradient,
         returning_bytes=buffers.returning_bytes(
@@ -265,9 +265,9 @@ def _peaks(job: Job, layout: LayoutLike, parts: PeakParts) -> _Peaks:
     in_flight = stages.in_flight(layout, parts.stage, cut) + parts.layers_ahead
     kept = parts.kept_per_token + parts.copied_per_token * (layout.micro_batch > 1)
     stored = in_flight * activations.local_tokens(job, layout) * kept
-    workspace = activations.workspace_bytes(job, layout, parts.workspace_per_token)
+    workspace = backward.workspace_bytes(job, layout, parts.workspace_per_token)
     is_last = parts.stage == layout.pipeline - 1
-    output = is_last * activations.output_bytes(job, layout, parts.vocabulary_rows)
+    output = is_last * backward.output_bytes(job, layout, parts.vocabulary_rows)
 
     # A step goes through these in turn, so that no two of them meet. Logits end the forward pass; a
     # layer's workspace is needed in the backward pass, which ends with the embedding's gradient
@@ -332,9 +332,9 @@ def _first_gradient_bytes(job: Job, layout: LayoutLike, stage: Any, rows: Any) -
     """
     if job.training.lora is not None:
         return 0.0
-    embedding = activations.table_gradient_bytes(job, rows)
+    embedding = backward.table_gradient_bytes(job, rows)
     largest_elements = np.maximum(
-        embedding * (stage == 0), activations.weight_gradient_bytes(job, layout)
+        embedding * (stage == 0), backward.weight_gradient_bytes(job, layout)
     ) / weight_bytes(job)
     converts = has_flat_gradients(job, layout) & (layout.zero_stage == 1)
     return np.maximum((stage == 0) * embedding, np.where(converts, FP32 * largest_elements, 0))
@@ -371,12 +371,12 @@ def _gathered_bytes(job: Job, layout: LayoutLike, held: StageContents, rows: Any
     and the one prefetched.
     """
     element = weight_bytes(job)
-    embedding = activations.table_gradient_bytes(job, rows)  # as large as its gradient
+    embedding = backward.table_gradient_bytes(job, rows)  # as large as its gradient
     layers_at_once = job.engine.gathered_layers
     if layers_at_once is None:
         parameters = adapters.base_share(job) * (held.shared + held.experts)
         live = element * np.minimum(buffers.max_live_elements(job, layout), parameters)
-        largest = activations.weight_gradient_bytes(job, layout)
+        largest = backward.weight_gradient_bytes(job, layout)
         arriving = np.minimum(element * buffers.prefetch_elements(job, layout) + largest, live)
         gathered = np.maximum(live + arriving, np.maximum(embedding, largest))
     else:

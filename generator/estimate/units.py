@@ -20,9 +20,10 @@ import numpy as np
 
 from ..dataclass import dataclass
 from ..job.records import Job
-from . import activations
 from .adapters import adapter_parameters, base_share, trained
-from .communication import Traffic, all_gather_s, all_reduce_s
+from .backward import table_gradient_bytes, weight_gradient_bytes
+from .collectives import all_gather_s, all_reduce_s
+from .communication import Traffic
 from .groups import group
 from .layout import LayoutLike, Offload
 from .model_size import embedding_parameters, final_parameters
@@ -79,15 +80,16 @@ def buffer_bytes(job: Job, layout: LayoutLike, held: StageContents, rows: Any) -
     b, r = weight_bytes(job), reduced_bytes(job)
     frozen_share = base_share(job)
     whole = job.training.lora is None
-    layer, gradients = b * frozen_share * _layer_parameters(job), _trained_of_layer(job)
-    table = activations.table_gradient_bytes(job, rows)  # of b bytes each
+    layer = b * frozen_share * _layer_parameters(job)
+    gradients = _trained_of_layer(job)  # elements
+    table = table_gradient_bytes(job, rows)  # of b bytes each
     head_gradients = table * whole
 
-    counted = activations.weight_gradient_bytes(job, layout) if whole else 0.0
+    counted = weight_gradient_bytes(job, layout) if whole else 0.0
     own = np.maximum(b * gradients - counted, 0.0)
-    backward = 2 * layer + own + r * gradients
+    of_layer = 2 * layer + own + r * gradients
     after_head = 2 * layer + own + r / b * head_gradients
-    freed = np.maximum(np.maximum(backward, after_head), 3 * layer)
+    freed = np.maximum(np.maximum(of_layer, after_head), 3 * layer)
     at_loss = table + layer
     at_head = layer + (1 + r / b) * head_gradients
     if job.model.tied_embeddings:  # its gradient comes first and goes last

@@ -13,7 +13,8 @@ import pytest
 from dsgen.catalog import load_catalog
 from dsgen.catalog.model import Model
 from dsgen.estimate import adapters
-from dsgen.estimate.activations import layer_bytes_per_token, workspace_bytes
+from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.backward import workspace_bytes
 from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import memory

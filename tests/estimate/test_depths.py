@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import dsgen
-from dsgen.estimate.activations import local_tokens, output_bytes
+from dsgen.estimate.activations import local_tokens
+from dsgen.estimate.backward import output_bytes
 from dsgen.estimate.compute import head_time_s
 from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate.communication import dispatch_s
+from dsgen.estimate.collectives import dispatch_s
 from dsgen.estimate.compute import layer_times, permuted_copies
 from dsgen.estimate.groups import group, sends_tokens_once_per_node
 from dsgen.estimate.layout import Layout

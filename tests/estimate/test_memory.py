@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dsgen.estimate import model_size
-from dsgen.estimate.activations import layer_bytes_per_token, table_gradient_bytes
+from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.backward import table_gradient_bytes
 from dsgen.estimate.layout import Layout, Offload, Recompute
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.stages import (

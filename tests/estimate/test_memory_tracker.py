@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from dsgen.estimate.activations import layer_bytes_per_token, output_bytes, workspace_bytes
+from dsgen.estimate.activations import layer_bytes_per_token
+from dsgen.estimate.backward import output_bytes, workspace_bytes
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.job.records import Job

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate.communication import (
+from dsgen.estimate.collectives import (
     all_gather_s,
     all_reduce_s,
     bandwidth,
-    boundary_s,
     network_bytes_per_s,
 )
+from dsgen.estimate.communication import boundary_s
 from dsgen.estimate.flops import (
     attention_flops_per_token,
     hardware_flops_per_step,
