@@ -332,13 +332,21 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     # a folder here, else a name on the hub
     preset = find_model(value) if path is None or "/" not in value else None
     if preset is not None:
-        return _build(
+        model, found = _build(
             source,
             preset.config,
             name=preset.name,
             origin=preset.source,
             file="the catalog's entry",
         )
+        if path is None and _PLACE.match(value):  # a folder of other machines, or a slip
+            message = f"there is no {show(value)} here; its name is that of {preset.name}"
+            hint = f"write `model: {preset.name}` if that is the model"
+            note = codes.UNKNOWN_NAME.at(
+                source.locate("/model"), message, hint, severity=Severity.NOTE
+            )
+            found = (*found, note)
+        return model, found
     if path is None and _PLACE.match(value):  # of what is a path the nearest name is no help
         message = f"there is no {show(value)}, and so no config.json of a model"
         hint = (

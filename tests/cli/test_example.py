@@ -58,6 +58,7 @@ def test_another_model_takes_nothing_from_the_example(model: tuple[str, str]) ->
         ("llama-2-7b", (), "megatron-deepspeed"),
         ("qwen3-next-80b-a3b", (), "megatron-lm"),
         ("glm-5", (), "huggingface"),
+        ("qwen3-14b", ("--cluster", "8xh100"), "megatron-lm"),  # with a warning on the network
         ("llama-2-7b", ("--set", "training.lora.rank=8"), "huggingface"),
     ],
 )

@@ -258,6 +258,15 @@ def test_folders_without_a_model_are_told(value: str, message: str, hint: str | 
     assert hint in (None, found.hint)
 
 
+@pytest.mark.parametrize("value", ["/models/Llama-3.1-8B", "./Llama-3.1-8B-Instruct"])
+def test_a_folder_that_is_not_here_is_planned_by_its_name_with_a_note(value: str) -> None:
+    """A path that isn't here, with the name of a preset, is planned as that, and a note says so."""
+    job, (found,) = load_with_findings(SPEC, FRAMEWORKS, overrides={"model": value})
+    assert job.model.name == "llama-3.1-8b"
+    assert (found.rule, found.severity.value) == ("SPEC011", "note")
+    assert found.message == f"there is no '{value}' here; its name is that of llama-3.1-8b"
+
+
 def test_what_is_left_out_of_a_config_is_a_warning(models: Path) -> None:
     """A multimodal config.json is planned as its language model, and the warning says so."""
     outer = {"model_type": "llava", "text_config": CONFIG, "vision_config": {}}

@@ -62,6 +62,18 @@ def test_the_price_of_pins_is_the_chosen_plan_without_them() -> None:
     assert f"({shorter:+.0%})" in text
 
 
+def test_pins_that_make_another_batch_are_compared_by_tokens() -> None:
+    """Steps of another batch than the job's aren't compared, but tokens a second."""
+    plan = dsgen.estimate(small(layout=SLOW | {"gradient_accumulation": 1, "micro_batch": 1}))
+    free = unpinned(plan)
+    assert free is not None
+    assert plan.layout.global_batch != free.layout.global_batch
+    text = unpinned_text(plan, free)
+    assert text.count(" tokens/s") == 2
+    more = float(free.throughput.tokens_per_s) / float(plan.throughput.tokens_per_s) - 1
+    assert more > 0 and text.endswith(f"({more:+.0%})")
+
+
 def test_pins_that_cost_nothing_have_no_price() -> None:
     """Neither a job without pins nor one that pins what is chosen has a price."""
     plan = best(small())
