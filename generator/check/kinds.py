@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any, Final, TypeVar
 
@@ -48,7 +49,10 @@ _MEGATRON_OPTIONS: Final = (
 _OVERRIDE_LINE: Final = re.compile(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
 #: Endings and names of files that are no documents, and may have launch lines.
-_HOLDERS: Final = frozenset({".ipynb", ".md", ".mk", ".py", ".rst"})
+#: Suffixes of texts, workflows and templates, which may have launch lines.
+_HOLDERS: Final = frozenset(
+    {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
+)
 _LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
 #: What is between deepspeed and its script is bounded, so that many words on a line take no longer
 #: than many lines.
@@ -172,10 +176,13 @@ def is_batch_script(path: Path) -> bool:
 
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
-    """Tell whether any key is one of a kind's, or spelt nearly so. No keys speak against it."""
-    return not keys or any(
-        get_close_matches(key, _all_signs()[kind].every, n=1, cutoff=_ALIKE) for key in keys
-    )
+    """Tell whether keys are those of a kind, or spelt nearly so: one that hardly another kind has,
+    or half of them. No keys speak against it.
+    """
+    signs = _all_signs()[kind]
+    distinct = signs.plain | signs.own
+    near = [found[0] for key in keys if (found := get_close_matches(key, signs.every, 1, _ALIKE))]
+    return 2 * len(near) >= len(keys) or not distinct.isdisjoint(near)
 
 
 def tells_by_name(path: PurePath) -> bool:
@@ -277,7 +284,7 @@ def _kind_by_keys(keys: frozenset[str], *, named: bool) -> Kind | None:
 
     best = max(signs, key=lambda kind: signs[kind].weight(keys))
     little = 1 if best == "job spec" else 0
-    if named and signs[best].weight(keys) > little:
+    if named and signs[best].weight(keys) > little and resembles(keys, best):
         return best
     enough = [kind for kind in signs if signs[kind].enough(keys, plain=kind != "DeepSpeed config")]
     return max(enough, key=lambda kind: signs[kind].weight(keys), default=None)
@@ -321,14 +328,36 @@ def _lines(content: str) -> list[str]:
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def candidates(folder: Path) -> Iterator[Path]:
+#: Hidden folders of copies: of another commit, an environment, a cache, another time.
+_COPIES: Final = frozenset(
+    {".cache", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".nox", ".svn", ".tox"}
+)
+_MOST_HIDDEN: Final = 2_000  # files of hidden folders that are looked at
+
+
+def with_launches(hidden: Iterable[Path], most: int) -> Iterator[Path]:
+    """The files in and below hidden folders that start a job; environments are passed over."""
+    folders = (
+        folder
+        for folder in hidden
+        if folder.name not in _COPIES and not (folder / "pyvenv.cfg").is_file()
+    )
+    below = chain.from_iterable(map(files_below, folders))
+    for path in islice(below, _MOST_HIDDEN):
+        by_name = is_candidate(path) or may_hold(path)
+        is_own = by_name and not os.path.islink(path)  # noqa: PTH114 - as in `candidates`
+        if is_own and (has_launch_line(path, most) or is_batch_script(path)):
+            yield path
+
+
+def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]:
     """The files in and below a folder that may be documents or have launch lines, in order.
 
-    Links to files in the folder come last. Hidden folders, other links, pipes and devices are left
-    out.
+    Links to files in the folder come last. Hidden folders, which `hidden` gets, other links, pipes
+    and devices are left out.
     """
     links = list[Path]()
-    for path in files_below(folder):
+    for path in files_below(folder, hidden=hidden):
         by_name = is_candidate(path) or may_hold(path)
         if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
             links += [path] if by_name else []

@@ -40,6 +40,7 @@ _TEMPLATED: Final = frozenset({"Kubernetes", "SkyPilot"})
 _TEMPLATE: Final = "this is a template, of which another program makes a {}"
 OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
+HIDDEN: Final = "launch lines, in a hidden folder"
 WRITTEN: Final = "written by a script"
 _READER: Final = "the reader of files"
 # such files may lie in a folder, whatever their names
@@ -111,13 +112,13 @@ def read_texts(texts: Iterable[Text]) -> Reading:
 
 def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
     before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
-    found = list[Path]()
+    found, hidden = list[Path](), list[Path]()
     try:
         os.scandir(folder).close()
     except OSError as problem:
         message = f"the folder can't be read: {(problem.strerror or 'no access').lower()}"
         reading.findings.append(codes.UNREADABLE.at(where, message, "check its permissions"))
-    for path in kinds.candidates(folder):
+    for path in kinds.candidates(folder, hidden):
         is_batch = not path.suffix and kinds.is_batch_script(path)
         if kinds.is_candidate(path) or is_batch or not kinds.may_hold(path):
             found.append(path)
@@ -126,6 +127,8 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
                 found.append(path)
             else:
                 reading.left_alone[str(path)] = LAUNCH_LINES
+    for path in kinds.with_launches(hidden, MAX_BYTES):
+        reading.left_alone[str(path)] = HIDDEN
     if len(found) > MAX_FILES:
         message = (
             f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..findings import ERROR, WARNING, Violation
+from ..findings import ERROR, NOTE, WARNING, Violation
 from .submission import Submission
+
+#: What it opens lies beside it or is published, as data sets are that no crawler is to find.
+_OF_AN_ARCHIVE = "a password of an archive"
 
 
 def secrets_of(
@@ -14,7 +17,8 @@ def secrets_of(
     """A violation for each secret in these files.
 
     It is an error where the value has the form of a known kind of secret, and a warning where only
-    the name beside it tells. `who_reads_it` ends the message: who sees the secret there.
+    the name beside it tells. One of an archive is a note. `who_reads_it` ends the message: who sees
+    the secret there.
     """
     for path in sorted(paths):
         text = submission.texts.get(path)
@@ -25,5 +29,7 @@ def secrets_of(
                 continue
             what = secret.name.strip("-") or secret.what
             severity = ERROR if secret.what else WARNING
+            if secret.what == _OF_AN_ARCHIVE:
+                severity = NOTE
             message = f"{what} is written in plain text: {who_reads_it}"
             yield Violation(text.locate_offset(secret.at), message, hint, severity=severity)

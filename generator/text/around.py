@@ -250,11 +250,15 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def files_below(
-    folder: Path, left_out: Collection[str] = (), depth: int = _MAX_DEPTH
+    folder: Path,
+    left_out: Collection[str] = (),
+    depth: int = _MAX_DEPTH,
+    hidden: list[Path] | None = None,
 ) -> Iterator[Path]:
     """The files and links in and below a folder, in order.
 
-    Hidden folders, libraries and those in `left_out` are passed over.
+    Hidden folders, libraries and those in `left_out` are passed over. The hidden ones are noted in
+    `hidden`.
     """
     try:
         with os.scandir(folder) as listing:
@@ -269,7 +273,9 @@ def files_below(
             and not entry.name.startswith((".", "__"))
             and entry.name not in (*_LIBRARIES, *left_out)
         ):
-            yield from files_below(folder / entry.name, left_out, depth - 1)
+            yield from files_below(folder / entry.name, left_out, depth - 1, hidden)
+        elif hidden is not None and entry.name.startswith("."):
+            hidden.append(folder / entry.name)
 
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:

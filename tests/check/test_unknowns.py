@@ -1290,7 +1290,7 @@ def test_a_job_is_judged_by_what_is_known(
                 "job.sh": _NAMED,
                 "main.py": f"from lightning import seed_everything\n{_ENGINE}",
             },
-            ["warning"],
+            ["note"],
             id="a comment that DeepSpeed reads, in a program with a function of Lightning's",
         ),
         pytest.param(

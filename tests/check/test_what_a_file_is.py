@@ -70,3 +70,42 @@ def test_what_a_script_fetches_may_be_missing(is_fetched: bool, tmp_path: Path) 
     fetch = "git clone https://x.org/a/configs" if is_fetched else "true"
     (tmp_path / "setup.sh").write_text(f"#!/bin/bash\n{fetch}\n")
     assert ("SUB011" in {f.rule for f in validate([tmp_path]).findings}) != is_fetched
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_spec"),
+    [
+        (("title", "summary", "items", "model"), False),
+        (("title", "summary", "name", "items", "model"), False),
+        (("model", "training"), True),
+        (("modl", "note"), True),
+        (("title", "summary", "items", "model", "gpuss"), True),
+    ],
+)
+def test_a_named_job_spec_is_told_by_more_than_a_model(
+    keys: tuple[str, ...], is_spec: bool, tmp_path: Path
+) -> None:
+    """YAML that the user names is a job spec by half of its keys, or by one that only specs have;
+    slips count.
+    """
+    card = tmp_path / "card.yaml"
+    card.write_text("".join(f"{key}: {{a: 1}}\n" for key in keys))
+    found = {finding.rule for finding in validate([card]).findings}
+    assert (found == {"FILE004"}) != is_spec
+
+
+def test_scripts_in_hidden_folders_are_named(tmp_path: Path) -> None:
+    """What starts a job in a hidden folder is left alone, and said; copies of files aren't."""
+    texts = {
+        ".claude/jobs/train.sh": "#!/bin/bash\ntorchrun --nproc_per_node=8 train.py\n",
+        ".jobs/a.slurm": "#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n",
+        ".jobs/notes.sh": "echo no job\n",
+        ".git/train.sh": "torchrun --nproc_per_node=8 train.py\n",
+        ".env/pyvenv.cfg": "",
+        ".env/train.sh": "torchrun --nproc_per_node=8 train.py\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    left = {str(tmp_path / name): "launch lines, in a hidden folder" for name in [*texts][:2]}
+    assert validate([tmp_path]).left_alone == left

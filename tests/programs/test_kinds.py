@@ -362,14 +362,15 @@ def test_a_named_file_of_another_program_is_told(tmp_path: Path) -> None:
 
 
 def test_commands_of_trainers_are_read(tmp_path: Path) -> None:
-    """`llamafactory-cli train` and `swift sft` take TrainingArguments; `llamafactory-cli export`
-    doesn't.
+    """`llamafactory-cli train`, as a module too, and `swift sft` take TrainingArguments;
+    `llamafactory-cli export` doesn't.
     """
     options = (
         "--output_dir out --deepspeed ds.json --per_device_train_batch_size 2 --report_to none"
     )
     commands = (
         f"llamafactory-cli train --stage sft {options}",
+        f"python -m llamafactory.cli train --stage sft {options}",
         f"NPROC_PER_NODE=8 swift sft --model m {options}",
     )
     script = "\n".join(["#!/bin/bash", *commands, f"llamafactory-cli export {options}"])
@@ -383,6 +384,7 @@ def test_commands_of_trainers_are_read(tmp_path: Path) -> None:
     ] == [
         (2, 2),
         (2, 3),
+        (2, 4),
     ]
     assert not any(one.complete for one in found)
 

@@ -20,6 +20,7 @@ from ...dataclass import dataclass
 from ...resources import read_text
 from ...text.options import basename
 from ...text.shell.records import Word
+from .tables import program_name
 
 #: Options of a script's row that have to be on the line: one may be another program's.
 _ENOUGH_SIGNS: Final = 2
@@ -254,7 +255,7 @@ def of_command(words: Sequence[Word]) -> FrontEnd | None:
     """The front end that a command line starts by its name and subcommand: `swift sft`."""
     if len(words) < 2 or words[1].value is None:
         return None
-    return _by_command().get((basename(words[0]), words[1].value))
+    return _by_command().get((program_name(words[0]), words[1].value))
 
 
 def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:

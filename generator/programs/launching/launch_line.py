@@ -199,7 +199,7 @@ class _Walk:
         self.calls.append(
             Call(
                 shell=self.script,
-                program=basename(word),
+                program=program_name(word),
                 options=Options(),
                 command=self.command,
                 word=word,

@@ -22,7 +22,7 @@ from ...submission.references import Reference
 from ...submission.repository import program_of, program_path, strings_beside
 from ...submission.script import CommandDocument, LaunchScript
 from ...submission.submission import Submission
-from ...text.around import is_before_writing, is_readable, text_around
+from ...text.around import is_before_writing, is_readable, is_there, text_around
 from ...text.document import Document, Kind
 from ...text.lookup import Files, end_alike, is_written, place_of
 from ...text.shell.records import Word
@@ -357,7 +357,7 @@ class _Lines:
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
         """Return the file of a relative path, from where the line is started.
 
-        The program that the line names lies there too.
+        The program that the line names lies there too, or in another project with the config.
         """
         program = program_path(launch) or ""
         if isabs(link.path) or isabs(program) or not program.endswith(".py"):
@@ -374,6 +374,10 @@ class _Lines:
         )
         if link.documents and with_program and not are_there:
             return replace(link, documents=(), exists=True)
+        if not with_program and not any(
+            is_there(Path(start, PurePath(program).parts[0])) for start in starts
+        ):
+            return replace(link, sure=False)  # both are another project's, as `llava/train.py`
         return link
 
     def _one_of(self, word: Word, where: Location, reader: str | None) -> Iterator[Reference]:

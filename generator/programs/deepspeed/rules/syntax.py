@@ -8,7 +8,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, printable
 from ....rules.violations import deepspeed, violation
-from ....submission.repository import program_path
+from ....submission.repository import program_path, program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.hjson.edits import to_strict
@@ -25,6 +25,7 @@ _JSON: Final = deepspeed(
     "runtime/config.py:699; compression/compress.py:24, check_deepspeed_config, reads by json"
 )
 _STAGES: Final = deepspeed("runtime/zero/config.py:95, runtime/config.py:699")
+_INITIALIZES: Final = "deepspeed.initialize("
 _SLIPS_OF_SYNTAX: Final = ("a missing comma", "a trailing comma", "a comment")
 
 
@@ -78,6 +79,8 @@ def text_is_json(submission: Submission) -> Violations:
             severity = ERROR
         elif config.unclaimed and slips[0].what != "a missing comma":
             severity = NOTE  # it may be as is meant
+        elif _is_for_the_engine(submission, config):
+            severity = NOTE
 
         more = len(slips) - 1
         rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
@@ -89,6 +92,20 @@ def text_is_json(submission: Submission) -> Violations:
             severity=severity,
             edits=() if loses_text else edits_of(config, to_strict),
         )
+
+
+def _is_for_the_engine(submission: Submission, config: Config) -> bool:
+    """Return whether each program that is given the config is there, and hands it to DeepSpeed."""
+    links = [
+        link
+        for link in submission.references
+        if any(getattr(one, "json", None) is config.json for one in link.documents)
+    ]
+    return bool(links) and all(
+        link.reader == "deepspeed" and _INITIALIZES in (program_text(link.launch) or "")
+        for link in links
+        if link.launch is not None
+    )
 
 
 def _refused_as_json(submission: Submission, config: Config) -> str | None:
