@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from ..catalog.layers.experts import Experts
 from ..catalog.model import Model, model_of
 from ..catalog.names import closest, most_like
 from ..text.slips import is_slip
@@ -16,10 +17,12 @@ from .hf_by_keys import SET_TYPE, Traits, mixers_like, read_by_keys
 from .hf_dense import DENSE
 from .hf_hybrid import HYBRID
 from .hf_keys import (
+    SPELLINGS,
     KeyReader,
     conflicts,
     every_key,
     foreign_keys,
+    is_off,
     known_class,
     multimodal,
     odd_keys,
@@ -138,6 +141,10 @@ _TELLING: Final[Mapping[str, str]] = {
     "latent attention": "kv_lora_rank q_lora_rank",
     "normalised queries and keys": "use_qk_norm qk_layernorm qk_norm use_qk_layernorm",
     "attention to later tokens": "use_bidirectional_attention",
+    "layers that run several times over": "num_loops loop_num loop_count total_ut_steps",
+    "hyper-connections": "hc_mult hc_count mhc_ use_mhc",
+    "embeddings of n-grams": "ngram_ emb_neighbor",
+    "experts that compute nothing": "zero_expert",
     "an encoder and a decoder": "is_encoder_decoder",
 }
 _TELLING_STARTS: Final = tuple(" ".join(_TELLING.values()).split())
@@ -163,7 +170,7 @@ def _costly_keys(read: ConfigReader) -> Iterator[tuple[str, str]]:
     for key, value in read.config.items():
         if key in read.read or not isinstance(key, str) or _says_nothing(value):
             continue
-        if key.startswith(_TELLING_STARTS):
+        if key.startswith(_TELLING_STARTS) and not is_off(read.config, key):
             yield key, next(said for said, starts in _TELLING.items() if _starts(key, starts))
 
 
@@ -209,8 +216,16 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
         other = "transformers makes a latent of no width of it, and null says no latent"
         return (f"q_lora_rank is 0: queries have no latent here; {other}",)
     present = [key for key in _NOT_OF_ALL if key in read.config and key not in read.read]
+    known = known_class(_usual(read.config))
+    remote: tuple[str, ...] = ()
+    if known is not None and read.has("q_lora_rank") and "q_lora_rank" not in known.keys:
+        rank = show(read.config["q_lora_rank"])
+        remote = (
+            f"q_lora_rank is {rank}, as the code beside such weights has it: transformers reads no "
+            f"such key for {family}",
+        )
     if not present:
-        return ()
+        return remote
     given = {key: read.config.get(key) for key in present}
     said = [None, *(read.config.get(key) for key in read.read)]
     fields = {**_router_of(shape), **shape}
@@ -219,7 +234,7 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
         for key, (field, usual) in _ROUTER.items()
     }
     foreign = ((key, value) for key, value in given.items() if value not in routed.get(key, said))
-    return tuple(
+    return remote + tuple(
         f"{key} is {show(value)}: transformers reads no such key for {family}"
         for key, value in foreign
     )
@@ -459,6 +474,8 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
                 continue  # its class always does
             if key in _EXPERTS.split() and _has_experts(shape):
                 continue  # under the name of another class: noted
+            if key in _SHARED_WIDTHS and whole_number(read.config[key]) in _shared_widths(shape):
+                continue  # says what the class reckons
             message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
             is_unknown = named and known_class(_usual(inner)) is None
             like = mixers_like(meaning) if is_unknown else ""
@@ -546,11 +563,28 @@ def _has_experts(shape: Shape) -> bool:
     return bool(shape.get("experts")) or any(layer.feed_forward.experts for layer in kinds)
 
 
+#: Keys of other classes for the width of shared experts.
+_SHARED_WIDTHS: Final = SPELLINGS["shared_expert_intermediate_size"].split()
+
+
+def _shared_widths(shape: Shape) -> tuple[object, ...]:
+    """Widths of a layer's shared experts, all together and of one."""
+    kinds = shape["stack"].kinds if "stack" in shape else ()
+    parts = [layer.feed_forward for layer in kinds if isinstance(layer.feed_forward, Experts)]
+    if parts:
+        width, several = parts[0].width, parts[0].shared_experts
+    else:
+        width, several = shape.get("shared_ffn", 0), shape.get("shared_experts", 0)
+    return (width, width // several) if width and several else ()
+
+
 #: Keys by which other classes than Qwen's ask for what Qwen 3's always does.
 _HEAD_NORMS: Final = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
 
 
 def _normalises_heads(shape: Shape) -> bool:
+    if shape.get("kv_lora_rank"):
+        return True  # of latents
     kinds = shape["stack"].kinds if "stack" in shape else ()
     norms = [getattr(layer.mixer, "qk_norm", "none") for layer in kinds]
     return all(norm != "none" for norm in norms or [shape.get("qk_norm", "none")])
@@ -614,6 +648,8 @@ def _as_class(read: ConfigReader, family: str) -> tuple[str, ...]:
 def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
     """Report keys that nobody knows; the note on a config that was read by its keys alone."""
     for key in odd_keys(read):
+        if key.startswith(_TELLING_STARTS):
+            continue  # told by what it stands for
         like = mixers_like(key) if read.known is None and family not in REMOTE else ""
         if like and _is_told(read):
             continue

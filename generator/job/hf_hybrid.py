@@ -161,6 +161,7 @@ def _kimi(read: ConfigReader, shape: Shape) -> Shape:
 
 def _ling(read: ConfigReader, shape: Shape) -> Shape:
     """KDA but for each sixth layer, whose latent attention has a gate a head."""
+    read.ignore("linear_silu")  # of an activation, in configs of earlier models too
     layers, heads = shape["layers"], shape["heads"]
     every = read.integer("layer_group_size", default=6)
     usual = [LINEAR if (i + 1) % every else FULL for i in range(layers)]
@@ -176,6 +177,8 @@ def _ling(read: ConfigReader, shape: Shape) -> Shape:
     return {
         "mixers": _placed(kinds, mixer),
         **_latent(read),
+        # of the smaller ones, whose code is beside their weights
+        "q_lora_rank": read.optional_integer("q_lora_rank") or 0,
         **routed_experts(
             read,
             shape,

@@ -28,14 +28,15 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "max_position_embeddings": "max_position_embeddings n_positions max_sequence_length "
     "max_seq_len seq_length",
     "hidden_act": "hidden_act hidden_activation activation_function afn",
-    "rms_norm_eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps norm_epsilon",
+    "rms_norm_eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps "
+    "norm_epsilon",
     "hidden_dropout": "hidden_dropout hidden_dropout_prob resid_pdrop residual_dropout "
     "resid_dropout dropout",
     "attention_dropout": "attention_dropout attention_probs_dropout_prob attn_pdrop",
     "num_experts": "num_experts num_local_experts n_routed_experts moe_num_experts "
     "num_routed_experts",
     "num_experts_per_tok": "num_experts_per_tok moe_topk moe_top_k moe_k top_k_experts "
-    "num_experts_per_token",
+    "num_experts_per_token moe_router_topk experts_top_k",
     "moe_intermediate_size": "moe_intermediate_size expert_ffn_hidden_size moe_ffn_hidden_size",
     "n_shared_experts": "n_shared_experts num_shared_experts moe_num_shared_experts "
     "num_shared_expert",
@@ -48,7 +49,7 @@ SPELLINGS: Final[Mapping[str, str]] = {
     "qk_rope_head_dim": "qk_rope_head_dim attention_qk_rope_dim",
     "v_head_dim": "v_head_dim attention_v_dim",
     "sandwich_norm": "sandwich_norm use_sandwich_norm",
-    "first_k_dense_replace": "first_k_dense_replace num_dense_layers",
+    "first_k_dense_replace": "first_k_dense_replace num_dense_layers n_dense_first_layers",
     "routed_scaling_factor": "routed_scaling_factor route_scale router_scaling_factor "
     "moe_routed_scaling_factor moe_router_scaling_factor",
     "router_aux_loss_coef": "router_aux_loss_coef aux_loss_alpha aux_loss_coef",
@@ -324,6 +325,19 @@ def foreign_keys(read: ConfigReader, known: KnownClass) -> Iterator[str]:
             yield key
 
 
+def is_off(config: Mapping[str, object], key: str) -> bool:
+    """Whether a key is of a part that another key switches off: `use_cla` that of
+    `cla_share_factor`, `mamba_enabled` that of `mamba_d_conv`.
+    """
+    words = key.split("_")
+    parts = ("_".join(words[:count]) for count in range(1, len(words)))
+    return any(
+        config.get(switch) is False
+        for part in parts
+        for switch in (f"use_{part}", f"enable_{part}", f"{part}_enabled")
+    )
+
+
 def _is_telling(key: str) -> bool:
     """Whether a key's name has a word of what size, cost or parts of a layer may depend on."""
     return not re.search(_IDLE, key) and not _TELLING.isdisjoint(key.lower().split("_"))
@@ -335,6 +349,8 @@ def odd_keys(read: KeyReader) -> Iterator[str]:
     """
     for key, value in read.config.items():
         if not isinstance(key, str) or key in read.read or re.search(_IDLE, key):
+            continue
+        if is_off(read.config, key):
             continue
         if read.known is None:
             if _says_something(value) and _is_telling(key):
@@ -349,6 +365,8 @@ def unread_sizes(read: ConfigReader) -> Iterator[str]:
     """
     for key, value in read.config.items():
         if not isinstance(key, str) or key in read.read or key in every_key():
+            continue
+        if is_off(read.config, key):
             continue
         if _has_size(value) and not re.search(_OF_USE, key):
             yield key

@@ -1,8 +1,9 @@
 """Types whose code is published beside their weights and not in transformers, for the reader by
 keys: what that code decides and no key says.
 
-Source: modeling_bailing_moe_v2.py of ant-yy/Ling-V2; bailing_moe.py and bailing_moe_linear.py of
-mlx-lm 0.32; modeling_openpangu_dense.py of openPangu-Embedded-7B, as printed.
+Source: modeling_bailing_moe_v2.py of ant-yy/Ling-V2; configuration_mimo_v2.py of MiMo-V2.5;
+bailing_moe.py and bailing_moe_linear.py of mlx-lm 0.32; modeling_openpangu_dense.py of
+openPangu-Embedded-7B, as printed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..catalog.layers.lightning import NormalisedLightning
-from .hf_by_keys import FULL, Traits
+from ..text.wording import show
+from .hf_by_keys import FULL, LOCAL, Traits
 from .hf_keys import KeyReader
 from .hf_shape import Shape
 
@@ -31,6 +33,50 @@ def _ring_mixer(read: KeyReader, shape: Shape) -> NormalisedLightning:
     return NormalisedLightning(hidden=shape["hidden"], heads=shape["heads"], head_dim=width)
 
 
+def _mimo_kinds(read: KeyReader, shape: Shape) -> list[str]:
+    """Windows where a pattern has 1, for each layer."""
+    listed = read.config.get("hybrid_layer_pattern")
+    read.ignore("hybrid_layer_pattern", "hybrid_block_size")
+    layers: int = shape["layers"]
+    if listed is None:
+        period = read.optional_integer("hybrid_block_size") or 1
+        return [LOCAL if (i + 1) % period else FULL for i in range(layers)]
+    marks = listed if isinstance(listed, list) else []
+    if len(marks) != layers or any(mark not in (0, 1) for mark in marks):
+        message = f"hybrid_layer_pattern is {show(listed)}: not 0 or 1 for each of {layers} layers"
+        read.report("hybrid_layer_pattern", message, "write 1 for local layers, and 0 for others")
+        return [FULL] * layers
+    return [LOCAL if mark else FULL for mark in marks]
+
+
+def _mimo_attention(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
+    """Local layers of MiMo-V2.5 have widths of their own, by keys that begin with swa_."""
+    is_local = kind == LOCAL
+    read.ignore(*_OF_LOCAL)
+    values = read.optional_integer("v_head_dim") or shape["head_dim"]
+    sinks = f"add_{'swa' if is_local else 'full'}_attention_sink_bias"
+    found = {"v_head_dim": values, "sinks": read.boolean(sinks, False)}
+    if not is_local:
+        return found
+    width = read.optional_integer("swa_head_dim") or shape["head_dim"]
+    return {
+        "heads": read.optional_integer("swa_num_attention_heads") or shape["heads"],
+        "kv_heads": read.optional_integer("swa_num_key_value_heads") or shape["kv_heads"],
+        "head_dim": width,
+        "v_head_dim": read.optional_integer("swa_v_head_dim") or width,
+        "sinks": found["sinks"],
+    }
+
+
+_OF_LOCAL: Final = (
+    "swa_head_dim",
+    "swa_num_attention_heads",
+    "swa_num_key_value_heads",
+    "swa_v_head_dim",
+    "add_swa_attention_sink_bias",
+    "add_full_attention_sink_bias",
+)
+
 REMOTE: Final[Mapping[str, Traits]] = {
     "bailing_moe": Traits(),
     "bailing_moe_v2": Traits(),
@@ -38,6 +84,13 @@ REMOTE: Final[Mapping[str, Traits]] = {
         kinds=_ring_kinds,
         mixers={_LINEAR: _ring_mixer},
         idle="group_norm_size linear_silu",
+    ),
+    "mimo_v2": Traits(
+        output_bias=False,
+        kinds=_mimo_kinds,
+        attention=_mimo_attention,
+        experts={"router_scores": "sigmoid"},
+        idle="attention_chunk_size attention_projection_layout",
     ),
     "PanguEmbedded": Traits(mlp_bias=False),
 }

@@ -838,10 +838,89 @@ def test_a_named_class_that_is_not_modelled_is_refused_by_its_part() -> None:
     assert "dynamic mask attention" in message
 
 
-def test_layers_that_run_several_times_are_refused() -> None:
-    """A looped model has as many parameters, and several times the work (Ouro)."""
-    ((key, _, _),) = problems(**_PLAIN, model_type="ouro", total_ut_steps=4)
-    assert key == "total_ut_steps"
+@pytest.mark.parametrize(
+    ("keys", "part"),
+    [
+        ({"total_ut_steps": 4}, "layers that run several times over"),
+        ({"loop_num": 2}, "layers that run several times over"),
+        ({"mhc_num_stream": 4}, "hyper-connections"),
+        ({"zero_expert_num": 128}, "experts that compute nothing"),
+        ({"ngram_vocab_size_ratio": 78}, "embeddings of n-grams"),
+    ],
+)
+def test_an_unknown_type_is_refused_by_its_part(keys: dict[str, int], part: str) -> None:
+    """Parts that no reader of keys alone knows are named: a looped model, for one, has as many
+    parameters, and several times the work.
+    """
+    ((key, message, _),) = problems(**_PLAIN, model_type="mine", **keys)
+    value = keys[key]
+    assert message == f"{key} is {value}: {part} are not modelled for model_type mine"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"use_cla": False, "cla_share_factor": 2},
+        {"mamba_enabled": False, "mamba_d_conv": 4, "mamba_num_heads": 32},
+        {"enable_mhc": False, "mhc_num_stream": 4},
+    ],
+)
+def test_keys_of_a_part_that_is_switched_off_say_nothing(keys: dict[str, object]) -> None:
+    """What belongs to a switch that is off is neither refused nor noted (Hunyuan, PLaMo)."""
+    off = convert(**_PLAIN, model_type="mine", **keys)
+    assert off == convert(**_PLAIN, model_type="mine")
+    switch = next(iter(keys))
+    assert problems(**_PLAIN, model_type="mine", **{**keys, switch: True})
+
+
+def test_mimo_v2_5_is_read_by_its_keys() -> None:
+    """MiMo-V2.5's code beside its weights takes heads, windows and experts from keys; with those of
+    MiMo-V2-Flash it is that model.
+    """
+    whole = [0, *range(5, 48, 6)]
+    keys = {
+        "model_type": "mimo_v2",
+        "hidden_size": 4096,
+        "num_hidden_layers": 48,
+        "vocab_size": 152576,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 4,
+        "head_dim": 192,
+        "v_head_dim": 128,
+        "swa_num_key_value_heads": 8,
+        "swa_v_head_dim": 128,
+        "intermediate_size": 16384,
+        "moe_intermediate_size": 2048,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "layernorm_epsilon": 1e-6,
+        "hybrid_layer_pattern": [int(i not in whole) for i in range(48)],
+        "moe_layer_freq": [0] + [1] * 47,
+        "sliding_window": 128,
+        "attention_chunk_size": 128,
+        "add_swa_attention_sink_bias": True,
+    }
+    flash = convert(model_type="mimo_v2_flash")
+    assert parameter_count(convert(**keys)) == parameter_count(flash)
+    fewer = convert(**{**keys, "swa_num_key_value_heads": 4})
+    assert parameter_count(flash) - parameter_count(fewer) == 39 * 4 * 4096 * (192 + 128)
+    ((key, _, _),) = problems(**{**keys, "hybrid_layer_pattern": [0, 1]})
+    assert key == "hybrid_layer_pattern"
+
+
+def test_ling_3_is_read_as_published() -> None:
+    """A shared expert's width that the class reckons is no other part, another width is one; a
+    latent of queries, which the class lacks, is counted and noted.
+    """
+    keys = {"model_type": "bailing_hybrid", "use_qk_norm": True, "linear_silu": True}
+    plain = convert(model_type="bailing_hybrid")
+    assert convert(**keys, moe_shared_expert_intermediate_size=768) == plain
+    ((key, _, _),) = problems(**keys, moe_shared_expert_intermediate_size=512)
+    assert key == "moe_shared_expert_intermediate_size"
+    small = convert(**keys, q_lora_rank=256)
+    assert parameter_count(small) < parameter_count(plain)
+    (note,) = small.notes
+    assert "transformers reads no such key for bailing_hybrid" in note
 
 
 def test_an_unknown_type_without_a_size_is_told_which() -> None:
