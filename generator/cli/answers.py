@@ -147,29 +147,35 @@ def _expected(table: Sequence[Row]) -> list[str]:
     return same_unit(numbers, steps=True) if in_order and len(table) > 1 else []
 
 
-def explained(plan: Plan, rejected_by: Mapping[str, int] | None = None) -> tuple[Part, ...]:
-    """What `--explain` adds: bars of memory, reasons of decisions, factors of the time, rules."""
+def explained(plan: Plan, found: SearchResult | Infeasible | None = None) -> tuple[Part, ...]:
+    """What `--explain` adds: bars of memory, reasons of decisions, factors of the time, rules.
+
+    Those of the search are `found`'s; an estimate has none.
+    """
     from ..search.choice import expected_text  # here, to save start-up time
     from .asked_text import factors
 
-    headline = Text("Why this plan: one value changed, all else as it is", BOLD)
-    why = (headline, *_decided(plan.decisions), "") if plan.decisions else ()
+    headline = Text("Why this plan: one value changed, all else as it is where that can be", BOLD)
+    beside = rows(found, len(found.plans)) if isinstance(found, SearchResult) else ()
+    why = (headline, *_decided(plan, beside), "") if plan.decisions else ()
     number = Lines([("Expected", expected_text(plan))], least=NAMES)
     rules = (
-        ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(rejected_by))
-        if rejected_by
+        ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(found.rejected_by))
+        if found and found.rejected_by
         else ()
     )
     return ("", MemoryBars(plan), "", number, "", *why, *factors(plan), *rules)
 
 
-def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
-    """A row for each value that a decision was compared with, then why some can't be chosen."""
+def _decided(plan: Plan, beside: Sequence[Row]) -> Iterator[Part]:
+    """A row for each value that a decision was compared with, then why some can't be chosen, and
+    which of the plans beside it has the value at less cost, with others.
+    """
     figures = (numbers("time"), numbers("GiB", drop=1), words("difference", least=14))
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
     before = ""
     reasons: list[str] = []
-    for decision in decisions:
+    for decision in plan.decisions:
         first_cells = ("", "") if decision.key == before else (decision.key, decision.chosen)
         before = decision.key
         more = "" if decision.more_bytes is None else f"{decision.more_bytes / GIB:+.1f}"
@@ -182,9 +188,33 @@ def _decided(decisions: Sequence[Decision]) -> Iterator[Part]:
             reasons.append(f"{value}: changes {decision.also}")
         if decision.why is not None:
             reasons.append(f"{value}: {decision.why}")
+        if nearer := _nearer(plan, decision, beside):
+            reasons.append(f"{value}: {nearer}")
     yield table
     if reasons:
         yield from ("", *reasons)
+
+
+def _nearer(plan: Plan, decision: Decision, beside: Sequence[Row]) -> str:
+    """Say which plan of the table has the other value of a decision, and others that suit it, at
+    clearly less time; empty where none has.
+    """
+    from ..search.compare import TIME_BAND  # here, to save start-up time
+
+    if decision.slower_fraction is None:
+        return ""
+    with_one_change = (1 + decision.slower_fraction) * float(plan.step_time.total_s)
+    nearer = [
+        row
+        for row in beside
+        if in_spec(row.plan.layout.to_dict()[decision.key]) == decision.other
+        and float(row.plan.step_time.total_s) < with_one_change * (1 - TIME_BAND)
+    ]
+    if not nearer:
+        return ""
+    best = min(nearer, key=lambda row: float(row.plan.step_time.total_s))
+    name = best.name if best.reason else f"row {best.name}"
+    return f"{compared(best.plan, plan)} in {name}, where other keys change too"
 
 
 def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:

@@ -109,7 +109,7 @@ def _print_plan(
 
     best = made.answer.plans[0]
     rows = [*_files(changes, made.folder), *_next_steps(made)]
-    more = explained(best, made.answer.rejected_by) if explain else ()
+    more = explained(best, made.answer) if explain else ()
     faster: tuple[Line, ...] = ()
     others: tuple[Line, ...] = ()
     if not made.elastic:

@@ -163,7 +163,7 @@ def _print_plans(
             others = instead(best, bold=bold)
     missing = (("Next", not_ready(best.missing)),) if best.missing else ()
     details = [*further(best)][0 if explain else -ALWAYS :]
-    explanation = explained(best, answer.rejected_by) if explain else ()
+    explanation = explained(best, answer) if explain else ()
     lines = report(answer, top, *faster, *missing, *others, details=details, counts=counts)
     print_parts(*lines, *explanation)
 
@@ -203,7 +203,7 @@ def _print_answers(
         parts = [*obstacle(answer, rules=False), ""] if isinstance(answer, Infeasible) else []
         parts += compared_parts(best, comparisons)
         parts += ["", *spares_report(spare_counts)] if spare_counts else []
-        parts += explained(best, answer.rejected_by) if explain and best else []
+        parts += explained(best, answer) if explain and best else []
         print_parts(*parts)
     if best is None:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)

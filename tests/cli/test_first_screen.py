@@ -455,6 +455,29 @@ def test_explain_is_tables() -> None:
     assert any(re.match(r"[a-z_]+ \S+: (changes|does not fit|expected) ", line) for line in below)
 
 
+def test_a_value_that_suits_a_plan_of_the_table_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a plan of the table has another value at clearly less time than the chosen plan with
+    that value alone, `--explain` names its row and its time.
+    """
+    monkeypatch.setenv("COLUMNS", "120")  # for every column of the table
+    job = ("--model", "qwen3-30b-a3b", "--cluster", "dgx-h100", "--gpus", "16", "--top", "10")
+    lines = run("plan", *job, "--framework", "megatron-lm", "--explain").stdout.splitlines()
+    head = next(line for line in lines if line.startswith("plan "))
+    found = [
+        match
+        for line in lines
+        if (match := re.match(r"(\w+) (\S+): (\S+%) in row (\d+), where other keys", line))
+    ]
+    assert found
+    for key, value, change, row in (match.groups() for match in found):
+        shown = next(line for line in lines if re.match(rf"{row} +\d", line))
+        assert f" {change} " in shown
+        heading = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}.get(key)
+        if heading and f" {heading} " in head and value != "1":
+            end = head.index(f" {heading} ") + 1 + len(heading)
+            assert shown[:end].split()[-1] == value
+
+
 def test_offer_of_a_key_names_what_changes_with_it_as_set_takes_it() -> None:
     """The line `Faster` has each key that its plan has otherwise, in a form that `--set` takes."""
     spec = {
