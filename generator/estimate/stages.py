@@ -1,7 +1,8 @@
 """Pipeline stages: how layers are dealt to them and to their chunks, and what they hold.
 
-Layers are dealt evenly, with ends counted, by stage, or chunk by chunk. Chunk `row` of `stage` is
-the (row × stages + stage)th of the model. **Source**: NVIDIA/Megatron-LM
+A framework deals layers in one of four ways: evenly; evenly, with embedding and loss counted as
+layers; by a number for the first or the last stage; or by a list of all chunks. Chunk `row` of
+`stage` is the (row × stages + stage)th of the model. **Source**: NVIDIA/Megatron-LM
 megatron/core/transformer/transformer_block.py, get_num_layers_to_build, and transformer_layer.py,
 get_transformer_layer_offset @ core_v0.16.1; DeepSpeed's ways are said where they are computed.
 """
@@ -27,15 +28,15 @@ from .model_size import over_kinds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Layers of the chunks. **Symbols**: `first`, `inner` and `last` are stages; the rest changes
-    single chunks.
+    """Layers of every chunk: of a usual chunk by its stage, and what single chunks have more or
+    less. The flags say by which options Megatron-LM is told so.
     """
 
-    first: Any  #: layers of a chunk of the first stage
-    inner: Any
+    first: Any  #: layers of a usual chunk of the first stage
+    inner: Any  #: of the stages between the first and the last
     last: Any
-    rounds: Any = 0  #: of the list: in each stage, so many chunks have a layer more
-    rest: Any = 0  #: of the list: and so many stages have one such chunk more
+    rounds: Any = 0  #: of a list: so many chunks of each stage have a layer more
+    rest: Any = 0  #: of a list: and one chunk more of so many stages
     before: Any = 0  #: layers that the model's first chunk lacks
     after: Any = 0  #: layers that the model's last chunk lacks
     counts_embedding: Any = False  #: `--account-for-embedding-in-pipeline-split`
@@ -48,56 +49,63 @@ class Split:
 def split(job: Job, layout: LayoutLike) -> Split:
     """Deal the layers of `job`: evenly where that can be, else by the framework's means.
 
-    Megatron-LM counts the loss, or embedding and loss, as layers; else, without interleaving, its
-    last stage, which has the head to compute, holds fewer; else every chunk is listed. Stages that
-    are pinned come before all these.
+    Where one or two layers are missing for an even deal, Megatron-LM counts the loss, or embedding
+    and loss, as layers. Where more are, and stages have one chunk each, its last stage, which has
+    the head to compute, holds fewer. Else every chunk is listed. Stages that are pinned come before
+    all these.
     """
     if job.engine.balances_stages:
         return _balanced(job, layout)
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
-    full = -(-layers // chunks)
+    full = -(-layers // chunks)  # rounded up
     missing = full * chunks - layers
-    counted, more = (missing > 0) & (missing <= 2), missing > 2
-    shorter = more & (layout.virtual_pipeline == 1) & (full * (layout.pipeline - 1) < layers)
+
+    counts_loss = (missing > 0) & (missing <= 2)
+    counts_embedding = missing == 2
+    leaves_the_last_some = full * (layout.pipeline - 1) < layers
+    shortens_last = (missing > 2) & (layout.virtual_pipeline == 1) & leaves_the_last_some
+    lists_chunks = (missing > 2) & np.logical_not(shortens_last)
     derived = Split(
         first=full,
         inner=full,
-        last=full - missing * shorter,
-        before=1 * (counted & (missing == 2)),
-        after=1 * counted,
-        counts_embedding=counted & (missing == 2),
-        counts_loss=counted,
-        sizes_ends=shorter,
+        last=full - missing * shortens_last,
+        before=1 * counts_embedding,
+        after=1 * counts_loss,
+        counts_embedding=counts_embedding,
+        counts_loss=counts_loss,
+        sizes_ends=shortens_last,
     )
-    listed = more & np.logical_not(shorter)
-    if np.any(listed):
-        derived = _where(listed, _listed(job, layout), derived)
-    pinned = (layout.first_stage_layers > 0) | (layout.last_stage_layers > 0)
-    return _where(pinned, _pinned(job, layout), derived) if np.any(pinned) else derived
+    if np.any(lists_chunks):
+        derived = _where(lists_chunks, _listed(job, layout), derived)
+    is_pinned = (layout.first_stage_layers > 0) | (layout.last_stage_layers > 0)
+    return _where(is_pinned, _pinned(job, layout), derived) if np.any(is_pinned) else derived
 
 
-def _where(condition: Any, one: Split, other: Split) -> Split:
+def _where(condition: Any, chosen: Split, other: Split) -> Split:
     """Choose one of two, row by row."""
+    fields = Split.__slots__
     return Split(
         **{
-            name: np.where(condition, getattr(one, name), getattr(other, name))
-            for name in Split.__slots__
+            name: np.where(condition, getattr(chosen, name), getattr(other, name))
+            for name in fields
         }
     )
 
 
 def _balanced(job: Job, layout: LayoutLike) -> Split:
-    """Deal the fullest stage's count where nothing divides, rounded up, with embedding and loss as
-    a layer each.
+    """Deal as DeepSpeed does, which counts embedding and loss as a layer each.
+
+    Where the layers don't divide, every stage counts as the fullest one.
 
     **Source**: DeepSpeed 0.19.8 runtime/utils.py, partition_balanced; partition method
     `type:transformer|embedding`, as BLOOM used (70 layers on 12 stages).
     """
     share = job.model.layers // layout.pipeline
     rest = job.model.layers - share * layout.pipeline
-    uneven = 1 * (rest > 0)
-    full = share + uneven * (1 + (rest == layout.pipeline - 1))
-    return Split(first=full, inner=full, last=full, before=uneven, after=uneven)
+    is_uneven = 1 * (rest > 0)
+    # Of layers and ends, which are two more, the fullest stage has the share rounded up.
+    full = share + is_uneven * (1 + (rest == layout.pipeline - 1))
+    return Split(first=full, inner=full, last=full, before=is_uneven, after=is_uneven)
 
 
 def _pinned(job: Job, layout: LayoutLike) -> Split:
@@ -111,11 +119,11 @@ def _pinned(job: Job, layout: LayoutLike) -> Split:
     others = np.maximum(layout.pipeline - (first > 0) - (last > 0), 1)
     inner = (job.model.layers - first - last) // (others * chunks)
     inner = np.where(layout.pipeline > 1, inner, job.model.layers)
-    ends = (
-        np.where((size > 0) & (layout.pipeline > 1), size // chunks, inner)
-        for size in (first, last)
-    )
-    return Split(first=next(ends), inner=inner, last=next(ends), sizes_ends=True)
+
+    def of_end(pinned: Any) -> Any:
+        return np.where((pinned > 0) & (layout.pipeline > 1), pinned // chunks, inner)
+
+    return Split(first=of_end(first), inner=inner, last=of_end(last), sizes_ends=True)
 
 
 def end_layers(job: Job) -> float:
@@ -138,20 +146,23 @@ def _listed(job: Job, layout: LayoutLike) -> Split:
     """
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
     head, others = end_layers(job), np.maximum(chunks - 1, 1)
-    end = np.maximum(np.rint((layers + head) / chunks - head), 0)
-    end = np.minimum(end, np.maximum(layers - others, 0)).astype(np.int64)
-    share = (layers - end) // others
-    more = layers - end - share * others
-    joined = np.where(end + more + np.rint(head) <= share + 1, more, 0)
-    end, more = end + joined, more - joined
-    rounds = more // layout.pipeline
+    last_chunk = np.maximum(np.rint((layers + head) / chunks - head), 0)
+    # Each of the others has a layer at least.
+    last_chunk = np.minimum(last_chunk, np.maximum(layers - others, 0)).astype(np.int64)
+    share = (layers - last_chunk) // others
+    remain = layers - last_chunk - share * others
+
+    fits_in_last = last_chunk + remain + np.rint(head) <= share + 1
+    last_chunk = last_chunk + np.where(fits_in_last, remain, 0)
+    dealt = np.where(fits_in_last, 0, remain)
+    rounds = dealt // layout.pipeline
     return Split(
         first=share,
         inner=share,
         last=share,
         rounds=rounds,
-        rest=more - rounds * layout.pipeline,
-        after=share - end,
+        rest=dealt - rounds * layout.pipeline,
+        after=share - last_chunk,
         lists_chunks=True,
     )
 
@@ -174,11 +185,12 @@ def _loss_layers(stack: Stack, head: int) -> float:
 
 
 def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:
-    """Tell whether one of the `rest` is in `stage`: these are stages from the second on, or all but
-    the last.
+    """Tell whether `stage` is one of the `rest`, which have a larger chunk more: so many stages
+    from the second on or, of as many as that, from the first on.
     """
-    most = cut.rest >= layout.pipeline - 1
-    return np.where(most, stage < cut.rest, (stage > 0) & (stage <= cut.rest)) & (cut.rest > 0)
+    begins_with_first = cut.rest >= layout.pipeline - 1
+    from_second = (stage > 0) & (stage <= cut.rest)
+    return np.where(begins_with_first, stage < cut.rest, from_second) & (cut.rest > 0)
 
 
 def _usual_chunk(cut: Split, layout: LayoutLike, stage: Any) -> Any:
@@ -213,7 +225,9 @@ def waiting_layers(job: Job, layout: LayoutLike) -> Any:
     cut, p = split(job, layout), layout.pipeline
     if not np.any(cut.rounds):
         return 0.0 * p
-    catch_up = (cut.rest > 0) & ((cut.rest < p - 1) | (cut.rounds == layout.virtual_pipeline - 1))
+    # A first stage outside the `rest`, or a last row that only these have larger.
+    some_hold_less = (cut.rest < p - 1) | (cut.rounds == layout.virtual_pipeline - 1)
+    catch_up = (cut.rest > 0) & some_hold_less
     waits = (cut.rounds > 0) & np.logical_not(catch_up)
     return np.where(waits, np.maximum(p - 2 - cut.inner, 0), 0)
 
@@ -272,34 +286,38 @@ def chunk_sizes(job: Job, layout: Layout) -> list[int]:
 def divides_chunks(job: Job, layout: LayoutLike) -> Any:
     """Tell where every chunk is a multiple of the layers that are repeated together."""
     p, v, group = layout.pipeline, layout.virtual_pipeline, layout.recompute_group
-    alone = group == 1
-    if np.all(alone):
-        return alone
+    is_single = group == 1
+    if np.all(is_single):
+        return is_single
     cut = split(job, layout)
     last = np.where(p > 1, cut.last, cut.first)
-    ends = (cut.first - cut.before) % group + (last - cut.after) % group
-    others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)
-    uneven = (cut.rounds > 0) | (cut.rest > 0)
-    return alone | (ends + others == 0) & np.logical_not(uneven)
+    # Layers left over in the model's two end chunks, and in a usual chunk of each kind of stage.
+    of_ends = (cut.first - cut.before) % group + (last - cut.after) % group
+    of_others = (v > 1) * (cut.first % group + last % group) + (p > 2) * (cut.inner % group)
+    is_uneven = (cut.rounds > 0) | (cut.rest > 0)
+    return is_single | (of_ends + of_others == 0) & np.logical_not(is_uneven)
 
 
 def _start(cut: Split, layout: LayoutLike, stage: Any, row: Any) -> Any:
     """Layers before chunk `row` of `stage`."""
     p = layout.pipeline
-    a_row = cut.first + np.maximum(p - 2, 0) * cut.inner + (p > 1) * cut.last
-    before = row * a_row + (stage > 0) * (cut.first + (stage - 1) * cut.inner)
-    within = np.minimum(np.maximum(stage - (cut.rest < p - 1), 0), cut.rest)
-    extra = np.minimum(row, cut.rounds) * p + (row < cut.rounds) * stage
-    extra = extra + (row > cut.rounds) * cut.rest + (row == cut.rounds) * within
-    return before + extra - ((row > 0) | (stage > 0)) * cut.before
+    usual_row = cut.first + np.maximum(p - 2, 0) * cut.inner + (p > 1) * cut.last
+    usual = row * usual_row + (stage > 0) * (cut.first + (stage - 1) * cut.inner)
+
+    # Larger chunks: all of the first `rounds` rows, and those of the `rest` in the row after them.
+    rest_before = np.minimum(np.maximum(stage - (cut.rest < p - 1), 0), cut.rest)
+    larger = np.minimum(row, cut.rounds) * p + (row < cut.rounds) * stage
+    larger = larger + (row > cut.rounds) * cut.rest + (row == cut.rounds) * rest_before
+    return usual + larger - ((row > 0) | (stage > 0)) * cut.before
 
 
 def _layers_of_chunk(cut: Split, layout: LayoutLike, stage: Any, row: Any) -> Any:
     """Layers of chunk `row` of `stage`."""
-    more = (row < cut.rounds) + (row == cut.rounds) * _has_rest(cut, layout, stage)
-    lacks = ((row == 0) & (stage == 0)) * cut.before
-    final = (row == layout.virtual_pipeline - 1) & (stage == layout.pipeline - 1)
-    return _usual_chunk(cut, layout, stage) + more - lacks - final * cut.after
+    larger = (row < cut.rounds) + (row == cut.rounds) * _has_rest(cut, layout, stage)
+    is_first = (row == 0) & (stage == 0)
+    is_last = (row == layout.virtual_pipeline - 1) & (stage == layout.pipeline - 1)
+    lacks = is_first * cut.before + is_last * cut.after
+    return _usual_chunk(cut, layout, stage) + larger - lacks
 
 
 #: The fields of a layout that decide which layers its stages hold.

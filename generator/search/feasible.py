@@ -30,9 +30,9 @@ Floats = NDArray[np.float64]
 #: Rows estimated at once: a few columns of this many float64 stay in a core's cache.
 CHUNK_ROWS = 32768
 
-#: Bytes of a block that is freed unused: from then on, glibc keeps what smaller ones leave for the
-#: next of them instead of giving it back to the system each time (mallopt(3), M_MMAP_THRESHOLD: at
-#: most 32 MiB on 64 bits).
+#: Bytes of a block that is allocated and freed unused. From then on glibc keeps what smaller blocks
+#: leave for the next of them, instead of giving it back to the system each time (mallopt(3),
+#: M_MMAP_THRESHOLD: at most 32 MiB on 64 bits).
 _FREED_ONCE = 24 << 20
 
 #: Causes of the step time that details of a layout, which the enumeration leaves alone, can hide.
@@ -61,6 +61,18 @@ class Estimates:
             device_bytes=taken(self.device_bytes, rows),
             expected_s=taken(self.expected_s, rows),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Promising:
+    """Rows whose smallest micro-batch fits, of some legal rows."""
+
+    layouts: Layouts
+    lasting: LastingMemory  #: of groups of rows that differ in the micro-batch alone
+    groups: NDArray[np.intp]  #: by row, the place of its group in `lasting`
+    nearest: Layout  #: of all the rows, the one that comes closest to fitting
+    #: what it needs over what may be used of device and host memory, the tighter first
+    need: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,44 +114,37 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     """
     job = with_known_context(job)
     np.empty(_FREED_ONCE, np.uint8)
-    legal, count, fitted = Enumeration(job, without=without), 0, 0
+    enumeration, legal = Enumeration(job, without=without), 0
     removed: dict[str, int] = {}
     kept: list[tuple[Layouts, Floats, Floats]] = []
-    nearest: tuple[tuple[float, float], Layout] | None = None
-    for rows in _chunks(legal):
-        promising, lasting, least = _promising(job, rows, removed)
-        count += len(rows)
-        if nearest is None or least[0] < nearest[0]:
-            nearest = least
-        if len(promising):
-            ledger = memory(job, promising, *lasting)
-            fits = _fit(job, promising, ledger, removed)
-            fitted += int(fits.sum())
-            rows_that_fit = places(fits)
+    nearest: _Promising | None = None
+    for rows in _chunks(enumeration):
+        legal += len(rows)
+        promising = _promising(job, rows, removed)
+        if nearest is None or promising.need < nearest.need:
+            nearest = promising
+        if len(promising.layouts):
+            ledger = memory(job, promising.layouts, promising.lasting, promising.groups)
+            fits = places(_fit(job, promising.layouts, ledger, removed))
             required, device = (
-                taken(sizes, rows_that_fit)
-                for sizes in (ledger.required_bytes, ledger.device_bytes)
+                taken(sizes, fits) for sizes in (ledger.required_bytes, ledger.device_bytes)
             )
-            kept.append((promising.take(rows_that_fit), required, device))
+            kept.append((promising.layouts.take(fits), required, device))
+
     layouts = joined(rows for rows, _, _ in kept)
     required, device = (np.concatenate([np.zeros(0), *(part[i] for part in kept)]) for i in (1, 2))
+    estimated = [
+        estimates(job, layouts.take(cut), required[cut], device[cut])
+        for cut in chunks(len(layouts))
+    ]
     return Feasible(
-        **_joined(
-            [
-                estimates(job, layouts.take(cut), required[cut], device[cut])
-                for cut in chunks(len(layouts))
-            ]
-        ),
-        considered=legal.considered,
-        rejected_by=by_count({**legal.rejected_by, **removed}),
-        legal=count,
-        fitting=fitted,
-        nearest=nearest[1] if nearest else None,
+        **_joined(estimated),
+        considered=enumeration.considered,
+        rejected_by=by_count({**enumeration.rejected_by, **removed}),
+        legal=legal,
+        fitting=len(layouts),
+        nearest=nearest.nearest if nearest else None,
     )
-
-
-def _columns(rows: Layouts, but: Collection[str]) -> Iterator[NDArray[Any]]:
-    return (getattr(rows, name) for name in STAGES if name not in but)
 
 
 #: Share of the card that a roomy plan leaves free.
@@ -147,7 +152,7 @@ ROOM = 0.2
 
 
 def roomy_bytes(job: Job) -> float:
-    """Device memory that a plan needs at most which leaves a fifth of the card."""
+    """The most device memory that a plan may need to leave that share of the card."""
     return job.cluster.accelerator.memory_bytes * (1 - ROOM)
 
 
@@ -157,40 +162,51 @@ def has_plan(job: Job) -> tuple[bool, int]:
     job = with_known_context(job)
     for rows in _chunks(Enumeration(job)):
         looked_at += len(rows)
-        if len(_promising(job, rows, {})[0]):
+        if len(_promising(job, rows, {}).layouts):
             return True, looked_at
     return False, looked_at
 
 
-def _promising(
-    job: Job, rows: Layouts, removed: dict[str, int]
-) -> tuple[Layouts, tuple[LastingMemory, NDArray[np.intp]], tuple[tuple[float, float], Layout]]:
-    """The rows that may fit, what lasts of their memory, and the nearest of all with its demand;
-    counts the others.
+def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> _Promising:
+    """Leave out rows of which not even the smallest micro-batch fits, and count them as `removed`.
 
-    Rows that differ in the micro-batch alone follow each other, the smallest first. No part of the
-    ledger shrinks as it grows: it multiplies activations, and stages hold as many micro-batches or,
-    once there are fewer, as many sequences. Micro-batches of one sequence are looked at by
-    themselves, which attention copies less of, and so is one micro-batch in a step, where gradients
-    or layers of a second one are not held.
+    Only the first row of each group is estimated: no part of the ledger shrinks as the micro-batch
+    grows. It multiplies activations, and stages hold as many micro-batches or, once there are
+    fewer, as many sequences.
     """
-    less_alone = job.engine.frees_gradients | job.engine.defers_reduction
-    smallest = (rows.gradient_accumulation == 1) & (less_alone | rows.expert_overlap)
-    columns = (*_columns(rows, but=("micro_batch",)), rows.micro_batch > 1)
-    begin = np.flatnonzero(smallest | starts(columns, len(rows)))
-    sizes = np.diff(begin, append=len(rows))
-    first = rows.take(begin)
+    begins = _group_begins(job, rows)
+    sizes = np.diff(begins, append=len(rows))
+    first = rows.take(begins)
     lasting = lasting_memory(job, first)
     ledger = memory(job, first, lasting)
-    # Need over what may be used of device and host memory: the tighter decides what comes nearest.
+    fits = _fit(job, first, ledger, removed, sizes)
+
+    # Need over what may be used: the tighter of device and host memory decides what comes nearest.
     device = required_band(ledger).high / (ledger.capacity_bytes * (1 - job.headroom))
     host = host_band(job, ledger).low / host_limit_bytes(job)
     tighter, other = np.maximum(device, host), np.minimum(device, host)
-    least = int(np.lexsort((other, tighter))[0])
-    fits = _fit(job, first, ledger, removed, sizes)
-    group = np.repeat(np.flatnonzero(fits), sizes[fits])
-    nearest = (float(tighter[least]), float(other[least])), first[least]
-    return rows.take(np.repeat(fits, sizes)), (lasting, group), nearest
+    nearest = int(np.lexsort((other, tighter))[0])
+    return _Promising(
+        layouts=rows.take(np.repeat(fits, sizes)),
+        lasting=lasting,
+        groups=np.repeat(np.flatnonzero(fits), sizes[fits]),
+        nearest=first[nearest],
+        need=(float(tighter[nearest]), float(other[nearest])),
+    )
+
+
+def _group_begins(job: Job, rows: Layouts) -> NDArray[np.intp]:
+    """The first row of each group of rows that differ in the micro-batch alone; they follow each
+    other, the smallest first.
+
+    Micro-batches of several sequences are a group of their own, because attention copies more of
+    them than of one. So is one micro-batch in a step where it may need less than the row before
+    it: gradients or layers of a second one are not held.
+    """
+    columns = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
+    needs_less_alone = job.engine.frees_gradients | job.engine.defers_reduction
+    is_alone = (rows.gradient_accumulation == 1) & (needs_less_alone | rows.expert_overlap)
+    return np.flatnonzero(is_alone | starts((*columns, rows.micro_batch > 1), len(rows)))
 
 
 def estimates(
@@ -288,15 +304,15 @@ def _fit(
     rows: Layouts,
     ledger: Memory,
     removed: dict[str, int],
-    weight: NDArray[np.int64] | None = None,
+    counts: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
-    """Find the rows that fit; count the others by rule, each as often as its weight says."""
+    """Find the rows that fit; count the others by rule, each as often as `counts` says."""
     fits = np.ones(len(rows), np.bool_)
     for rule in FIT_RULES:
         holds = as_column(np.asarray(rule.allows(job, rows, ledger), np.bool_), len(fits))
         broken = fits & ~holds
         if broken.any():
-            count = broken.sum() if weight is None else weight[broken].sum()
+            count = broken.sum() if counts is None else counts[broken].sum()
             removed[rule.id] = removed.get(rule.id, 0) + int(count)
         fits &= holds
     return fits
