@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from ...dataclass import dataclass
 from ...findings import Edit, Location
@@ -17,6 +17,8 @@ from ...text.shell.records import Word
 from ..launching.tables import TABLES
 from .submit_line import given_when_submitted
 from .values import gpu_items, gpu_type_and_count, node_range, number, seconds
+
+V = TypeVar("V")
 
 #: Options that ask for GPUs.
 GPU_OPTIONS: Final = (
@@ -87,7 +89,28 @@ class Request(CommandLine):
     @cached_property
     def given_when_submitted(self) -> frozenset[str]:
         """The options of a `#SBATCH` block that the project gives to sbatch on its command line."""
-        return given_when_submitted(self.shell.text) if self.block else frozenset()
+        return frozenset(self._given)
+
+    @cached_property
+    def _given(self) -> dict[str, set[str]]:
+        given: dict[str, set[str]] = {}
+        for name, value in given_when_submitted(self.shell.text) if self.block else ():
+            given.setdefault(name, set()).add(value)
+        return given
+
+    def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
+        """The last option of a name that can be read; none where it isn't what the job gets.
+
+        What is given to sbatch on its command line counts instead of a line of the script.
+        """
+        argument = super().read(name, reader)
+        if argument is None or self.block is None:
+            return argument
+        others = self._given.get(name, set()) - {argument.option.text or ""}
+        return None if others else argument
+
+    def has(self, *names: str) -> bool:
+        return super().has(*names) or any(name in self._given for name in names)
 
     @cached_property
     def left_open(self) -> frozenset[Word]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from pathlib import Path
 from posixpath import basename
 from typing import Final
@@ -14,40 +15,62 @@ from ..launching.tables import TABLES
 #: `sbatch -n 1 -t 20 ./job.sh`, behind the sign of a comment or a prompt
 _CALL: Final = re.compile(r"(?<![\w./-])sbatch[ \t]+([^\n;|&`]*)")
 _CONTINUED: Final = re.compile(r"\\[ \t]*\n[ \t]*#?[ \t]*")
-_OPTION: Final = re.compile(r"(?<!\S)(--[a-z][\w-]*|-[A-Za-z])")
+_OPTION: Final = re.compile(
+    r"(?<!\S)(?:(--[a-z][\w-]*)(?:[= ]([^\s-]\S*))?|(-[A-Za-z])(?:[= ]?([^\s=-]\S*))?)"
+)
 _README: Final = "[Rr][Ee][Aa][Dd][Mm][Ee]*"
+_SCRIPTS: Final = "*.sh"
+_MOST_SCRIPTS: Final = 64  # of a folder, which may submit one another
+#: An option by its name in full, and the value that it is given, as written; empty: none.
+Given = tuple[str, str]
 
 
-def given_when_submitted(script: Text) -> frozenset[str]:
-    """The options that a script's comments and the project's READMEs give to its `sbatch`.
+def given_when_submitted(script: Text) -> frozenset[Given]:
+    """The options that calls of `sbatch` with the script have, each with its value as written.
 
-    They are named in full: `--ntasks` for `-n 1`.
+    The calls are those in its comments, the project's READMEs, and the scripts beside it. Options
+    are named in full: `--ntasks` for `-n 1`.
     """
     comments = "\n".join(line for line in script.lines if line.lstrip().startswith("#"))
     texts = [
         comments,
         *(text for folder in folders_above(script.path) for text in _readmes(folder)),
+        *_submitting(Path(script.path).parent),
     ]
-    names = frozenset[str]()
+    given = frozenset[Given]()
     for text in texts:
-        names |= _options_for(basename(script.path), text)
-    return names
+        given |= _options_for(basename(script.path), text)
+    return given
 
 
-def _options_for(name: str, text: str) -> frozenset[str]:
+def _options_for(name: str, text: str) -> frozenset[Given]:
     """The options of the calls of `sbatch` in a text that name the script `name`."""
     if name not in text or "sbatch" not in text:
         return frozenset()
 
-    found = set[str]()
+    found = set[Given]()
     for call in _CALL.findall(_CONTINUED.sub(" ", text)):
         words = call.split()
-        at = next((at for at, word in enumerate(words) if basename(word) == name), None)
+        at = next((at for at, word in enumerate(words) if _names(word, name)), None)
         if at is not None:
-            for written in _OPTION.findall(" ".join(words[:at])):
-                known = TABLES["sbatch"].find(written)
-                found |= {known.name} if known is not None else set()
+            for match in _OPTION.finditer(" ".join(words[:at])):
+                known = TABLES["sbatch"].find(match[1] or match[3])
+                value = (match[2] or match[4] or "").strip("\"'")
+                found |= {(known.name, value)} if known is not None else set()
     return frozenset(found)
+
+
+def _names(word: str, name: str) -> bool:
+    """Return whether a word is the path of a file, quoted or not."""
+    return basename(word.strip("\"'")) == name
+
+
+@until_next_check(64)
+def _submitting(folder: Path) -> tuple[str, ...]:
+    """The texts of a folder's scripts that call `sbatch`."""
+    paths = islice(matching(_SCRIPTS, folder, folder), _MOST_SCRIPTS)
+    texts = (text_around(path, folder) for path in paths)
+    return tuple(text for text in texts if "sbatch " in text)
 
 
 @until_next_check(64)

@@ -10,7 +10,15 @@ from typing import Any, Final, NamedTuple
 from ...numerals import read_whole
 from .conditions import CONDITIONS, Conditions
 from .expand import Expander, Field
-from .follow import Followed, called, remote_text, sourced, stdin_shell
+from .follow import (
+    Followed,
+    called,
+    remote_prefix,
+    remote_text,
+    runs_elsewhere,
+    sourced,
+    stdin_shell,
+)
 from .printed import body_of, printed
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
 from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
@@ -122,6 +130,15 @@ class Shell:
     def may_be_condition(token: Token, raw: str) -> bool:
         """Tell whether a command that begins with a token may be a condition that is read."""
         return token.kind == TEST or raw in CONDITIONS or raw.startswith(("$", '"$'))
+
+    def substituted(self) -> list[Shell]:
+        """The shells that read what the last command has in `$(...)`, where that starts another."""
+        shells, found = list[Shell](), self._expander.take_started()
+        for start, end in found if self.depth < _DEEPEST else ():
+            pieces = self.source.pieces(start, end)
+            shell = self._reading(pieces, self.state, self._positional, self._outer)
+            shells += [shell] if shell is not None else []
+        return shells
 
     def only_sets(self, tokens: Sequence[Token]) -> bool:
         """Tell whether a command is assignments of what no other command prints."""
@@ -456,8 +473,6 @@ class Shell:
         words = command.words
         is_job = words[at].value == "sbatch"
         state = self._state_of(command)
-        if words[at].value == "ssh":
-            state.exported.clear()
         outer = Outer(command=None if is_job else command.index)
         return self._reading(pieces, state, None, outer, is_job)
 
@@ -499,11 +514,9 @@ class Shell:
             return self._reading(fields[at].pieces, state, positional, outer)
         if (at := remote_text(words)) is not None:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
-            state = self._state_of(command)
-            state.exported.clear()  # the other machine's shell has variables of its own
-            return self._reading(
-                fields[at].pieces, state, None, Outer(words[at].raw, command.index)
-            )
+            pieces = _behind(fields[at].pieces, remote_prefix(words[at]))
+            outer = Outer(words[at].raw, command.index)
+            return self._reading(pieces, self._state_of(command), None, outer)
         made = self._made(command, tokens)
         return made if made is not None else self._file(command, tokens)
 
@@ -559,6 +572,8 @@ class Shell:
     def _state_of(self, command: Command) -> State:
         """The variables of a shell that a command starts: exported ones, and its own."""
         state = State(self.state)
+        if runs_elsewhere(command.words):
+            state.exported.clear()  # the other machine or container has variables of its own
         for assignment in command.environment:
             place, value = assignment.value_offset, UNKNOWN
             if assignment.value is not None:
@@ -669,6 +684,19 @@ def _split_redirections(tokens: Sequence[Token]) -> tuple[list[Token], list[Redi
 def _name_of(word: Word) -> str:
     """The name of a file as a script writes it: its path, else the word as it is written."""
     return (word.value or word.raw.strip("\"'")).removeprefix("./")
+
+
+def _behind(pieces: Sequence[Piece], count: int) -> list[Piece]:
+    """The pieces of a text behind its first characters."""
+    kept = list[Piece]()
+    for piece in pieces:
+        text = piece.text
+        if text is None or count <= 0:
+            kept.append(piece)
+        elif len(text) > count:
+            kept.append(piece.cut(count, len(text)))
+        count -= len(text or "")
+    return kept
 
 
 def _is_object(word: Word) -> bool:

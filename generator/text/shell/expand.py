@@ -56,6 +56,11 @@ _SET_OUTSIDE: Final = re.compile(
     r"SECONDS|BASHPID|PPID|"
     r"LINENO|BASH\w*|FUNCNAME|IFS"
 )
+#: In a command whose output is taken: what hands a text to a shell, or starts the ranks of a node.
+STARTS: Final = re.compile(
+    r"\b(?:ssh|pdsh|su|gcloud|exec|docker|podman)\s|\b(?:ba|da|z|)sh\s{1,9}-[a-z]{0,9}c\s"
+    r"|\b(?:torchrun|deepspeed|accelerate)\s|\btorch\.distributed\."
+)
 _PARAMETER: Final = re.compile(
     r"(!|#(?=[\w@*]))?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL
 )
@@ -124,6 +129,8 @@ class Expander:
         self._state = state
         self._positional = positional
         self._depth = depth
+        #: the places of commands in `$(...)` that start others, since they were last taken
+        self._started: dict[int, int] = {}
         self._deeper: Expander | None = None  # for defaults within, which come one at a time
         self._found: list[Field] = []  # the words so far
         self._current: Field | None = None  # the word that is being written
@@ -291,11 +298,20 @@ class Expander:
             inner = Source(text[first : end - 1], self._source.pieces(first, end - 1))
             pieces = piped(Tokens(inner.text).found, self.reads(inner))
         if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
+            if pieces is None and STARTS.search(text, first, end):
+                self._started[first] = end - 1
             self._unknown(start, end)
         elif not quoted and self._splits:
             self._split_into_fields(pieces, True)
         else:
             self._add(*pieces)
+
+    def take_started(self) -> list[tuple[int, int]]:
+        """The places of commands in `$(...)` that start others, each once."""
+        if not self._started:
+            return []
+        found, self._started = list(self._started.items()), {}
+        return found
 
     def reads(self, source: Source) -> Reads:
         """How words of a source are expanded with the same variables."""

@@ -21,8 +21,20 @@ _RUNNERS: Final = frozenset(
     | {"exec", "nohup", "setsid", "time", "timeout", "env", "command", "sudo", "numactl", "nice"}
 )
 _SOURCES: Final = frozenset({"source", "."})
-#: Options of ssh with a value. Source: ssh(1) of OpenSSH 9.2.
-_SSH_VALUED: Final = frozenset("bcDEeFIiJLlmOopQRSWw")
+#: Programs whose last word is a text for a shell elsewhere: their options with a value, and how
+#: many words are before the text. Source: ssh(1) of OpenSSH 9.2, pdsh(1) 2.34.
+_REMOTE: Final = {"ssh": ("bcDEeFIiJLlmOopQRSWw", 1), "pdsh": ("wxgXRfltun", 0)}
+#: Programs with an option before such a text.
+_TEXT_OPTIONS: Final = {"su": "-c", "runuser": "-c", "gcloud": "--command"}
+#: Commands of tmux that take one, tmux(1) 3.4.
+_OF_TMUX: Final = frozenset(
+    {"new-session", "new", "new-window", "neww", "split-window", "splitw", "respawn-pane"}
+    | {"respawn-window", "send-keys", "send"}
+)
+#: Programs that start what follows where the script's variables aren't.
+_ELSEWHERE: Final = frozenset(
+    {"ssh", "pdsh", "kubectl", "oc", "docker", "podman", "nerdctl", "gcloud"}
+)
 _ENDS: Final = (".sh", ".bash", ".sbatch", ".slurm", ".env", ".conf")
 _MOST_BYTES: Final = 100_000  # of a file that is followed
 _MOST_FILES: Final = 20  # that a script may call and source, in all
@@ -111,19 +123,47 @@ def called(words: Sequence[Word]) -> int | None:
     return None
 
 
+def runs_elsewhere(words: Sequence[Word]) -> bool:
+    """Return whether a command starts another where its shell's variables aren't."""
+    return basename(words[0].value or words[0].prefix or "") in _ELSEWHERE
+
+
 def remote_text(words: Sequence[Word]) -> int | None:
-    """The index of a text of several words that the last word of `ssh HOST TEXT` is."""
-    if basename(words[0].value or words[0].prefix or "") != "ssh":
-        return None
+    """The index of the word with a text that a program hands to a shell: `ssh HOST TEXT`."""
+    program = basename(words[0].value or words[0].prefix or "")
+    if program in _REMOTE:
+        return _last_text(words, *_REMOTE[program])
+    if program == "tmux":
+        if not any(word.value in _OF_TMUX for word in words[1:4]):
+            return None
+        return next((at for at, word in enumerate(words) if at > 1 and _has_words(word)), None)
+    if (option := _TEXT_OPTIONS.get(program)) is not None:
+        for index, word in enumerate(words[1:], 1):
+            if word.value == option and index + 1 < len(words):
+                return index + 1
+            if option.startswith("--") and word.prefix.startswith(f"{option}="):
+                return index
+    return None
+
+
+def remote_prefix(word: Word) -> int:
+    """How many characters of the word that `remote_text` finds are before the text."""
+    option = next((one for one in _TEXT_OPTIONS.values() if word.prefix.startswith(f"{one}=")), "")
+    return len(option) + 1 if option else 0
+
+
+def _last_text(words: Sequence[Word], valued: str, operands: int) -> int | None:
     index, count = 1, len(words)
     while index < count and words[index].prefix.startswith("-"):
         option = words[index].prefix
-        index += 2 if len(option) == 2 and option[1] in _SSH_VALUED else 1
-    text = index + 1  # behind the host
-    if text != count - 1:
-        return None
-    written = words[text].value or words[text].raw
-    return text if len(written.split(maxsplit=1)) > 1 else None
+        index += 2 if len(option) == 2 and option[1] in valued else 1
+    text = index + operands
+    return text if text == count - 1 and _has_words(words[text]) else None
+
+
+def _has_words(word: Word) -> bool:
+    """Return whether a word is a text of several words."""
+    return len((word.value or word.raw).split(maxsplit=1)) > 1
 
 
 def stdin_shell(words: Sequence[Word]) -> int | None:
@@ -132,7 +172,8 @@ def stdin_shell(words: Sequence[Word]) -> int | None:
     if first in ("sbatch", "ssh"):
         names_one = any(_is_script(word) for word in words[1:]) or "--wrap" in str(words)
         return None if names_one else 0
-    if first not in _RUNNERS and first not in SHELLS and words[0].value is not None:
+    starts = first in _RUNNERS or first in SHELLS or first in _ELSEWHERE
+    if not starts and words[0].value is not None:
         return None
     for index, word in enumerate(words):
         if basename(word.value or "") in SHELLS:

@@ -288,6 +288,10 @@ class Reader:
             self._before in ("\n", ";", "&") and separator in ("\n", ";") and not self._state.frames
         )
         self._ended = always and raw == "exit"
+        for substituted in shell.substituted():
+            self._state.open("(")
+            Reader(substituted).read()
+            self._state.close()
         if inner is None:
             return
         # What a file sets that may not be sourced; one that is asked for will be there.
