@@ -147,6 +147,8 @@ def _spec_of_files(
     for note in notes:
         echo(f"not carried over: {note}", err=True)
 
+    if outcome.of_launch and draft.get("training.global_batch") is not None:
+        draft.comments["training.global_batch"] = "of a launch with errors, which are named below"
     errors = [
         f"{PurePath(one.where.path).name}:{one.where.line}: {_said(one)}"
         for one in outcome.of_launch

@@ -14,6 +14,7 @@ from ..programs.deepspeed.config import OFFLOADED, ZERO, Config
 from ..programs.deepspeed.options import PLANNED, default_of_optimizer
 from ..programs.deepspeed.write import FILE_NAME
 from ..programs.frameworks import program_for
+from ..programs.launching.settings import settings_of
 from ..programs.megatron import table as megatron
 from ..programs.megatron.choices import why_uncounted
 from ..programs.megatron.options import LM, option_table
@@ -202,7 +203,7 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
                     option.where,
                     f"the plan decides it: {' '.join(new) if new else 'left out'}",
                 )
-        elif parser.flavour and not is_option(option.words[0]):
+        elif parser.flavour and not is_option(option.words[0]) and not _is_key(draft, option):
             draft.leave(str(option), option.where, "no option takes it")
         elif parser.flavour and (gone := _gone(draft, option)):
             draft.leave(str(option), option.where, gone)
@@ -246,6 +247,14 @@ def _instead_of_gone(draft: Draft, option: Given) -> tuple[str, ...] | None:
         return words
     draft.leave(str(option), option.where, f"{since}; {hint}")
     return ()
+
+
+def _is_key(draft: Draft, option: Given) -> bool:
+    """Return whether a word sets a key of a front end: `trainer.nnodes=2`."""
+    launch = draft.found.launch
+    settings = None if launch is None else settings_of(launch)
+    is_of_keys = settings is not None and settings.front_end.spelling == "keys"
+    return is_of_keys and "=" in option.words[0]
 
 
 def _is_in_spec(draft: Draft, option: Given) -> bool:

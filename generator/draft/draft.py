@@ -197,13 +197,12 @@ def _mounted(word: Word) -> str | None:
 def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:
     """Return whether an option ends before a word, the last one before `None`."""
     name, sign, _ = _beginning(group[0]).partition("=")
-    if word is None or not is_option(name) or is_option(_beginning(word)):
+    # An option has the value behind its sign, and no other word.
+    if word is None or sign or not is_option(name) or is_option(_beginning(word)):
         return True
     key, unknown = parser.key(name), len(group) > 1 and word.value is None and not word.prefix
     most = parser.most(key)
-    return (unknown and parser.option(key) is None) or (
-        most is not None and len(group) > (0 if sign else most)
-    )
+    return (unknown and parser.option(key) is None) or (most is not None and len(group) > most)
 
 
 def _beginning(word: Word) -> str:

@@ -59,11 +59,11 @@ def is_option(word: object) -> bool:
 def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Each option with the words that follow it.
 
-    A word before the first option is a group of its own.
+    A word before the first option is a group of its own, and one behind `--option=value` too.
     """
     group: list[str] = []
     for word in words:
-        if is_option(word) or not group or not is_option(group[0]):
+        if is_option(word) or not group or not is_option(group[0]) or "=" in group[0]:
             if group:
                 yield tuple(group)
             group = []

@@ -642,6 +642,27 @@ def test_what_needs_a_launch_file_refuses_the_job_of_a_front_end(tmp_path: Path)
         assert "front end" in made.output or "the launch of OpenRLHF" in made.output
 
 
+def test_an_unknown_word_of_verl_is_the_only_one_that_is_lost(tmp_path: Path) -> None:
+    """A key whose value only the shell knows is named, and every other key is carried over."""
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\npython3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer.yaml "
+        "data.train_files=$HOME/train.parquet trainer.nnodes=2 "
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 $@\n"
+    )
+    spec = tmp_path / "dsgen.yaml"
+    flags = ("--model", "llama-2-7b", "--cluster", "dgx-h100", "-o", str(spec))
+    made = run("init", "--from", str(tmp_path / "run.sh"), *flags)
+    assert made.exit_code == 0, made.output
+    assert "data.train_files=$HOME/train.parquet: its value is not in the files" in made.output
+    assert "error" not in made.output
+    assert "\n      trainer.nnodes=2,\n" in spec.read_text()
+    assert yaml.safe_load(spec.read_text())["launch"]["arguments"] == [
+        "--config-name=ppo_megatron_trainer.yaml",
+        "trainer.nnodes=2",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+    ]
+
+
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:
     """An optimizer step of verl has each generated sample of a mini-batch, prompt and answer."""
     (tmp_path / "run.sh").write_text(
