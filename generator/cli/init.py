@@ -89,7 +89,7 @@ def init(
     printed = str(output) == STDOUT  # all else that is said goes to standard error then
     _tell(outcome, err=printed)
     if write_file(text, str(output), force=force):
-        _say_next(output, outcome.by_hand)
+        _say_next(output, outcome.unwritten)
     errors = [*outcome.of_launch, *outcome.findings]
     if any(finding.severity.value == "error" for finding in errors):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
@@ -97,13 +97,14 @@ def init(
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
-def _say_next(output: Path, by_hand: str) -> None:
+def _say_next(output: Path, unwritten: str) -> None:
     name = "" if output.name == DEFAULT_SPEC and output.parent == Path() else f" {output}"
     echo(f"written: {output}")
-    last = "" if by_hand else f"\n  dsgen{name}           # its launch files"
-    echo(f"Next:\n  dsgen plan{name}      # the best layouts{last}")
-    if by_hand:
-        echo(f"  {by_hand}.")
+    files = "settings.txt, with the values for its launch" if unwritten else "its launch files"
+    echo(f"Next:\n  dsgen plan{name}      # the best layouts")
+    echo(f"  dsgen{name}           # {files}")
+    if unwritten:
+        echo(f"{unwritten}: set these values in it by hand.")
 
 
 def _head(output: Path) -> list[str]:
@@ -126,21 +127,22 @@ def _spec_of_files(
     paths: Sequence[str], answers: Mapping[str, Any], output: Path
 ) -> tuple[str, Outcome]:
     """The spec of the launch that files hold, as text, and what became of its settings."""
-    from ..draft import by_hand, carry_over, spec_text  # here, to save start-up time
+    from ..draft import carry_over, spec_text, unwritten  # here, to save start-up time
     from ..job.needs import listed_versions
 
     draft = _draft(paths, answers)
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(draft, answers)
-    outcome = carry_over(draft)._replace(by_hand=by_hand(draft))
-    if outcome.by_hand:  # no file of the plan repeats what is wrong in it
+    outcome = carry_over(draft)._replace(unwritten=unwritten(draft))
+    if outcome.unwritten:  # no file of the plan repeats what is wrong in it
         outcome = outcome._replace(of_launch=_errors_in(paths, draft))
     if isinstance(model := draft.get("model"), str):
         draft.set("model", _from_here(model, output))
 
-    if outcome.by_hand:
-        draft.leave("launch", draft.found.where, outcome.by_hand)
+    if outcome.unwritten:
+        set_these = "set the values of settings.txt, which a plan has, in it by hand"
+        draft.leave("launch", draft.found.where, f"{outcome.unwritten}: {set_these}")
     notes = [str(note) for note in draft.left]
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
@@ -158,7 +160,7 @@ def _spec_of_files(
         "Not carried over:": notes,
         "Added by dsgen:": outcome.added,
     }
-    if outcome.plan is not None and not outcome.by_hand:
+    if outcome.plan is not None and not outcome.unwritten:
         lists["Its files are written for:"] = (listed_versions(outcome.plan.job),)
     tail = [
         line

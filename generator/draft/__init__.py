@@ -5,7 +5,7 @@ from __future__ import annotations
 from .carry_over import carry_over
 from .draft import Draft, Keys, LeftOut
 from .find import ExistingRun, find_runs
-from .front_ends import by_hand
+from .front_ends import unwritten
 from .refused import Outcome
 from .run import draft_run, spec_text
 
@@ -15,9 +15,9 @@ __all__ = [
     "Keys",
     "LeftOut",
     "Outcome",
-    "by_hand",
     "carry_over",
     "draft_run",
     "find_runs",
     "spec_text",
+    "unwritten",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
+from math import isfinite
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ def read_front_end(draft: Draft) -> None:
         "gpus": gpus.value if gpus else None,
         "model": _model(draft, settings),
         "training.sequence_length": _number(settings, "length"),
+        "training.learning_rate": _rate(settings),
         "layout.micro_batch": _number(settings, "micro"),
         "layout.expert": experts,
         "layout.expert_tensor": _expert_tensor(settings) if experts else None,
@@ -123,12 +125,11 @@ def subcommand_of(draft: Draft) -> tuple[str, ...]:
     return (text,) if text is not None and text in subcommands else ()
 
 
-def by_hand(draft: Draft) -> str:
-    """What a front end's own launch needs of the plan, which dsgen doesn't write; empty: none."""
+def unwritten(draft: Draft) -> str:
+    """That no plan writes the launch, where it is a front end's own; empty: a plan does."""
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
-    fsdp = bool(draft.get("training.sharding"))
-    return "" if settings is None else settings.front_end.by_hand(settings.names, fsdp=fsdp)
+    return "" if settings is None else settings.front_end.unwritten
 
 
 def reserve_share(draft: Draft) -> None:
@@ -198,6 +199,13 @@ def _number(settings: Settings, short: str) -> int | None:
         return count.value if count is not None and count.settings else None
     setting = _get(settings, short)
     return setting.number if setting is not None and setting.where is not None else None
+
+
+def _rate(settings: Settings) -> float | None:
+    """The learning rate that the launch writes."""
+    setting = _get(settings, "rate")
+    rate = python_float(setting.text) if setting is not None and setting.where else None
+    return rate if rate is not None and isfinite(rate) and rate > 0 else None
 
 
 def _model(draft: Draft, settings: Settings) -> str | None:

@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     findings: tuple[Finding, ...] = ()
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
-    by_hand: str = ""  #: what to change in the launch of a front end, which dsgen doesn't write
+    unwritten: str = ""  #: that dsgen doesn't write the launch, which is a front end's own
     of_launch: tuple[Finding, ...] = ()  #: the errors of such a launch, as it is
 
 

@@ -597,8 +597,8 @@ def test_the_launch_of_a_front_end_is_not_written(
     planned = run("generate", str(spec), "-o", str(out))
     for output in (made.output, spec.read_text(), planned.output):
         assert "dsgen does not write the launch of" in " ".join(output.split())
-    for output in (made.output, spec.read_text(), (out / "settings.txt").read_text()):
-        assert key in " ".join(output.split()).partition("does not write")[2]
+    settings = (out / "settings.txt").read_text()
+    assert key in settings.partition("does not write")[2]
     assert "Start the job" not in planned.output
     config = {"ds_config.json"} if key != "tensor-model-parallel-size" else set()
     assert {file.name for file in out.iterdir()} == {"plan.json", "settings.txt"} | config
@@ -661,6 +661,49 @@ def test_an_unknown_word_of_verl_is_the_only_one_that_is_lost(tmp_path: Path) ->
         "trainer.nnodes=2",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "layout"),
+    [
+        ("megatron.tensor_model_parallel_size=2", {"sequence_parallel": True, "zero_stage": 1}),
+        (
+            "megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatron"
+            ".sequence_parallel=False",
+            {"sequence_parallel": False},
+        ),
+        ("megatron.tensor_model_parallel_size=1", {"tensor": 1, "recompute": "none"}),
+        ("megatron.use_distributed_optimizer=False", {"zero_stage": 0}),
+        (
+            "megatron.override_transformer_config.recompute_granularity=full actor_rollout_ref"
+            ".actor.megatron.override_transformer_config.recompute_method=uniform "
+            "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers=2",
+            {"recompute": "full", "recompute_group": 2},
+        ),
+        (
+            "optim.override_optimizer_config.optimizer_cpu_offload=True",
+            {"offload": "optimizer"},
+        ),
+        ("optim.lr=2e-6", {}),
+    ],
+)
+def test_layout_of_verl_is_that_of_its_keys_and_defaults(
+    words: str, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    """Sequence parallelism, which verl has by default, its distributed optimizer, recomputation
+    and offload are in the spec's layout as its keys have them.
+    """
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\npython3 -m verl.trainer.main_ppo actor_rollout_ref.actor.strategy=megatron "
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+        f"actor_rollout_ref.actor.{words}\n"
+    )
+    draft = draft_run(find_runs([tmp_path])[1][0], (), {"model": "llama-2-7b", "gpus": 8})
+    carry_over(draft)
+    assert draft.spec["layout"].items() >= layout.items()
+    assert "sequence_parallel" not in draft.spec["layout"] or "tensor" not in layout
+    rate = draft.spec["training"].get("learning_rate")
+    assert rate == (2e-6 if "lr=" in words else None)
 
 
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:

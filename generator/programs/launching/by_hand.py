@@ -28,12 +28,19 @@ _VALUES: Final[Mapping[str, Callable[[Layout], int | bool | None]]] = {
     "expert": lambda layout: layout.expert,
     "expert_tensor": lambda layout: layout.expert_tensor,
     "stage": lambda layout: layout.zero_stage,
+    "sequence": lambda layout: layout.sequence_parallel,
     "checkpointing": lambda layout: layout.recompute is not Recompute.NONE,
     "micro": lambda layout: layout.micro_batch,
     "batch": lambda layout: layout.global_batch,
     "per_device_train_batch_size": lambda layout: layout.micro_batch,
     "gradient_accumulation_steps": lambda layout: layout.gradient_accumulation,
     "gradient_checkpointing": lambda layout: layout.recompute is not Recompute.NONE,
+}
+#: Settings that Megatron's own options say, which the plan's program has.
+_OF_MEGATRON: Final = {
+    "granularity": "--recompute-granularity",
+    "method": "--recompute-method",
+    "recompute_layers": "--recompute-num-layers",
 }
 _OF_EXPERTS: Final = ("expert", "expert_tensor")
 
@@ -52,13 +59,15 @@ def files_by_hand(
         *what_runs(plan, command),
         comment(f"{front_end.unwritten}: set these in it, in the place of those that it has."),
         Raw(""),
-        *map(Raw, _lines(plan, configs, front_end)),
+        *map(Raw, _lines(plan, program, configs, front_end)),
     ]
     text = "".join(f"{line.text}\n" for line in lines)
     return (RenderedFile(path=SETTINGS, text=text), *configs)
 
 
-def _lines(plan: Plan, configs: tuple[RenderedFile, ...], front_end: FrontEnd) -> Iterator[str]:
+def _lines(
+    plan: Plan, program: Program, configs: tuple[RenderedFile, ...], front_end: FrontEnd
+) -> Iterator[str]:
     """A line for each setting, as the front end's launch has it."""
     written = {option.written for option in options_of(plan.job.launch.arguments)}
     written |= {word.partition("=")[0] for word in plan.job.launch.arguments}
@@ -68,7 +77,12 @@ def _lines(plan: Plan, configs: tuple[RenderedFile, ...], front_end: FrontEnd) -
             continue
         name = front_end.name_of(setting, written)
         value = _VALUES[setting](plan.layout) if setting in _VALUES else None
-        if setting not in _VALUES and configs:
+        if setting in _OF_MEGATRON:
+            words = [str(word) for word in program.arguments]
+            options = {option.written: option.values for option in options_of(tuple(words))}
+            if values := options.get(_OF_MEGATRON[setting]):
+                yield front_end.line(name, " ".join(values))
+        elif setting not in _VALUES and configs:
             yield front_end.line(name, configs[0].path)
         elif value is False and front_end.has_switches:
             yield f"# without {name}"

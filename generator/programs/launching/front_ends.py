@@ -33,6 +33,10 @@ _OF_LAYOUT: Final = (
     "expert",
     "expert_tensor",
     "stage",
+    "sequence",
+    "granularity",
+    "method",
+    "recompute_layers",
 )
 #: Those of which TrainingArguments have names of their own.
 _OF_RUN: Final = ("micro", "batch", "checkpointing")
@@ -176,12 +180,6 @@ class FrontEnd:
     def unwritten(self) -> str:
         """That no plan writes its own launch, as the beginning of a sentence."""
         return f"dsgen does not write the launch of {self.name}"
-
-    def by_hand(self, written: Collection[str] = (), *, fsdp: bool = False) -> str:
-        """What to change in its own launch, which no plan writes, as a sentence."""
-        settings = self.planned_settings(written, fsdp=fsdp)
-        names = dict.fromkeys(self.name_of(one, written).lstrip("-") for one in settings)
-        return f"{self.unwritten}: set {', '.join(names) or 'the layout of the plan'} in it by hand"
 
     def may_have(self, name: str) -> bool:
         """Return whether an option is its own, or one that it hands to other programs."""

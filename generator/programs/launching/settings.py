@@ -307,11 +307,6 @@ class Settings:
             elif not is_file and "." in name and not written.word.prefix.startswith("+"):
                 yield name, written.word
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of all that the line writes."""
-        return frozenset(self._written)
-
     def word_of(self, short: str) -> Word | None:
         """The word that writes a setting."""
         names = self.front_end.settings[short]["names"]

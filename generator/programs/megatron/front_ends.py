@@ -31,6 +31,12 @@ _SHAPE: Final = frozenset(
 )
 #: An option in a text, with its value where that is a number.
 _OPTION: Final = re.compile(r"(?P<option>--[a-z0-9][a-z0-9-]*)(?: (?P<value>[0-9]+))?")
+#: Options of Megatron's parser that only set another one, which what makes no command line sets.
+_OTHERWISE: Final = {
+    "--recompute-granularity": ("--recompute-activations", "--checkpoint-activations")
+}
+#: A value, or one of a list: `["core_attn","mlp"]`.
+_VALUE: Final = re.compile(r"[\w.+-]+")
 _TRUE: Final = frozenset({"true", "yes", "1", "t", "y"})
 
 
@@ -48,9 +54,10 @@ def engine_words(settings: Settings) -> EngineWords:
     table = option_table(LM)
     if front_end.becomes:
         sure = frozenset(
-            option
+            name
             for short, option in front_end.becomes.items()
             if settings.get(short) is not None or settings.meets({short: "-"})
+            for name in (option, *_OTHERWISE.get(option, ()))
         )
         return EngineWords(words=tuple(_of_settings(settings)), unsure=frozenset(table.rows) - sure)
 
@@ -126,12 +133,25 @@ def _spelt(front_end: FrontEnd, text: str) -> str:
 
 def _of_settings(settings: Settings) -> Iterator[Word]:
     """Megatron's options, each at the place of the setting that becomes it."""
-    for short, option in settings.front_end.becomes.items():
-        word, setting = settings.word_of(short), settings.get(short)
-        if setting is not None and setting.number is not None:
-            at = word.offset if word is not None else 0
-            for text in (option, str(setting.number)):
-                yield Word(raw="", value=text, offset=at, parts=(text,))
+    front_end, table = settings.front_end, option_table(LM)
+    shorts = {option: short for short, option in front_end.becomes.items()}
+    for short, option in front_end.becomes.items():
+        word, setting, known = settings.word_of(short), settings.get(short), table.get(option)
+        if setting is None or known is None:
+            continue
+
+        other = shorts.get(front_end.needs.get(option, ""))
+        degree = settings.get(other) if other is not None else None
+        if known.kind == "flag":
+            is_on = settings.meets({short: "true"}) and (degree is None or degree.number != 1)
+            texts = [option] if is_on else []
+        elif known.kind == "int":
+            texts = [] if setting.number is None else [option, str(setting.number)]
+        else:
+            texts = [option, *_VALUE.findall(setting.text)]
+        at = word.offset if word is not None else 0
+        for text in texts:
+            yield Word(raw="", value=text, offset=at, parts=(text,))
 
 
 def _options(words: Sequence[Word]) -> Iterator[tuple[Word, tuple[Word, ...]]]:
