@@ -20,6 +20,7 @@ from ..findings import Location
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.launching.front_end_config import config_of
 from ..programs.launching.front_ends import FrontEnd, front_ends
+from ..programs.megatron_bridge.overrides import read_config
 from ..programs.trainer.training_arguments import (
     TrainingArguments,
     is_record,
@@ -93,6 +94,9 @@ _MEGATRON_KEYS: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
+#: Keys that are indented.
+_WITHIN: Final = re.compile(r"^[ ]{1,12}([a-z_]{1,60}):", re.MULTILINE)
+_BRIDGE: Final = "Megatron-Bridge"
 ANOTHER: Final = "another program"  #: an unknown one, whose files resemble those of a known one
 _MISSPELT_FROM: Final = 0.8  # likeness of two keys from which one may be the other, misspelt
 
@@ -102,13 +106,14 @@ class _Program:
     """The top-level keys by which a program's file is recognised.
 
     It has all of `needs`, any of `one_of`, and at least `least` keys of `one_of` and `signs`
-    together.
+    together. Fewer are enough, of these alone, where two keys within them are of `inside`.
     """
 
     needs: frozenset[str] = frozenset()
     one_of: frozenset[str] = frozenset()
     signs: frozenset[str] = frozenset()
     least: int = 0
+    inside: frozenset[str] = frozenset()
     json: bool = False  #: whether it reads JSON too
     only: frozenset[str] = frozenset()  #: all keys that its files have; empty: any
 
@@ -122,8 +127,11 @@ class _Program:
         ]
         return len(strange) > 1
 
-    def has_written(self, keys: frozenset[str]) -> bool:
-        """Return whether a file with these keys is one of its own."""
+    def has_written(self, keys: frozenset[str], content: str) -> bool:
+        """Return whether a file with these keys and this content is one of its own."""
+        is_of_these = bool(self.inside and keys) and keys <= self.one_of | self.signs
+        if is_of_these and len(self.inside.intersection(_WITHIN.findall(content))) > 1:
+            return True
         if not self.needs <= keys or (self.one_of and not self.one_of & keys):
             return False
         return len(keys & (self.one_of | self.signs)) >= self.least
@@ -141,14 +149,14 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
         return None
     plain = frozenset(key.replace("-", "_") for key in keys)
     for name, program in _programs().items():
-        if (program.json or not is_json) and program.has_written(plain):
+        if (program.json or not is_json) and program.has_written(plain, content):
             return ANOTHER if program.is_resembled(plain) else name
     return "Hydra" if not is_json and _HYDRA.search(content) else None
 
 
 def is_read(program: str) -> bool:
     """Return whether a program's files are read: for what it hands on, or for its own settings."""
-    if program == "gpt-neox" or program in _TRAINERS:
+    if program in ("gpt-neox", _BRIDGE) or program in _TRAINERS:
         return True
     front_end = front_ends().get(program)
     return front_end is not None and front_end.in_file
@@ -164,6 +172,8 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         config = _config_of_neox(data, source, text)
         if _NEOX_MAIN_KEYS & config.block("").keys():
             yield config
+    elif program == _BRIDGE:
+        yield from read_config(source)
     elif program in _TRAINERS and not _MEGATRON_KEYS & data.keys() and not is_record(data):
         front_end = front_ends()[program]
         yield _arguments(data, source, front_end)

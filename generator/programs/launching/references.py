@@ -63,6 +63,7 @@ NAMED: Final[tuple[Kind, ...]] = (
     "training arguments",
     "front end config",
     "Megatron arguments",
+    "Megatron-Bridge config",
     "job spec",
     "environment file",
 )

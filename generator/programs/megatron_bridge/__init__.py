@@ -10,7 +10,7 @@ from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, loa
 
 def _has_overrides(submission: Any) -> bool:
     """Whether a file of overrides is there, or a line that starts Megatron-Bridge."""
-    if submission.has("Megatron-Bridge overrides"):
+    if submission.has("Megatron-Bridge overrides", "Megatron-Bridge config"):
         return True
     return any(map(_gives_overrides, submission.launches))
 
@@ -40,6 +40,7 @@ MEGATRON_BRIDGE: Final = ProgramRecord(
             reader="programs.megatron_bridge.overrides:read_file",
             beside=Beside(order=4),
         ),
+        DocumentKind(name="Megatron-Bridge config"),
     ),
     rules=(
         Rules(

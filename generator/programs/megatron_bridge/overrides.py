@@ -29,6 +29,7 @@ from ...submission.submission import Submission
 from ...submission.world import world_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
+from ...text.source import Source, escape
 from ..python_around import release_in
 from ..releases import Release, newest, numbers, release_in_image
 from .recipes import RECIPE, model_of
@@ -78,6 +79,8 @@ SHORT: Final[Mapping[str, str]] = {
     "--load_dir": "checkpoint.load",
     "--save_interval": "checkpoint.save_interval",
 }
+#: Keys that hardly another config has.
+_OWN_KEYS: Final = frozenset(SHORT.values()) - {"optimizer.lr", "optimizer.min_lr"}
 #: Its switches, which take no value.
 SWITCHES: Final = frozenset(
     {"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env", "-h", "--help"}
@@ -102,6 +105,7 @@ class Override:
     sign: str  #: `+` adds it, `~` removes it
     text: str  #: the value as it is written; empty where it isn't known
     where: Location
+    is_word: bool = True  #: whether Hydra reads it, and not YAML
 
     @property
     def integer(self) -> int | None:
@@ -214,6 +218,13 @@ class BridgeOverrides:
         return self.model.experts
 
 
+@dataclass(frozen=True, kw_only=True)
+class BridgeConfig(BridgeOverrides):
+    """The overrides of a YAML file that a program merges into its recipe's config."""
+
+    document_kind: ClassVar[Kind] = "Megatron-Bridge config"
+
+
 @lru_cache(maxsize=1)
 def known_keys() -> Mapping[str, Mapping[str, str]]:
     """The fields of each section of the config, with their kinds: int, float, bool, a choice, or
@@ -252,6 +263,52 @@ def read_file(file: FileText) -> Iterator[BridgeOverrides]:
             given.append(Override(key=match[2], sign=match[1], text=match[3], where=where))
         offset += len(line)
     yield BridgeOverrides(path=file.text.path, given=tuple(given))
+
+
+def read_config(source: Source) -> Iterator[BridgeConfig]:
+    """The overrides of a YAML file: its sections' keys, with dots between.
+
+    Nothing of a file whose keys are another's, or that a run itself wrote of its config.
+
+    **Source**: src/megatron/bridge/training/utils/omegaconf_utils.py:142-149 (config_filepath).
+    """
+    data = source.data if isinstance(source.data, dict) else {}
+    given = tuple(_flat(data, source))
+    known = [each.key for each in given if _is_known(each.key)]
+    is_bridges = len(_OWN_KEYS.intersection(known)) > 1 and 3 * len(known) >= 2 * len(given)
+    if is_bridges and "_target_" not in data:
+        yield BridgeConfig(path=source.path, given=given, is_own=True)
+
+
+def _is_known(key: str) -> bool:
+    section, _, field_name = key.partition(".")
+    return field_name.partition(".")[0] in known_keys().get(section, ())
+
+
+def _flat(
+    data: Mapping[Any, object], source: Source, before: str = "", within: str = ""
+) -> Iterator[Override]:
+    """The values of a mapping and of those in it; an object that is made of one is one value."""
+    for key, value in data.items():
+        name, pointer = f"{before}{key}", f"{within}/{escape(str(key))}"
+        if isinstance(value, dict) and value and "_target_" not in value:
+            yield from _flat(value, source, f"{name}.", pointer)
+        else:
+            text = source.texts.get(pointer) or _written(value)
+            yield Override(
+                key=name, sign="", text=text, where=source.locate(pointer), is_word=False
+            )
+
+
+def _written(value: object) -> str:
+    """A value of YAML as an override has it."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, dict):
+        return "{...}"
+    return "" if value == "???" else str(value)
 
 
 def _name_of(launch: Launch) -> str:
@@ -357,27 +414,53 @@ def _is_next(word: Word) -> bool:
 
 def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
     """The overrides of each launch line and each file; together, where one line reads one file."""
-    lines = [_of_launch(launch) for launch in submission.launches if reads_overrides(launch)]
-    files = list(submission.of(BridgeOverrides))
-    if len(lines) == len(files) == 1:
-        (line,), (file,) = lines, files
-        lines = []
-        files = [
-            replace(
-                file,
-                given=(*line.given, *file.given),
-                recipe=line.recipe,
-                stem=line.stem,
-                mode=line.mode,
-                dataset=line.dataset,
-                complete=True,
-                launch=line.launch,
-                options=line.options,
-                strays=line.strays,
-            )
-        ]
-    for overrides in (*lines, *files):
-        yield replace(overrides, release=_release(submission, overrides))
+    lines = [launch for launch in submission.launches if reads_overrides(launch)]
+    for config in submission.of(BridgeConfig):
+        readers = [launch for launch in submission.launches if _names(launch, config)]
+        if len(readers) != 1:
+            yield _released(submission, config)
+            continue
+        lines = [launch for launch in lines if launch is not readers[0]]
+        line = _of_launch(readers[0])
+        together = _together(line, config, (*config.given, *line.given))  # the line counts last
+        yield _released(submission, replace(together, complete=line.complete))
+
+    given = [_of_launch(launch) for launch in lines]
+    files = [file for file in submission.of(BridgeOverrides) if not isinstance(file, BridgeConfig)]
+    if len(given) == len(files) == 1:
+        (line,), (file,) = given, files
+        given, files = [], [_together(line, file, (*line.given, *file.given))]
+    for overrides in (*given, *files):
+        yield _released(submission, overrides)
+
+
+def _released(submission: Submission, overrides: BridgeOverrides) -> BridgeOverrides:
+    return replace(overrides, release=_release(submission, overrides))
+
+
+def _names(launch: Launch, config: BridgeConfig) -> bool:
+    """Return whether a launch line names a file, behind an option or an equals sign."""
+    name = PurePosixPath(config.path).name
+    paths = ((word.path or "").rpartition("=")[2] for word in launch.arguments)
+    return any(PurePosixPath(path).name == name for path in paths)
+
+
+def _together(
+    line: BridgeOverrides, file: BridgeOverrides, given: tuple[Override, ...]
+) -> BridgeOverrides:
+    """A file's overrides with what the launch line that reads it says."""
+    return replace(
+        file,
+        given=given,
+        recipe=line.recipe,
+        stem=line.stem,
+        mode=line.mode,
+        dataset=line.dataset,
+        complete=True,
+        launch=line.launch,
+        options=line.options,
+        strays=line.strays,
+    )
 
 
 def _release(submission: Submission, overrides: BridgeOverrides) -> Release:

@@ -28,7 +28,7 @@ from .overrides import (
 )
 
 BRIDGE: Final = "NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/"
-_READS: Final = ("launch script", "Megatron-Bridge overrides")
+_READS: Final = ("launch script", "Megatron-Bridge overrides", "Megatron-Bridge config")
 _runs: Final = Subject[BridgeRun](_READS, runs_in)
 OVERRIDES: Final = Subject[BridgeOverrides](
     _READS, lambda submission: (run.overrides for run in runs_in(submission))
@@ -205,6 +205,9 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
         kind = _kind(override, overrides.is_plain) or ""
         if override.key in _NEEDED and override.is_null:
             yield _at(override, f"{override.shown} is no number", "write a number, or remove it")
+        if override.text == "None" and kind not in wants:
+            message = f"{override.shown} is the text None, and not nothing"
+            yield certain_of(overrides, override, message, "write null")
         unknown = (
             override.is_null or override.text.startswith(("{", "$", "'$")) or not override.text
         )
@@ -218,7 +221,9 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
         is_size = override.key in _SIZES and override.integer is not None
         if not holds[kind]:
             message = f"{override.shown} is not {wants[kind]}"
-            yield _at(override, message, f"write {wants[kind]}")
+            # Python takes any number for true or false.
+            severity = WARNING if kind == "bool" and override.integer is not None else None
+            yield Violation(override.where, message, f"write {wants[kind]}", severity=severity)
         elif is_size and (override.integer or 0) < 1:
             yield _at(override, f"{override.shown} is below 1", "write a number of at least 1")
 
@@ -459,6 +464,8 @@ def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
     Prevents: No error: checkpoints are written in the checkout, wherever the job was started.
     Fix: write the whole path
     """
+    if overrides.is_own:
+        return
     for key in ("checkpoint.save", "checkpoint.load", "checkpoint.pretrained_checkpoint"):
         override = overrides.get(key)
         text = "" if override is None else override.text.strip("'\"")

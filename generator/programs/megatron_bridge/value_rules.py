@@ -267,7 +267,12 @@ def commas_are_quoted(overrides: BridgeOverrides) -> Violations:
     """
     for override in overrides.given:
         text = override.text
-        if "," in text and "$" not in text and len(list(_alternatives(text))) > 1:
+        if (
+            override.is_word
+            and "," in text
+            and "$" not in text
+            and len(list(_alternatives(text))) > 1
+        ):
             message = f"{override.shown} is a choice among values to Hydra, which is refused"
             hint = f"write \"{override.key}='{text}'\", or [{text}] where it is a list"
             yield certain_of(overrides, override, message, hint)
