@@ -1,6 +1,6 @@
 """Values of a shell's variables, in pieces that know where they were written.
 
-Branches leave what is certain of them.
+Where branches leave different values, what they have in common stays.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MOST_EITHER: Final = 8  # texts that one word may have
 _MOST_MERGED: Final = 100_000  # branches times variables of one `if` or `case`
 _GUARDS: Final = frozenset({"if", "loop", "case", "function"})
 _RUNS: Final = re.compile(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
-#: An option, or a key of Hydra with its value, which are no other option's value; and one of which
-#: only the name is known.
+#: An option, or a key of Hydra with its value: neither is another option's value.
 _OPTION_OR_KEY: Final = re.compile(r"-|\+{0,2}\w+\.[\w.]*=")
+#: The beginning of such a word up to its value.
 BEGUN: Final = re.compile(r"--[\w.-]+=|\+{0,2}\w+\.[\w.]*=")
 
 
@@ -196,13 +196,14 @@ class Frame:
 
     kind: str
     name: str = ""  #: of a function
-    #: as they were when it opened, where changed since
+    #: values of variables when the block opened, of those that changed since
     before: dict[str, Value | None] = field(default_factory=dict)
+    #: what each branch that ended left of the variables that it changed
     branches: list[dict[str, Value | None]] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)  #: changed in the branch that is open
-    #: as it was of what the branch's condition tells
+    #: values before the branch, of variables to which its condition gives one
     assumed: dict[str, Value | None] = field(default_factory=dict)
-    #: the same of what the branches to come refute
+    #: values before the block, of variables that aren't so in the branches to come
     refuted: dict[str, Value | None] = field(default_factory=dict)
     #: the variables that have the values which the branch's condition tells
     told: set[str] = field(default_factory=set)
@@ -227,7 +228,7 @@ class Frame:
         return self.fixed and (self.runs is False or self.chosen)
 
     def touch(self, name: str, before: Value | None) -> None:
-        """Notes that a variable changes in the open branch, and had the value `before`."""
+        """Note that a variable changes in the open branch, and had the value `before`."""
         told = self.assumed.pop(name, before)
         self.before.setdefault(name, self.refuted.get(name, told))
         self.touched.add(name)
@@ -278,7 +279,7 @@ class State:
         return value.text if value else None
 
     def set(self, name: str, value: Value | None) -> None:
-        """Gives a variable a value; one that is too large becomes unknown.
+        """Give a variable a value; one that is too large becomes unknown.
 
         None unsets it: its value is unknown then, as the environment may still have it.
         """
@@ -313,10 +314,10 @@ class State:
         *,
         runs: bool | None = True,
     ) -> None:
-        """Opens a block. What a loop will change (`changing`) is unknown from its first line on.
+        """Open a block. What a loop will change (`changing`) is unknown from its first line on.
 
-        Of that to which it only adds words (`adding`), what is there stays. It may not run, or
-        doesn't, where `runs` isn't true.
+        A variable to which it only adds words (`adding`) keeps those that are there. Where `runs`
+        is None the block may not run, and where it is false it doesn't.
         """
         frame = Frame(kind)
         frame.optional = runs is not True
@@ -338,10 +339,10 @@ class State:
         frame, value_before = self.frames[-1], self.text(name)
         if name not in frame.touched:
             frame.assumed.setdefault(name, self.values.get(name))
-            same = value_before == value.text
-            if same:
+            is_known_already = value_before == value.text
+            if is_known_already:
                 frame.told.add(name)
-            self._put(name, UNKNOWN if self._sourced and not same else value)
+            self._put(name, value if is_known_already or not self._sourced else UNKNOWN)
             self._assumed.add(name)
 
     def call(self, name: str, sources: bool) -> None:
@@ -387,7 +388,7 @@ class State:
                 frame.told.add(name)
 
     def _end_branch(self, frame: Frame) -> None:
-        """Keeps what the branch that is open leaves of the variables, if it may run."""
+        """Keep what the branch that is open leaves of the variables, if it may run."""
         for name in tuple(frame.assumed):
             self._put(name, frame.assumed.pop(name))
             self._assumed.discard(name)
@@ -417,7 +418,7 @@ class State:
             self.never += frame.never
 
     def close(self) -> None:
-        """Closes the innermost block and merges what its branches left."""
+        """Close the innermost block, and merge what its branches left."""
         frame = self.frames.pop()
         self._end_branch(frame)
         for name in frame.refuted.keys() - frame.before.keys():
@@ -430,13 +431,13 @@ class State:
                 self._put(name, frame.before[name])
             return
         if frame.kind != "{" or frame.optional:  # the commands of a group always run
-            branches = [*frame.branches, *([] if frame.total and not frame.optional else [{}])]
+            branches = list(frame.branches)
+            if frame.optional or not frame.total:
+                branches.append({})  # none of them may run: all stays as it was
             too_many = len(branches) * len(frame.before) > _MOST_MERGED
             for name, before in frame.before.items():
-                self._put(
-                    name,
-                    _merged([] if too_many else [branch.get(name, before) for branch in branches]),
-                )
+                left = [] if too_many else [branch.get(name, before) for branch in branches]
+                self._put(name, _merged(left))
         if not self.frames:
             return
         for name, before in frame.before.items():
@@ -464,18 +465,11 @@ def _merged(values: Sequence[Value | None]) -> Value:
         either = _either(single) if len(single) == len(known_values) else ()
         return Value((Piece(None, 0, 0, (), (), either),)) if either else UNKNOWN
     first = known_values[0]
-    arrays = [value.elements for value in known_values if value.elements is not None]
-    different = [first, *(value for value in known_values if value is not first)]
-    if (
-        len(
-            {
-                (value.elements is None, *(_identity(word.pieces) for word in value.words))
-                for value in different
-            }
-        )
-        == 1
-    ):
+    # Most branches leave the very same value, which needn't be compared with itself.
+    others = [value for value in known_values if value is not first]
+    if not others or len({_identity_of_words(value) for value in (first, *others)}) == 1:
         return first
+    arrays = [value.elements for value in known_values if value.elements is not None]
     if len(arrays) == len(known_values):
         return Value(elements=_common(arrays))
     if arrays:
@@ -499,9 +493,9 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
     place = longest[front] if front < len(longest) else Element((), 0, 0)
     differing = [
         [
-            one
-            for one in elements[front : len(elements) - back]
-            if not any(piece is _MORE for piece in one.pieces)
+            element
+            for element in elements[front : len(elements) - back]
+            if not any(piece is _MORE for piece in element.pieces)
         ]
         for elements in lists
     ]
@@ -511,9 +505,11 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
-    """The texts of words, of which any of the lists may be there.
+    """The texts of the words of all lists, of which one is there; in a text's place None where an
+    option's value isn't known.
 
-    None where a list begins with what isn't known, or goes on with it.
+    Empty where a list begins with anything but an option or a key, where another word isn't known,
+    or where there are too many.
     """
     texts_of_words: list[str | None] = []
     for elements in lists:
@@ -521,11 +517,10 @@ def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
         if texts and not _OPTION_OR_KEY.match(texts[0] or ""):
             return ()
         texts_of_words += texts
-    if any(
-        after is None and not (option or "").startswith("-")
-        for option, after in pairwise(texts_of_words)
-    ):
-        return ()
+    for before, text in pairwise(texts_of_words):
+        is_options_value = (before or "").startswith("-")
+        if text is None and not is_options_value:
+            return ()
     return tuple(texts_of_words) if len(texts_of_words) <= _MOST_PERHAPS else ()
 
 
@@ -554,17 +549,23 @@ def texts_of_pieces(pieces: Sequence[Piece]) -> tuple[str, ...]:
 
 
 def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
-    """The text of a word, of `--name=` or `a.b=` the known part, of one from branches those that
-    may be there.
+    """The texts that a word may have: those that branches leave, or its one text.
+
+    Of an option or a key it is the first piece, which may lack the value.
     """
     first = pieces[0] if pieces else Piece("", 0, 0)
-    begun = first.text if (first.text or "").startswith("--") else None
-    begun = begun or (first.text if BEGUN.match(first.text or "") else None)
-    return first.perhaps or (begun or text_of_pieces(pieces),)
+    beginning = first.text or ""
+    is_begun = beginning.startswith("--") or BEGUN.match(beginning)
+    return first.perhaps or (beginning if is_begun else text_of_pieces(pieces),)
 
 
 def _equal(elements: Sequence[Element]) -> bool:
     return len({_identity(element.pieces) for element in elements}) == 1
+
+
+def _identity_of_words(value: Value) -> tuple[object, ...]:
+    """The mark of a whole value: whether it is an array, and the marks of its words."""
+    return value.elements is None, *(_identity(word.pieces) for word in value.words)
 
 
 def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
