@@ -1,9 +1,9 @@
 """Give plans for Megatron-Bridge to its own config code:
 `python -m benchmarks.agreement_bridge BRIDGE CORE PYTHON [NUMBER]`.
 
-BRIDGE is a checkout of NVIDIA-NeMo/Megatron-Bridge (v0.6.0 and main at 067f987df were looked at),
-CORE one of NVIDIA/Megatron-LM at the commit that it pins, PYTHON an interpreter with torch,
-hydra-core, transformers and peft. The examples of Megatron-LM, seeded jobs, and as many that
+BRIDGE is a checkout of NVIDIA-NeMo/Megatron-Bridge (v0.6.0, main at 067f987df, and 0.6.2's wheel as
+`src` beside the scripts of v0.6.0 were looked at), CORE one of NVIDIA/Megatron-LM at the commit that
+it pins, PYTHON an interpreter with torch, hydra-core, transformers and peft. The examples of Megatron-LM, seeded jobs, and as many that
 fine-tune a model with a recipe, each with one of its plans, go as words through run_recipe.py's
 parser, the recipe, the overrides and `runtime_config_update`, on a CPU. A recipe of a model reads
 the catalog's config of it in place of the Hub's. What comes out is compared with the plan, value by
@@ -218,6 +218,15 @@ def _expected_model(plan: Plan) -> dict[str, Any]:
     }
     if is_rotary:
         values["model.rotary_base"] = round(model.rotary_base)
+    if model.yarn is not None:
+        values |= {
+            "model.position_embedding_type": "yarn",
+            "model.yarn_rotary_scaling_factor": model.rotary_scaling_factor,
+            "model.yarn_original_max_position_embeddings": model.yarn.positions,
+            "model.yarn_beta_fast": model.yarn.beta_fast,
+            "model.yarn_beta_slow": model.yarn.beta_slow,
+            "model.yarn_correction_range_round_to_int": model.yarn.rounds,
+        }
     if routed is not None:
         values["model.num_moe_experts"] = routed.experts
         values["model.moe_ffn_hidden_size"] = routed.expert_width

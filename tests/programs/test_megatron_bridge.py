@@ -123,6 +123,19 @@ def test_layout_is_written() -> None:
     assert last_step(chosen, program_for(chosen)) == chosen.job.training.steps
 
 
+def test_yarn_is_written() -> None:
+    """A model from scratch has its YaRN's numbers; where a recipe has them, nothing is missing."""
+    job = dsgen.load_job(SPEC, overrides={"model": "gpt-oss-20b", "gpus": 8})
+    found = dsgen.search(job, top=1)
+    assert not isinstance(found, dsgen.Infeasible)
+    written = values(found.plans[0])
+    assert written["model.position_embedding_type"] == "yarn"
+    assert written["model.yarn_rotary_scaling_factor"] == "32"
+    assert written["model.yarn_correction_range_round_to_int"] == "false"
+    _, findings = dsgen.check_job(LORA, overrides={"model": "gpt-oss-20b"})
+    assert "MLM045" not in [finding.rule for finding in findings]
+
+
 def test_nothing_is_left_to_the_recipe() -> None:
     """Without folders, data or tokenizer, the recipe's own are set back."""
     written = values(plan(data={}, output={}))

@@ -23,6 +23,7 @@ KEYS: Final[Mapping[str, str]] = {
     # the model's, by another name
     "--norm-epsilon": "model.layernorm_epsilon",
     "--use-rope-scaling": "model.rope_scaling",
+    "--rotary-scaling-factor": "model.yarn_rotary_scaling_factor",  # with YaRN alone
     "--num-experts": "model.num_moe_experts",
     "--num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
     "--decoder-first-pipeline-num-layers": "model.num_layers_in_first_pipeline_stage",
@@ -82,13 +83,15 @@ INVERTED: Final[Mapping[str, str]] = {
 _ON_BY_DEFAULT: Final = frozenset({"--cross-entropy-loss-fusion"})
 
 #: Options that no key says. Groups of queries follow from their number; learned positions are as
-#: many as a sequence has tokens (models/gpt_provider.py:297); the block of the precision, and its
+#: many as a sequence has tokens (models/gpt_provider.py:297); whether YaRN rounds its range is
+#: written either way, for its provider knows no default; the block of the precision, and its
 #: gradients, are written as a whole; and Bridge hands no schedule of batches on
 #: (training/initialize.py:115). Muon is planned with Megatron-LM alone.
 UNSAID: Final = frozenset(
     {
         "--group-query-attention",
         "--max-position-embeddings",
+        "--no-yarn-correction-range-round-to-int",
         "--fp16",
         "--bf16",
         "--fp8-format",

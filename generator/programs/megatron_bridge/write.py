@@ -95,6 +95,7 @@ _BESIDE: Final[Mapping[str, Callable[[Planned], Mapping[str, Any]]]] = {
         "model.bias_dropout_fusion": True,
         "model.persist_layer_norm": True,
         "model.apply_rope_fusion": p.rotary,
+        **({"model.yarn_correction_range_round_to_int": p.yarn.rounds} if p.yarn else {}),
     },
     # the recipe's optimizer is the distributed one, and one of the two turns on the other
     "sharding": lambda p: {
@@ -261,7 +262,6 @@ FRAMEWORK: Final = replace(
     megatron_lm.FRAMEWORK,
     name="megatron-bridge",
     only={"kernels": "fused"},
-    writes_yarn=False,  # its providers have no numbers for it
     computes_nvfp4=False,  # nor the block of its precision
     engine=replace(megatron_lm.FRAMEWORK.engine, has_muon=False),  # its overrides weren't looked at
     script=SCRIPT,

@@ -304,9 +304,9 @@ def _scalings(job: Job) -> tuple[str, ...]:
 def missing_parts(job: Job) -> tuple[str, ...]:
     """Return the parts of `job.model` that the job's Megatron has no option for.
 
-    They are named as in messages. Other frameworks miss none.
+    They are named as in messages. Other frameworks miss none, nor do the recipes of models.
     """
-    if not job.engine.has_parallel_layers:
+    if not job.engine.has_parallel_layers or job.packs_sequences:
         return ()
     gates = {m.gate for m in job.model.attentions if isinstance(m, GroupedQuery)} - {"none"}
     gated = "a gate on attention's output"
