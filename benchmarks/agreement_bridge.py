@@ -1,13 +1,14 @@
 """Give plans for Megatron-Bridge to its own config code:
 `python -m benchmarks.agreement_bridge BRIDGE CORE PYTHON [NUMBER]`.
 
-BRIDGE is a checkout of NVIDIA-NeMo/Megatron-Bridge (v0.6.0, main at 067f987df, and 0.6.2's wheel as
-`src` beside the scripts of v0.6.0 were looked at), CORE one of NVIDIA/Megatron-LM at the commit that
-it pins, PYTHON an interpreter with torch, hydra-core, transformers and peft. The examples of Megatron-LM, seeded jobs, and as many that
-fine-tune a model with a recipe, each with one of its plans, go as words through run_recipe.py's
-parser, the recipe, the overrides and `runtime_config_update`, on a CPU. A recipe of a model reads
-the catalog's config of it in place of the Hub's. What comes out is compared with the plan, value by
-value; the values that are expected are written here anew and not taken from what writes the files.
+BRIDGE is a checkout of NVIDIA-NeMo/Megatron-Bridge (v0.6.0, main at 067f987df, and 0.6.2's wheel
+as `src` beside the scripts of v0.6.0 were looked at), CORE one of NVIDIA/Megatron-LM at the commit
+that it pins, PYTHON an interpreter with torch, hydra-core, transformers and peft. The examples of
+Megatron-LM, seeded jobs, and as many that fine-tune a model with a recipe, each with one of its
+plans, go as words through run_recipe.py's parser, the recipe, the overrides and
+`runtime_config_update`, on a CPU. A recipe of a model reads the catalog's config of it in place of
+the Hub's. What comes out is compared with the plan, value by value; the values that are expected
+are written here anew and not taken from what writes the files.
 """
 
 from __future__ import annotations
