@@ -173,49 +173,62 @@ def _carry_config(
 def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The options that the plan's files lack, word by word. What can't be taken over is named."""
     carried: list[tuple[str, ...]] = []
-    # of one that is given again, the last counts
     last = {option.key: option for option in draft.options}
-    parser, decided = draft.parser, _decided(draft.parser)
+    decided = _decided(draft.parser)
     for option in draft.options:
-        if (
-            is_option(option.name) and last[option.key] is not option
-        ) or option.name in scripts.CONFIGS:
+        is_given_again = is_option(option.name) and last[option.key] is not option
+        if is_given_again or option.name in scripts.CONFIGS:
             continue
         new = rendered.get(option.key)
         if not option.known:
             now = f"; the plan has {' '.join(new)}" if new else ""
-            alone = len(option.words) == 1 and is_option(option.name) and "=" not in option.words[0]
-            what = (
-                "whether it is given depends on the script"
-                if alone
-                else "its value is not in the files"
-            )
-            draft.leave(str(option), option.where, f"{what}{now}")
+            draft.leave(str(option), option.where, f"{_what_is_unknown(option)}{now}")
         elif _is_said(draft, option, rendered) or _is_in_spec(draft, option):
             continue
         elif option.key in decided or option.name in decided:
-            off = same_values(values_of(option.words), ("1",)) or _is_default(
-                parser, option.key, option.words
-            )
-            if new is not None or not off:
-                draft.leave(
-                    str(option),
-                    option.where,
-                    f"the plan decides it: {' '.join(new) if new else 'left out'}",
-                )
-        elif parser.flavour and not is_option(option.words[0]) and not _is_key(draft, option):
-            draft.leave(str(option), option.where, "no option takes it")
-        elif parser.flavour and (gone := _gone(draft, option)):
-            draft.leave(str(option), option.where, gone)
-        elif parser.flavour == LM and (
-            uncounted := why_uncounted(option.key, values_of(option.words))
-        ):
-            draft.leave(str(option), option.where, f"it {uncounted}")
-        elif parser.trainer and (instead := _instead_of_gone(draft, option)) is not None:
-            carried += [instead] if instead else []
+            if new is not None or not _changes_nothing(draft.parser, option):
+                now = " ".join(new) if new else "left out"
+                draft.leave(str(option), option.where, f"the plan decides it: {now}")
+        elif reason := _why_not_carried(draft, option):
+            draft.leave(str(option), option.where, reason)
         else:
-            carried.append(option.words)
+            carried += _carried_words(draft, option)
     return carried
+
+
+def _what_is_unknown(option: Given) -> str:
+    is_alone = len(option.words) == 1 and is_option(option.name) and "=" not in option.words[0]
+    if is_alone:
+        return "whether it is given depends on the script"
+    return "its value is not in the files"
+
+
+def _changes_nothing(parser: Parser, option: Given) -> bool:
+    """Return whether an option has the parser's default, or a degree of 1."""
+    is_one = same_values(values_of(option.words), ("1",))
+    return is_one or _is_default(parser, option.key, option.words)
+
+
+def _why_not_carried(draft: Draft, option: Given) -> str | None:
+    """Return why a Megatron doesn't take an option of the original, or doesn't run as planned."""
+    if not draft.parser.flavour:
+        return None
+    if not is_option(option.words[0]) and not _is_key(draft, option):
+        return "no option takes it"
+    if gone := _gone(draft, option):
+        return gone
+    if draft.parser.flavour != LM:
+        return None
+    uncounted = why_uncounted(option.key, values_of(option.words))
+    return f"it {uncounted}" if uncounted else None
+
+
+def _carried_words(draft: Draft, option: Given) -> list[tuple[str, ...]]:
+    """An option as the plan's release has it, word by word; nothing where it has no such option."""
+    instead = _instead_of_gone(draft, option) if draft.parser.trainer else None
+    if instead is None:
+        return [option.words]
+    return [instead] if instead else []
 
 
 def _instead_of_gone(draft: Draft, option: Given) -> tuple[str, ...] | None:

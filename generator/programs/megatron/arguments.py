@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Final
@@ -321,6 +321,17 @@ def _names(words: Iterable[Word]) -> set[str]:
     return {word.prefix.partition("=")[0] for word in words if word.prefix.startswith("--")}
 
 
+def _likely_flavour(names: Set[str], beside: ProgramOptions) -> Flavour:
+    """Whose options these names are: of two projects that read most of them, the one that alone
+    has more; or the one whose own signs are there.
+    """
+    if beside.parser is not None:  # the program's own parser tells
+        return MDS if _DEEPSPEED_SIGNS & beside.strings else LM
+    lm, mds = option_table(LM), option_table(MDS)
+    more_of_mds = sum(mds.has(name) - lm.has(name) for name in names)
+    return MDS if _DEEPSPEED_SIGNS & names or more_of_mds > 0 else LM
+
+
 def _arguments(
     path: str,
     words: Sequence[Word],
@@ -330,17 +341,20 @@ def _arguments(
     program: str | None = None,
     stated: Flavour | None = None,
 ) -> MegatronArguments:
-    beside, lines = options_beside(program_of(launch)), launch.script.text.lines if launch else []
-    names = {name for name in _names(words) if name not in beside.strings}
-    lm, mds = option_table(LM), option_table(MDS)
-    # Whose options they are: of two projects that read most of them, the one that alone has more.
-    more = sum(mds.has(name) - lm.has(name) for name in names) > 0
-    signs = _DEEPSPEED_SIGNS & (names if beside.parser is None else beside.strings)
-    flavour: Flavour = stated or (MDS if signs or (more and beside.parser is None) else LM)
-    parsed = _less(parse_words(words, option_table(flavour), locate), beside, lines)
-    fork, base = ("", flavour) if beside.parser else _fork(flavour, parsed, program)
-    if base != flavour:
-        flavour, parsed = base, _less(parse_words(words, option_table(base), locate), beside, lines)
+    beside = options_beside(program_of(launch))
+    names = _names(words)
+
+    def parsed_as(flavour: Flavour) -> ParsedWords:
+        lines = launch.script.text.lines if launch else []
+        return _less(parse_words(words, option_table(flavour), locate), beside, lines)
+
+    flavour = stated or _likely_flavour(names - beside.strings, beside)
+    parsed, fork = parsed_as(flavour), ""
+    if not beside.parser:
+        fork, base = _fork(flavour, parsed, program)
+        if base != flavour:
+            flavour, parsed = base, parsed_as(base)
+    given = {option.name for option in parsed.given}
     places = {option.name: option.where for option in parsed.given}
     if words:
         places[""] = locate(launch.program if launch and launch.program else words[0])
@@ -353,12 +367,12 @@ def _arguments(
         program=program,
         given=parsed.given,
         strays=parsed.strays,
-        complete=parsed.complete and not _ELSEWHERE & {option.name for option in parsed.given},
-        unsure=parsed.unsure - {option.name for option in parsed.given},
+        complete=parsed.complete and not _ELSEWHERE & given,
+        unsure=parsed.unsure - given,
         extended=parsed.extended,
         varies=any(
-            name in beside.strings and not lm.has(name) and not mds.has(name)
-            for name in _names(words)
+            not option_table(LM).has(name) and not option_table(MDS).has(name)
+            for name in names & beside.strings
         ),
         fork=fork,
         beside=beside,

@@ -320,56 +320,70 @@ def parse_words(
 ) -> ParsedWords:
     """The options among `words`, in their order, and the places that `locate` gives them."""
     given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
-    # what is still to be filled in, as in `<path to data>`, isn't known
-    gaps = [(word, IN_WORDS.search(word.prefix)) for word in words]
-    words = [
-        Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],))
-        if gap
-        else word
-        for word, gap in gaps
-    ]
-    extended = any(word.value is None and set(word.variables) == {"@"} for word in words)
-    # foreign: after an option of the script's own, whose values these may be
-    complete, index, foreign = (True, 0, False)
+    words = [_without_gap(word) for word in words]
+    complete, index = True, 0
+    after_foreign = False  # an option that isn't in the table: words may be its values
     while index < len(words):
         word = words[index]
         index += 1
         text = word.prefix if word.value is None else word.value
-        name, sign, explicit = text.partition("=")
+        name, sign, value = text.partition("=")
         option = table.get(name) if name.startswith("-") else None
-        if option is not None and (sign or word.value is not None):
-            values: list[str | None] = [None if word.value is None else explicit]
-            if not sign:
-                following = list(_values(words, index, option, table))
-                index += len(following)
-                values = [value.value for value in following]
-                holders = (
-                    one for value in following if value.value is None for one in value.variables
-                )
-                complete = complete and not (option.nargs and any(map(_OF_OPTIONS.search, holders)))
-            given.append(_given(option, name, values, locate(word), explicit=bool(sign)))
-            foreign = False
-        elif option is not None:  # whose name isn't written to its end
-            complete, foreign = False, False
+        if option is not None and sign:
+            values = [None if word.value is None else value]
+            given.append(_given(option, name, values, locate(word), explicit=True))
+            after_foreign = False
+        elif option is not None and word.value is not None:
+            following = list(_values(words, index, option, table))
+            index += len(following)
+            complete = complete and not (option.nargs and any(map(_may_be_options, following)))
+            values = [each.value for each in following]
+            given.append(_given(option, name, values, locate(word)))
+            after_foreign = False
+        elif option is not None:  # its name may go on in what isn't known
+            complete, after_foreign = False, False
         elif word.value is None:
-            perhaps = (text.partition("=")[0] for text in word.perhaps if text)
-            unsure |= {named.name for one in perhaps if (named := table.get(one)) is not None}
-            known = (
-                bool(word.perhaps) or word.prefix.startswith("-") or set(word.variables) == {"@"}
-            )
-            complete = complete and known
-            foreign = True
+            unsure |= _options_perhaps(word, table)
+            holds_none = word.prefix.startswith("-") or _is_scripts_own(word)
+            complete = complete and (bool(word.perhaps) or holds_none)
+            after_foreign = True
         elif _is_option(text):
             strays.append(Stray(word=name, where=locate(word)))
-            foreign = True
-        elif not foreign:
-            strays.append(
-                Stray(word=text, where=locate(word), after=given[-1].written if given else None)
-            )
-    sure = frozenset(unsure)
+            after_foreign = True
+        elif not after_foreign:
+            last = given[-1].written if given else None
+            strays.append(Stray(word=text, where=locate(word), after=last))
     return ParsedWords(
-        given=tuple(given), strays=tuple(strays), complete=complete, unsure=sure, extended=extended
+        given=tuple(given),
+        strays=tuple(strays),
+        complete=complete,
+        unsure=frozenset(unsure),
+        extended=any(word.value is None and _is_scripts_own(word) for word in words),
     )
+
+
+def _without_gap(word: Word) -> Word:
+    """The word without what is still to be filled in, as in `<path to data>`, which isn't known."""
+    gap = IN_WORDS.search(word.prefix)
+    if gap is None:
+        return word
+    return Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],))
+
+
+def _is_scripts_own(word: Word) -> bool:
+    """Return whether a word stands for those that the script is started with: `"$@"`."""
+    return set(word.variables) == {"@"}
+
+
+def _may_be_options(word: Word) -> bool:
+    """Return whether a word among an option's values may be options: `$EXTRA_ARGS`."""
+    return word.value is None and any(map(_OF_OPTIONS.search, word.variables))
+
+
+def _options_perhaps(word: Word, table: OptionTable) -> set[str]:
+    """The options that an unknown word may be, by the texts that branches of the script give it."""
+    names = (text.partition("=")[0] for text in word.perhaps if text)
+    return {option.name for name in names if (option := table.get(name)) is not None}
 
 
 def _is_option(word: str) -> bool:
@@ -379,16 +393,14 @@ def _is_option(word: str) -> bool:
 def _values(
     words: Sequence[Word], index: int, option: MegatronOption, table: OptionTable
 ) -> Iterator[Word]:
+    """The words from `index` on that argparse takes as the option's values."""
     most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
     for word in words[index : index + most]:
-        known = (
-            word.value
-            if word.value is not None
-            else word.prefix or (word.perhaps[0] or "" if word.perhaps else "")
-        )
-        if _is_option(known) or (
-            known.startswith("-") and table.get(known.partition("=")[0]) is not None
-        ):
+        text = word.value
+        if text is None:
+            text = word.prefix or next(iter(word.perhaps), None) or ""
+        is_known = text.startswith("-") and table.get(text.partition("=")[0]) is not None
+        if _is_option(text) or is_known:
             return
         yield word
 

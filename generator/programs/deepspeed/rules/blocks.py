@@ -440,38 +440,38 @@ def gpus_are_elastic(run: Run) -> Violations:
     Fix: use one of the counts listed, or other micro batches
     """
     config, pointer = run.config, f"{_ELASTICITY}/micro_batch_sizes"
-    sizes, most = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
-    each, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
+    sizes, max_batch = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
+    node_gpus, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
     gpus = replicas_of(*run)
-    by_node = _version(config) == 0.2
+    counts_nodes = _version(config) == 0.2
+    # Another rule reports what can't be divided.
+    is_uneven = parallel > 1 and (not counts_nodes or node_gpus % parallel)
+    if gpus is None or is_uneven or max_batch > _MOST or len(sizes) > _MOST_SIZES:
+        return
+
+    node_replicas = node_gpus // parallel if counts_nodes else 1
+    max_share = int(max_batch / node_replicas)
+    if max(sizes) > max_share:
+        message = f"micro batch {max(sizes)} is more than `max_train_batch_size` {shown(max_batch)}"
+        message += f" / {node_replicas} replicas of a node" if node_replicas > 1 else ""
+        yield violation(config, pointer, message, f"use sizes of at most {max_share}")
+        return
+
+    unit = node_gpus if counts_nodes else 1
+    low, high = (int(_get(config, name) / unit) for name in ("min_gpus", "max_gpus"))
     larger = bool(_get(config, "prefer_larger_batch"))
-    uneven = parallel > 1 and (not by_node or each % parallel)  # which another rule reports
-    if gpus is None or uneven or most > _MOST or len(sizes) > _MOST_SIZES:
+    batch, counts = chosen(tuple(sizes), max_share, low, high, larger)
+    valid = [count * node_replicas for count in counts]
+    if gpus in valid and gpus // (parallel if counts_nodes else 1) in valid:
         return
-    replicas = each // parallel if by_node else 1
-    if max(sizes) > int(most / replicas):
-        message = f"micro batch {max(sizes)} is more than `max_train_batch_size` {shown(most)}"
-        message += f" / {replicas} replicas of a node" if replicas > 1 else ""
-        yield violation(config, pointer, message, f"use sizes of at most {int(most / replicas)}")
-        return
-    low, high = (
-        int(_get(config, name) / (each if by_node else 1)) for name in ("min_gpus", "max_gpus")
+    # Version 0.2 accepts any number of GPUs without model parallelism that some batch fits.
+    if counts_nodes and parallel == 1:
+        batches = [max_batch // (size * gpus) * size * gpus for size in sizes]
+        if (max(batches) if larger else min(batches)) > 0:
+            return
+    message = (
+        f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch "
+        f"of {batch * node_replicas}"
     )
-    batch, counts = chosen(tuple(sizes), int(most / replicas), low, high, larger)
-    valid = [count * replicas for count in counts]
-    # Version 0.2 counts nodes, and accepts any number of GPUs where there is no model parallelism.
-    fits = gpus in valid and gpus // (parallel if by_node else 1) in valid
-    fitting = (
-        [most // (size * gpus) * size * gpus for size in sizes]
-        if by_node and parallel == 1
-        else [0]
-    )
-    if not fits and (max(fitting) if larger else min(fitting)) <= 0:
-        message = (
-            f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch "
-            f"of {batch * replicas}"
-        )
-        hint = (
-            f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
-        )
-        yield violation(config, pointer, message, hint)
+    hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
+    yield violation(config, pointer, message, hint)
