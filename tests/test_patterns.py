@@ -104,7 +104,7 @@ def test_patterns_are_found_wherever_they_are() -> None:
 
 def test_the_square_is_noticed() -> None:
     """A pattern that begins anew at every blank takes longer than it may."""
-    assert _takes(re.compile(r"[ ]*[ ]*x"), "finditer", " ") > MOST_S
+    assert _takes(re.compile(r"[ ]*\t*x"), "finditer", " ") > MOST_S
 
 
 def _searched(pattern: str | re.Pattern[str]) -> Callable[[str], object]:
