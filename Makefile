@@ -17,15 +17,23 @@ demo: $(BIN)/python
 	$(PIP) install .
 	$(BIN)/dsgen --gpus 1024
 
-# torch comes first because DeepSpeed's build looks for it. Tests of one module, and those of Slurm, sshd and long runs,
-# share a process. Long runs come first and mostly wait, so that a third process has work on two cores.
+# Setting up uses both cores, where pip would compile all modules on one. Tests of one module, and those of Slurm, sshd
+# and long runs, share a process. Long runs come first and mostly wait, so that a third process has work on two cores.
 test: $(BIN)/python
 	@rm -rf build
-	$(PIP) install torch==2.13.0
-	$(PIP) install '.[test]'
-	@$(MAKE) --no-print-directory components
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j 2 packages components
+	@$(MAKE) --no-print-directory -j 2 compiled lint
 	PYTHONDONTWRITEBYTECODE= PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n 3
+
+# torch comes first because DeepSpeed's build looks for it.
+.PHONY: packages compiled
+packages: $(BIN)/python
+	$(PIP) install --no-compile torch==2.13.0
+	$(PIP) install --no-compile '.[test]'
+
+# Some packages carry Python of other versions, which is left as it is.
+compiled:
+	@$(BIN)/python -m compileall -qq -j 2 $(VENV)/lib || true
 
 # Every case of every rule, the reader of specs and the laws of the house, on the sources as they are.
 quick: $(BIN)/python
