@@ -212,8 +212,8 @@ def is_of_copy(holder: str) -> bool:
     Not one that was named, itself or by a folder of the copy, nor one in a folder that the
     program's own releases lack.
     """
+    copies = [folder for folder in [*folders_above(holder)][:-1] if _is_copy(folder)]
     path = Path(holder).absolute()
-    copies = (folder for folder in [*folders_above(path)][:-1] if _is_copy(folder))
     theirs = (folder for folder in copies if path.relative_to(folder).parts[0] in _OF_RELEASES)
     return any(not is_named_in(folder, path) for folder in theirs)
 

@@ -208,6 +208,9 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
 def _slips_in(config: Config, pointer: str, keys: list[str]) -> Iterator[Problem]:
     """The same in one block, whose reader knows these keys."""
     block = config.block(pointer)
+    if not block:
+        return
+
     for name in keys:
         text = block.get(name)
         if isinstance(text, str) and is_whole(text.strip()):
