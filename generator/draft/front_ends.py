@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..catalog import find_accelerator, find_model, find_node_type
 from ..numerals import python_float, whole
-from ..programs.launching.settings import Setting, Settings, settings_of
+from ..programs.launching.settings import Setting, Settings, library_settings_of, settings_of
 from ..text.options import basename
 from ..units import GIB
 from .draft import Draft, LeftOut
@@ -32,7 +32,7 @@ _GENERATES: Final = ("prompts", "generated", "vllm")
 def read_front_end(draft: Draft) -> None:
     """Set the keys that a front end's own settings give; what other files say stays."""
     launch = draft.found.launch
-    settings = None if launch is None else settings_of(launch)
+    settings = None if launch is None else library_settings_of(launch)
     if settings is None:
         return
 
@@ -75,7 +75,9 @@ def read_front_end(draft: Draft) -> None:
     elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
     _name_what_is_beside(draft, settings)
-    if any(_is_set(settings, short) for short in _GENERATES if short in names):
+    generates = settings.front_end.generates
+    generates_itself = bool(generates) and settings.meets(generates)
+    if generates_itself or any(_is_set(settings, one) for one in _GENERATES if one in names):
         why = "generation isn't planned: the spec has the training alone"
         draft.leave(settings.front_end.name, settings.place, why)
 
@@ -97,6 +99,13 @@ def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
     cut = _get(settings, "cut")
     if cut is not None and cut.where is not None and (cut.number or 1) > 1:
         draft.leave(str(cut), cut.where, "not planned: the spec has whole sequences on each GPU")
+
+    for entry in settings.front_end.beside:
+        if settings.meets(entry["where"]):
+            setting = _get(settings, entry["at"])
+            what = settings.front_end.name if setting is None else str(setting)
+            where = settings.place if setting is None else setting.where or settings.place
+            draft.leave(what, where, f"not planned: {entry['needs']}")
 
     kind = _get(settings, "kind")
     if kind is None or kind.where is None:
@@ -135,7 +144,7 @@ def unwritten(draft: Draft) -> str:
 def reserve_share(draft: Draft) -> None:
     """Set `memory.reserved_gib` to what an engine for generation keeps of the card."""
     launch = draft.found.launch
-    settings = None if launch is None else settings_of(launch)
+    settings = None if launch is None else library_settings_of(launch)
     shares = settings.front_end.shares if settings is not None else {}
     if settings is None or not shares or not settings.meets(shares):
         return

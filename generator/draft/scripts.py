@@ -18,12 +18,12 @@ from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.python_around import release_for
-from ..programs.trainer.accelerate import AccelerateConfig, is_true
+from ..programs.trainer.accelerate import STAGES, AccelerateConfig, is_true
 from ..programs.trainer.fsdp_config import STRATEGIES, Fsdp, of_accelerate, words_of
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..rules.job.training import FIRST_WITH_FSDP2
-from ..submission.launches import Launch
+from ..submission.launches import Call, Launch
 from ..text.around import is_readable
 from ..text.text import UnusableJson, read_json
 from ..text.wording import dots, whole_number
@@ -96,6 +96,8 @@ def read_script(draft: Draft) -> None:
         _read_precision(draft, config)
     if config is not None and used:
         _read_accelerate(draft, config)
+    elif used and found.launch is not None:
+        _read_launch_line(draft, found.launch.call("accelerate"))
     is_sharding_known = fsdp is not None or found.config is not None
     for reference in found.submission.references:
         if reference.kind != "accelerate config" or reference.documents:
@@ -420,6 +422,23 @@ def _read_section(draft: Draft, config: AccelerateConfig) -> None:
             draft.leave(
                 f"{at}.{name}: {value}", config.locate(f"{at}/{name}"), "the spec has no key for it"
             )
+
+
+def _read_launch_line(draft: Draft, call: Call | None) -> None:
+    """DeepSpeed's settings among the options of accelerate's launch line, without a config file.
+
+    **Source**: accelerate commands/launch.py @ 1.15.0, launch_command_parser: ZeRO 2 where no stage
+    is named.
+    """
+    if call is None or not call.has("--use_deepspeed") or call.has("--deepspeed_config_file"):
+        return
+    stage = read_whole(call.options.text("--zero_stage") or "2")
+    draft.set("layout.zero_stage", stage if stage in STAGES else None)
+    devices = (call.options.text(f"--offload_{name}_device") for name in ("optimizer", "param"))
+    optimizer, params = (device not in (None, "none") for device in devices)
+    moved = "optimizer+parameters" if optimizer and params else "optimizer"
+    if stage:
+        draft.set("layout.offload", moved if optimizer else "none")
 
 
 def read_config(draft: Draft, config: Config) -> None:

@@ -706,6 +706,55 @@ def test_layout_of_verl_is_that_of_its_keys_and_defaults(
     assert rate == (2e-6 if "lr=" in words else None)
 
 
+@pytest.mark.parametrize(
+    ("profile", "expected"),
+    [
+        (
+            "zero3 --num_processes 4",
+            {"gpus": 4, "layout.zero_stage": 3, "framework": "huggingface"},
+        ),
+        ("zero2", {"gpus": 8, "layout.zero_stage": 2, "training.precision": "bf16"}),
+        ("fsdp2", {"gpus": 8, "training.sharding": "fsdp2", "layout.zero_stage": 3}),
+        ("mine.yaml", {"gpus": 2, "layout.zero_stage": 1}),
+    ],
+)
+def test_options_of_accelerate_are_read_on_trls_own_command(
+    profile: str, expected: dict[str, object], tmp_path: Path
+) -> None:
+    """`trl sft` hands `--accelerate_config`, a file or the name of one of TRL's, and
+    `--num_processes` to accelerate; its classes checkpoint activations by default.
+    """
+    (tmp_path / "mine.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 2\n"
+        "num_machines: 1\ndeepspeed_config: {zero_stage: 1}\n"
+    )
+    (tmp_path / "run.sh").write_text(
+        "#!/bin/bash\ntrl sft --model_name_or_path Qwen/Qwen2.5-7B --output_dir o "
+        f"--accelerate_config {profile} --per_device_train_batch_size 2\n"
+    )
+    draft = draft_run(find_runs([tmp_path / "run.sh"])[1][0])
+    assert draft.refused is None
+    assert {key: draft.get(key) for key in expected} == expected
+    assert draft.get("layout.recompute") == "full"
+
+
+@pytest.mark.parametrize("start", ["accelerate launch -m trl.scripts.grpo", "torchrun train.py"])
+def test_what_generates_beside_a_training_of_trl_is_said(start: str, tmp_path: Path) -> None:
+    """Generation, the share of the card that a colocated vLLM keeps, and the reference model of a
+    GRPO are named, however its launch is started.
+    """
+    (tmp_path / "run.sh").write_text(
+        f"#!/bin/bash\n{start} --output_dir o --bf16 true --per_device_train_batch_size 2 "
+        "--num_generations 8 --use_vllm true --vllm_mode colocate --beta 0.04 "
+        "--vllm_gpu_memory_utilization 0.25\n"
+    )
+    draft = draft_run(find_runs([tmp_path])[1][0], (), {"cluster": "dgx-h100"})
+    said = " ".join(map(str, draft.left))
+    assert draft.get("memory.reserved_gib") == 19.9
+    assert "generation isn't planned" in said
+    assert "--beta 0.04: not planned: a reference model" in said
+
+
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:
     """An optimizer step of verl has each generated sample of a mini-batch, prompt and answer."""
     (tmp_path / "run.sh").write_text(

@@ -64,6 +64,19 @@ class FrontEnd:
     engine: str = ""
     #: whether flags have a value, `--sequence_parallel true`, and names have underscores
     explicit_flags: bool = False
+    launched_by: str = ""  #: the launcher that starts its ranks, whose options its own line has
+    takes: Sequence[str] = ()  #: options of that name which it takes for itself
+    #: The `option` of its own that the launcher gets as `file`; `names` of its own files, with the
+    #: launcher's options that say the same.
+    profiles: Mapping[str, Any] = field(default_factory=dict)
+    #: How scripts are recognised that train by its classes, and are launched as any other: their
+    #: `modules`, and options (`signs`) of which several are on the line.
+    library: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: what generates samples beside settings that say it
+    generates: Mapping[str, str] = field(default_factory=dict)
+    #: models that a method has beside the one that is planned: what it `needs`, `where` settings
+    #: are so, said `at` one of them
+    beside: Sequence[Mapping[str, Any]] = ()
     prefixes: Sequence[str] = ()  #: of options that it hands to other programs
     drops_unknown: bool = False  #: whether it ignores options that nobody knows, without a word
     #: what it gives the engine where its launch doesn't say it, in the engine's own words
@@ -266,6 +279,19 @@ def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
         is_module = any(fnmatchcase(module, pattern) for pattern in row.modules)
         is_script = name in row.scripts and len(names.intersection(row.signs)) >= _ENOUGH_SIGNS
         if is_module or is_script:
+            return row
+    return None
+
+
+def of_library(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
+    """The front end whose classes a script trains by, which is launched as any other."""
+    name = program.value or (program.parts[-1] if program.parts else "") or ""
+    names = {word.prefix.partition("=")[0].replace("-", "_") for word in arguments}
+
+    for row in front_ends().values():
+        signs = {sign.replace("-", "_") for sign in row.library.get("signs", ())}
+        is_module = any(fnmatchcase(name, pattern) for pattern in row.library.get("modules", ()))
+        if is_module or len(names & signs) >= _ENOUGH_SIGNS:
             return row
     return None
 

@@ -15,6 +15,7 @@ from ...submission.launches import Call, Launch
 from ...text.options import Options, basename
 from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
 from .front_ends import FrontEnd, of_command, of_program
+from .launched_by import split_off_launcher
 from .tables import BARE, PROGRAMS, TABLES, looks_like_program, program_name, read_options
 
 #: How many words are between a wrapper's options and the command that it starts.
@@ -208,8 +209,23 @@ class _Walk:
 
     def _command_of(self, front_end: FrontEnd, words: Sequence[Word]) -> Sequence[Word]:
         """Notes a front end that is started by its own command; its options are behind that."""
-        self._note_itself(words[0])
-        self.program, self.arguments, self.front_end = words[0], tuple(words[2:]), front_end
+        arguments: Sequence[Word] = words[2:]
+        if not front_end.launched_by:
+            self._note_itself(words[0])
+        else:
+            of_launcher, arguments = split_off_launcher(front_end, arguments)
+            table = TABLES[front_end.launched_by]
+            self.calls.append(
+                Call(
+                    shell=self.script,
+                    program=front_end.launched_by,
+                    options=read_options(table, of_launcher),
+                    command=self.command,
+                    word=words[0],
+                    starts_ranks=True,
+                )
+            )
+        self.program, self.arguments, self.front_end = words[0], tuple(arguments), front_end
         return ()
 
     def _shell(self, words: Sequence[Word]) -> Sequence[Word]:

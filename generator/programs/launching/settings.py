@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from ...numerals import is_whole, read_whole, whole
 from ...submission.launches import Launch
 from ...text.shell.records import Word
 from ...text.wording import counted
-from .front_ends import FrontEnd, front_ends
+from .front_ends import FrontEnd, front_ends, of_library
 
 #: The words that a script is started with: without any, nothing.
 _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
@@ -238,7 +238,17 @@ class Settings:
         """The name of the module or script that is started."""
         word = self.launch.program
         text = (word.parts[-1] or "") if word is not None and word.parts else ""
+        if self.front_end.launched_by and self.launch.front_end:
+            return self._subcommand
         return PurePosixPath(text).name
+
+    @property
+    def _subcommand(self) -> str:
+        """The word behind the front end's own name: `grpo` of `trl grpo`."""
+        words, program = self.launch.calls[-1].command.words, self.launch.program
+        after = (word for before, word in pairwise(words) if before is program)
+        word = next(after, None)
+        return (word.value or "") if word is not None else ""
 
     def get(self, short: str) -> Setting | None:
         """The setting of a short name; None where it can't be known, or nothing sets it."""
@@ -398,7 +408,7 @@ class Settings:
 
     def _is(self, short: str, wanted: str) -> bool:
         if short == "program":
-            return self.program in wanted.split("|")
+            return (self.program in wanted.lstrip("!").split("|")) != wanted.startswith("!")
         setting = self.get(short)
         if wanted == "-":
             names = self.front_end.settings[short]["names"]
@@ -477,6 +487,15 @@ class Settings:
                 else:
                     own = (setting,) if setting.where else ()
                     yield Counted(value=number, text=str(setting), settings=own)
+
+
+def library_settings_of(launch: Launch) -> Settings | None:
+    """The settings of a launch whose script trains by a front end's classes, or is one's own."""
+    known = settings_of(launch)
+    if known is not None or launch.program is None:
+        return known
+    front_end = of_library(launch.program, launch.arguments)
+    return None if front_end is None else Settings(launch=launch, front_end=front_end)
 
 
 def settings_of(launch: Launch) -> Settings | None:

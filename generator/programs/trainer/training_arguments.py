@@ -125,8 +125,9 @@ class TrainingArguments(Values):
 
     @property
     def is_on_front_end(self) -> bool:
-        """Whether a front end reads them, which may add to what they say."""
-        return bool(self._front_end)
+        """Whether a front end reads them first, which may change them: TRL's own hands them on."""
+        front_end = front_ends().get(self._front_end)
+        return front_end is not None and not front_end.launched_by
 
     @property
     def _front_end(self) -> str:
