@@ -168,11 +168,14 @@ class Finding:
 
 
 class InvalidJob(Exception):
-    """The job spec has errors; `findings` holds every one, in file order."""
+    """The job spec has errors, which are its text; `findings` holds them and every warning and
+    note, in file order.
+    """
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = in_file_order(findings)
-        super().__init__("\n".join(map(str, self.findings)))
+        errors = (each for each in self.findings if each.severity is Severity.ERROR)
+        super().__init__("\n".join(map(str, errors)))
 
 
 def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -74,6 +74,18 @@ def gib(size_bytes: float) -> str:
     return f"{value:.2f}" if 0 < value < 0.95 else f"{value:,.1f}"
 
 
+def gib_apart(size_bytes: float, limit_bytes: float) -> tuple[str, str]:
+    """A size and its limit in GiB, with as many decimals as show which is larger: `38.03`, `38.00`
+    for what `gib` says as `38.0`.
+    """
+    texts = gib(size_bytes), gib(limit_bytes)
+    for decimals in (2, 3):
+        if texts[0] != texts[1]:
+            break
+        texts = f"{size_bytes / GIB:,.{decimals}f}", f"{limit_bytes / GIB:,.{decimals}f}"
+    return texts
+
+
 def count(number: float) -> str:
     """A large count with three digits and a scale: `175 B`, `3.15 M`."""
     for factor, letter in _SCALES:

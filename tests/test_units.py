@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.estimate.uncertainty import Band, time_range
-from dsgen.units import same_unit, seconds
+from dsgen.units import GIB, gib_apart, same_unit, seconds
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,18 @@ def test_a_time_is_written_alike(duration_s: float, text: str) -> None:
     assert same_unit([duration_s, 5.0], steps=True)[0] == text
     band = Band(low=duration_s, high=2 * duration_s)
     assert time_range(duration_s, band).partition("-")[0] == text.removesuffix(" s")
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "texts"),
+    [
+        (49.2, 38.0, ("49.2", "38.0")),
+        (38.03, 38.0, ("38.03", "38.00")),
+        (38.0004, 38.0003, ("38.000", "38.000")),
+    ],
+)
+def test_a_size_over_its_limit_is_written_as_larger(
+    size: float, limit: float, texts: tuple[str, str]
+) -> None:
+    """A size and its limit have more decimals where one would make them look equal."""
+    assert gib_apart(size * GIB, limit * GIB) == texts

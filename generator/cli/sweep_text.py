@@ -115,8 +115,9 @@ def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Po
         if run is not None:
             cells |= {"time": next(times), "GPU-hours": gpu_hours(run.wall_gpu_hours)}
             cells["price"] = "" if run.wall_cost is None else money(plan.job, run.wall_cost)
-        far = "extrapolated" if plan.uncertainty.evidence.beyond else ""
-        yield point, [*(cells.get(name, "") for name in columns), far]
+        offload = [f"offload: {plan.layout.offload.label}"] if plan.layout.offload else []
+        far = ["extrapolated"] if plan.uncertainty.evidence.beyond else []
+        yield point, [*(cells.get(name, "") for name in columns), ", ".join((*offload, *far))]
 
 
 def _value(value: object) -> str:

@@ -15,7 +15,7 @@ from ..findings import ERROR
 from ..job.records import Job
 from ..numerals import python_float
 from ..patterns import lazy_pattern
-from ..units import GIB, gib
+from ..units import GIB, gib, gib_apart
 from .planned import Judgement, layouts
 from .violations import deepspeed
 
@@ -96,9 +96,10 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     yield high <= limit
     stages = int(layout.pipeline)
     fullest = f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}"
+    up_to, most = gib_apart(float(high), float(limit))
     message = (
-        f"{fullest if stages > 1 else 'a GPU'} needs up to {gib(high)} GiB "
-        f"(estimate {gib(memory.required_bytes)} GiB) of {gib(limit)} GiB device memory "
+        f"{fullest if stages > 1 else 'a GPU'} needs up to {up_to} GiB "
+        f"(estimate {gib(memory.required_bytes)} GiB) of {most} GiB device memory "
         f"({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
     )
     yield message, ""

@@ -11,7 +11,7 @@ from ..estimate.layout import DEFAULTS, FIELDS, PARTS_OF, Layout, Layouts
 from ..job.records import Job
 from ..job.resolve import pinned_value
 from ..text.wording import in_spec
-from ..units import gib
+from ..units import gib_apart
 from .choice import why_first
 from .compare import Difference
 from .feasible import Estimates, make_plans
@@ -107,5 +107,6 @@ def _misfit(job: Job, theirs: Plan) -> str:
     needed = float(theirs.uncertainty.required.high)
     limit = float(theirs.memory.capacity_bytes) * (1 - job.headroom)
     if needed > limit:
-        return f"does not fit: needs up to {gib(needed)} GiB, limit {gib(limit)} GiB"
+        up_to, most = gib_apart(needed, limit)
+        return f"does not fit: needs up to {up_to} GiB, limit {most} GiB"
     return "does not fit in the host's memory"

@@ -103,7 +103,9 @@ def run_text(plan: Plan) -> str:
     if run.kept > 1:
         fewer = "output.keep" if framework.keeps else framework.retain_option
         option = f" (fewer: {fewer})" if fewer else ""
-        disk = f"{sized(run.kept_bytes)} in {run.kept:,} saves{option}"
+        deletes = framework.keeps and run.kept < run.steps // run.save_interval_steps
+        last = "the last " if deletes else ""
+        disk = f"{sized(run.kept_bytes)} in {last}{run.kept:,} saves{option}"
     return ", ".join((days, hours, price_of(plan.job, run), disk))
 
 
