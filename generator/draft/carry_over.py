@@ -133,40 +133,51 @@ def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
 def _carry_config(
     draft: Draft, plan: Plan, carried: list[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """Carry over the merge patch from the plan's DeepSpeed config to the files' one.
-
-    The Trainer's arguments that repeat it go with it.
-
-    The Trainer compares the optimizer's parameters with its arguments: those that have these are
-    "auto" in the config.
+    """Put the merge patch from the plan's DeepSpeed config to the files' one into the draft; give
+    the Trainer's arguments that repeat it.
     """
-    config, trainer = draft.found.config, plan.job.framework.goes_on_from_weights
-    without = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
-    bare: dict[str, Any] = next(
-        (json.loads(file.text) for file in without.files if file.path == FILE_NAME), {}
+    config, is_trainers = draft.found.config, plan.job.framework.goes_on_from_weights
+    unpatched = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
+    planned: dict[str, Any] = next(
+        (json.loads(file.text) for file in unpatched.files if file.path == FILE_NAME), {}
     )
     data = config.json.data if config is not None and isinstance(config.json.data, dict) else {}
-    patch = _config_patch(draft, config, data, bare, fills=trainer) if config is not None else {}
-    names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
-    optimizer = patch.get("optimizer", {})
-    own = optimizer.get("params", {}) if isinstance(optimizer, dict) else None
-    inner = bare.get("optimizer", {}).get("params", {}) if isinstance(own, dict) else {}
-    own = own if isinstance(own, dict) else {}
-    repeated: list[tuple[str, ...]] = []
-    if trainer:
-        for key, options in _OF_ARGUMENTS.items():
-            if isinstance(values := own.get(key), list | float | int):
-                each = values if isinstance(values, list) else [values]
-                repeated += [
-                    (option, str(value)) for option, value in zip(options, each, strict=False)
-                ]
-                carried[:] = [words for words in carried if words[0] not in options]
-            elif key in inner and names.intersection(
-                option.replace("_", "-") for option in options
-            ):
-                patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
+    patch: dict[str, Any] = {}
+    if config is not None:
+        patch = _config_patch(draft, config, data, planned, fills=is_trainers)
+    repeated = _repeated_arguments(patch, planned, carried) if is_trainers else []
     draft.drop("deepspeed_config")
     draft.set("deepspeed_config", patch)
+    return repeated
+
+
+def _repeated_arguments(
+    patch: dict[str, Any], planned: Mapping[str, Any], carried: list[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """The Trainer's arguments for the optimizer's parameters that the patch has, in the place of
+    those that are `carried`.
+
+    The Trainer compares these parameters with its arguments. Those that only the arguments have
+    are "auto" in the patch.
+    """
+    optimizer = patch.get("optimizer", {})
+    patched = optimizer.get("params", {}) if isinstance(optimizer, dict) else None
+    of_plan: Mapping[str, Any] = {}
+    if isinstance(patched, dict):
+        of_plan = planned.get("optimizer", {}).get("params", {})
+    else:  # the patch takes the block, or its parameters, out
+        patched = {}
+
+    names = {words[0].partition("=")[0].replace("_", "-") for words in carried}
+    repeated: list[tuple[str, ...]] = []
+    for key, options in _OF_ARGUMENTS.items():
+        value = patched.get(key)
+        if isinstance(value, list | float | int):
+            values = value if isinstance(value, list) else [value]
+            repeated += [(option, str(each)) for option, each in zip(options, values, strict=False)]
+            carried[:] = [words for words in carried if words[0] not in options]
+        elif key in of_plan and not names.isdisjoint(each.replace("_", "-") for each in options):
+            patch.setdefault("optimizer", {}).setdefault("params", {})[key] = "auto"
     return repeated
 
 

@@ -343,14 +343,7 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
             return config, ()
         if "hidden_size" in config:
             return {**config, "model_type": usual}, (_left_out(family, "its own keys describe it"),)
-        sizes: Mapping[str, object] = known.get("sizes", {}) if known else {}
-        tie = config.get(_TIED, known.get("tied") if known else None)
-        missing = known["place"] if known else _PLACES[0]
-        note = (
-            f"{family} is multimodal, and its config has no {missing}: "
-            "the language model that transformers takes then is planned"
-        )
-        return {**sizes, **({} if tie is None else {_TIED: tie}), "model_type": usual}, (note,)
+        return _usual_language_model(config, family, usual)
     section = config[place]
     inner: Mapping[str, object] = section if isinstance(section, dict) else {}
     own = inner.get("model_type") or usual or outer
@@ -366,6 +359,21 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
         *_own_sizes(inner, place, family),
     )
     return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, notes
+
+
+def _usual_language_model(
+    config: Mapping[str, object], family: str, usual: str
+) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """The language model that transformers takes for a multimodal config that has none."""
+    known = multimodal(family)
+    sizes: Mapping[str, object] = known.get("sizes", {}) if known else {}
+    tie = config.get(_TIED, known.get("tied") if known else None)
+    missing = known["place"] if known else _PLACES[0]
+    note = (
+        f"{family} is multimodal, and its config has no {missing}: "
+        "the language model that transformers takes then is planned"
+    )
+    return {**sizes, **({} if tie is None else {_TIED: tie}), "model_type": usual}, (note,)
 
 
 def _has_sizes(config: Mapping[str, object]) -> bool:
@@ -463,29 +471,10 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         read, family, shape = _read(inner)
 
     if not named or shape:
-        model = f"model_type {family}" if named else "an inline model"
         if isinstance(read, KeyReader):
             notes = (*notes, *_by_keys(read, family))
         notes = (*notes, *_as_class(read, family))
-        for key, meaning in _costly_keys(read):
-            if key in {problem[0] for problem in read.problems}:
-                continue
-            if key in _HEAD_NORMS and _normalises_heads(shape):
-                continue  # its class always does
-            if key in _EXPERTS.split() and _has_experts(shape):
-                continue  # under the name of another class: noted
-            if key in _SHARED_WIDTHS and whole_number(read.config[key]) in _shared_widths(shape):
-                continue  # says what the class reckons
-            message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
-            is_unknown = named and known_class(_usual(inner)) is None
-            like = mixers_like(meaning) if is_unknown else ""
-            if like and _is_told(read):
-                continue
-            read.report(
-                key,
-                message.replace("attention are", "attention is") + (f"; {like}" if like else ""),
-                SET_TYPE if like else f"remove {key} if the model has none",
-            )
+        _refuse_costly_keys(read, shape, inner, family if named else None)
     misspelled = [
         (key, f"unknown key {key}", f"did you mean {meant}?") for key, meant in slips.items()
     ]
@@ -495,9 +484,36 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
         if known_class(_usual(inner)) is not None:
             notes = (*notes, *_left(unread_parts(read), read))
-    made = Model if "stack" in shape else model_of
-    planned = made(name=name, family=family, source=source, notes=notes, **shape)
-    return _with_depths(planned, read.config) if named else planned
+    make = Model if "stack" in shape else model_of
+    model = make(name=name, family=family, source=source, notes=notes, **shape)
+    return _with_depths(model, read.config) if named else model
+
+
+def _refuse_costly_keys(
+    read: ConfigReader, shape: Shape, config: Mapping[str, object], family: str | None
+) -> None:
+    """Report keys that change a model's size or cost, and that its reader doesn't know.
+
+    `family` is None for an inline model.
+    """
+    model = "an inline model" if family is None else f"model_type {family}"
+    for key, meaning in _costly_keys(read):
+        if key in {problem[0] for problem in read.problems}:
+            continue
+        if key in _HEAD_NORMS and _normalises_heads(shape):
+            continue  # its class always does
+        if key in _EXPERTS.split() and _has_experts(shape):
+            continue  # under the name of another class: noted
+        if key in _SHARED_WIDTHS and whole_number(read.config[key]) in _shared_widths(shape):
+            continue  # says what the class reckons
+        message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
+        message = message.replace("attention are", "attention is")
+        is_unknown = family is not None and known_class(_usual(config)) is None
+        like = mixers_like(meaning) if is_unknown else ""
+        if not like:
+            read.report(key, message, f"remove {key} if the model has none")
+        elif not _is_told(read):
+            read.report(key, f"{message}; {like}", SET_TYPE)
 
 
 def _with_depths(model: Model, config: Mapping[str, object]) -> Model:

@@ -252,20 +252,28 @@ def _alternatives(source: Source, breach: Breach) -> tuple[Finding, set[str]]:
     return codes.CONFLICTING_KEYS.at(where, message, f"keep `{written[0]}: {kept[:60]}`"), set()
 
 
+def _written(key: str, value: object) -> str:
+    """A value as it is written: after its key, or alone in a list."""
+    return str(value) if key.endswith("]") else f"{key}: {value}"
+
+
+def _example_hint(key: str, breach: Breach) -> str | None:
+    """The hint with an example of the schema's, or with the number that a text such as 4k means."""
+    if "examples" not in breach.schema:
+        return None
+    number = length_of(str(breach.value))
+    if number and isinstance(breach.schema["examples"][0], int):
+        return f"write the number: `{key}: {number}`"
+    return f"write a value such as `{_written(key, _example(breach.schema))}`"
+
+
 def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str | None]:
     """Rule, message and hint for one value that the schema refuses."""
     wanted, keyword = breach.wanted, breach.keyword
     if keyword == "type" and wanted == "string" and "enum" in breach.schema:  # no quotes would help
         wanted, keyword = breach.schema["enum"], "enum"
     key = name.rpartition(".")[2]
-    hint = None
-    if "examples" in breach.schema:
-        example = _example(breach.schema)
-        hint = f"write a value such as `{example if key.endswith(']') else f'{key}: {example}'}`"
-        if isinstance(breach.schema["examples"][0], int) and (
-            number := length_of(str(breach.value))
-        ):
-            hint = f"write the number: `{key}: {number}`"
+    hint = _example_hint(key, breach)
     if keyword == "type":
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
@@ -282,20 +290,16 @@ def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {listed(choices)}", hint
     if keyword in _BOUNDS:
         low, high = (breach.schema.get(bound) for bound in ("minimum", "maximum"))
-        both = None not in (low, high)  # else the bound that is broken
-        expected = (
-            f"{low:,} to {high:,}" if both else f"{_BOUNDS[keyword]} {breach.schema[keyword]:,}"
-        )
+        expected = f"{_BOUNDS[keyword]} {breach.schema[keyword]:,}"
+        if low is not None and high is not None:
+            expected = f"{low:,} to {high:,}"
         return codes.WRONG_VALUE, f"`{name}` is {shown}; expected {expected}", hint
     if keyword == "pattern" and breach.value:
         as_path = f"./{breach.value}"
         if breach.value.startswith("-") and re.search(wanted, as_path):
-            hint = f"write `{as_path if key.endswith(']') else f'{key}: {as_path}'}`"
-        return (
-            codes.WRONG_VALUE,
-            f"`{name}` is {shown}; expected {breach.schema['patternErrorMessage']}",
-            hint,
-        )
+            hint = f"write `{_written(key, as_path)}`"
+        message = f"`{name}` is {shown}; expected {breach.schema['patternErrorMessage']}"
+        return codes.WRONG_VALUE, message, hint
     if keyword in _SIZES:
         message = f"`{name}` has {len(breach.value)} {_SIZES[keyword]}; expected at most {wanted}"
         return codes.WRONG_VALUE, message, "shorten it"

@@ -346,13 +346,13 @@ def other_than_command(source: Source) -> str | None:
     if any(parts(source)) or any(steps_by_component(source)):
         return None
     schema, kind = data.get("$schema"), data.get("type", "command")
-    stated = (
-        _SCHEMA.search(schema[:500]) if isinstance(schema, str) and is_of_azureml(schema) else None
-    )
+    stated = None
+    if isinstance(schema, str) and is_of_azureml(schema):
+        stated = _SCHEMA.search(schema[:500])
     name = stated[1] if stated else "commandJob"
-    if name.lower() not in ("commandjob", "command") and (
-        data.get("type") != "command" or "omponent" in name
-    ):
+    # A job's `type` counts whatever its schema says; a component has a `type: command` too.
+    type_decides = data.get("type") == "command" and "omponent" not in name
+    if name.lower() not in ("commandjob", "command") and not type_decides:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     if kind in OTHER_TYPES:
         return f"{kind} job"
@@ -360,15 +360,16 @@ def other_than_command(source: Source) -> str | None:
         return "asset or another kind of job"
     if isinstance(data.get("nodes"), list):
         return "prompt flow"
-    inputs = (
-        data["inputs"].values()
-        if "version" in data and isinstance(data.get("inputs"), dict)
-        else ()
-    )
-    declared = ("default", "optional")  # of inputs that a component declares; no job gives these
-    if any(
-        isinstance(entry, dict) and (entry.get("type") in _PARAMETERS or entry.keys() & declared)
-        for entry in inputs
-    ):
+    if "version" in data and _declares_inputs(data.get("inputs")):
         return "component"
     return next((what for key, what in _OTHERS if key in data and "command" not in data), None)
+
+
+def _declares_inputs(inputs: object) -> bool:
+    """Return whether inputs are those that a component declares, and not a job's."""
+    declared = {"default", "optional"}  # no job gives these
+    entries = inputs.values() if isinstance(inputs, dict) else ()
+    return any(
+        isinstance(entry, dict) and (entry.get("type") in _PARAMETERS or entry.keys() & declared)
+        for entry in entries
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
@@ -11,7 +12,7 @@ from ....numerals import python_float
 from ....places import is_to_fill
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
-from ..options import PROJECTS, REMOVED, GivenOption, forks, option_table
+from ..options import PROJECTS, REMOVED, GivenOption, Stray, forks, option_table
 from ..run import MICRO, MegatronRun
 from ..table import REQUIRED, SIZES, equivalents, said_by
 from .rule import (
@@ -50,23 +51,9 @@ def options_are_known(run: MegatronRun) -> Violations:
     have it.
     Fix: spell the option as the parser has it
     """
-    unknown, parser = [stray for stray in run.strays if stray.is_option], run.beside.parser
+    unknown = [stray for stray in run.strays if stray.is_option]
     if run.fork:
-        shown = [(stray.word, stray.where) for stray in unknown] if run.is_own_program else []
-        shown += [
-            (f"{one.written} {one.text}", one.where)
-            for one in run.given
-            if one.problem and one.is_choice
-        ]
-        shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
-        signs = dict(shown or [(stray.word, stray.where) for stray in unknown])
-        first = next(iter(signs))
-        more = f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
-        message = (
-            f"{first}{more} of {run.fork}, which is judged by the options it shares with "
-            f"{PROJECTS[run.flavour].name}"
-        )
-        yield Violation(signs[first], message, severity=NOTE)
+        yield _of_fork(run, unknown)
         return
     if len(unknown) > MOST_STRAYS:
         message = (
@@ -80,52 +67,77 @@ def options_are_known(run: MegatronRun) -> Violations:
         if run.beside.lacks(option.written):
             near = run.beside.near(option.written)
             hint = f"did you mean {near}?" if near else "remove it"
-            message = f"unknown option {option.written} in {parser}"
+            message = f"unknown option {option.written} in {run.beside.parser}"
             yield Violation(
                 option.where, message, hint, severity=_certainty(run, option.written, foreign=False)
             )
     for stray in unknown[:MOST_STRAYS]:
-        other = next(flavour for flavour in PROJECTS if flavour != run.flavour)
-        foreign = option_table(other).has(stray.word)
-        near = (
-            equivalents().get(stray.word)
-            if foreign
-            else run.table.near(stray.word) or run.beside.near(stray.word)
-        )
-        if run.front_end is not None:
-            near = run.front_end.near(stray.word) or near
-        severity = _certainty(run, stray.word, foreign=foreign)
-        if severity is None:
-            continue
+        yield from _of_unknown(run, stray)
+
+
+def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violation:
+    """Name what shows that the arguments are a fork's, as one note."""
+    strays = [(stray.word, stray.where) for stray in unknown]
+    shown = [*strays] if run.is_own_program else []
+    shown += [
+        (f"{option.written} {option.text}", option.where)
+        for option in run.given
+        if option.problem and option.is_choice
+    ]
+    shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
+    signs = dict(shown or strays)
+    first = next(iter(signs))
+    more = f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
+    message = (
+        f"{first}{more} of {run.fork}, which is judged by the options it shares with "
+        f"{PROJECTS[run.flavour].name}"
+    )
+    return Violation(signs[first], message, severity=NOTE)
+
+
+def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
+    """A violation for an option that the parser doesn't have, unless others may have added it."""
+    parser = run.beside.parser
+    other = next(flavour for flavour in PROJECTS if flavour != run.flavour)
+    is_foreign = option_table(other).has(stray.word)
+    severity = _certainty(run, stray.word, foreign=is_foreign)
+    if severity is None:
+        return
+
+    if is_foreign:
+        near = equivalents().get(stray.word)
+    else:
+        near = run.table.near(stray.word) or run.beside.near(stray.word)
+    if run.front_end is not None:
+        near = run.front_end.near(stray.word) or near
+        message = run.front_end.says_of(stray.word)
+    else:
         itself = "" if severity == ERROR or parser else " itself"
         message = f"unknown option {stray.word} in {parser or PROJECTS[run.flavour].name}{itself}"
-        message += f": it is one of {PROJECTS[other].name}" if foreign else ""
-        if run.front_end is not None:
-            message = run.front_end.says_of(stray.word)
-        remove = "remove it" if foreign or parser else "remove it, unless the script is a fork's"
-        yield Violation(
-            stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
-        )
+        message += f": it is one of {PROJECTS[other].name}" if is_foreign else ""
+    remove = "remove it" if is_foreign or parser else "remove it, unless the script is a fork's"
+    yield Violation(
+        stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
+    )
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
     """The certainty that the program refuses an option; None: programs of others may add it."""
-    slip = run.table.near(name, slip=True) is not None
+    is_misspelt = run.table.near(name, slip=True) is not None
     if run.front_end is not None:  # forks add options, and slips of known ones have no effect
-        return ERROR if slip or run.front_end.near(name) else None
-    slip = slip or (run.beside.is_checked and run.beside.near(name) is not None)
-    if run.beside.parser is not None and (run.is_own_program or slip):
-        named = (
-            run.launch is not None
-            and run.launch.program is not None
-            and run.launch.program.value is not None
-        )
-        return ERROR if named or slip else WARNING
+        return ERROR if is_misspelt or run.front_end.near(name) else None
+    is_misspelt = is_misspelt or (run.beside.is_checked and run.beside.near(name) is not None)
+    if run.beside.parser is not None and (run.is_own_program or is_misspelt):
+        program = run.launch.program if run.launch is not None else None
+        is_named = program is not None and program.value is not None
+        return ERROR if is_named or is_misspelt else WARNING
     if not run.is_own_program:
-        return NOTE if slip and not foreign else None
-    if slip or (foreign and equivalents().get(name)):
-        return ERROR if run.beside.judged is None else NOTE  # a parser that others add to
-    return WARNING if foreign and run.beside.judged is None else NOTE
+        return NOTE if is_misspelt and not foreign else None
+    if run.beside.judged is not None:  # a parser that others add to
+        return NOTE
+    if is_misspelt or (foreign and equivalents().get(name)):
+        return ERROR
+    return WARNING if foreign else NOTE
 
 
 @lm_parsed.rule("MLM049", ERROR, "parse", megatron_lm("training/arguments.py:119"))
@@ -136,16 +148,19 @@ def words_belong_to_options(run: MegatronRun) -> Violations:
     Fix: remove the word, or the space within a value"""
     strays = [stray for stray in run.strays if not stray.is_option]
     for (after, _), group in groupby(strays, key=lambda stray: (stray.after, stray.where.line)):
-        found = list(group)
-        words = list(dict.fromkeys(repr(stray.word) for stray in found))
-        option, several = run.table.get(after) if after else None, len(words) > 1
-        flag = option is not None and option.kind == "flag"
-        part = f"quote the value that {'they are' if several else 'it is'} part of"
-        why = f": {after} accepts no value" if flag else f", or {part}"
-        message = f"{', '.join(words)} {'belong' if several else 'belongs'} to no option"
-        to_fill = all(stray.word.isalpha() and stray.word.isupper() for stray in found)
-        hint = f"remove {'them' if several else 'it'}{why}"
-        yield Violation(found[0].where, message, hint, severity=NOTE if to_fill else None)
+        of_line = list(group)
+        words = list(dict.fromkeys(repr(stray.word) for stray in of_line))
+        are_several = len(words) > 1
+        message = f"{', '.join(words)} {'belong' if are_several else 'belongs'} to no option"
+        option = run.table.get(after) if after else None
+        if option is not None and option.kind == "flag":
+            why = f": {after} accepts no value"
+        else:
+            why = f", or quote the value that {'they are' if are_several else 'it is'} part of"
+        hint = f"remove {'them' if are_several else 'it'}{why}"
+        # Words in capitals, such as MODEL, stand for values that are filled in later.
+        are_to_fill = all(stray.word.isalpha() and stray.word.isupper() for stray in of_line)
+        yield Violation(of_line[0].where, message, hint, severity=NOTE if are_to_fill else None)
 
 
 @lm_parsed.rule("MLM048", ERROR, "parse", megatron_lm("training/arguments.py:119"))
