@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
 _MOST_NOTES: Final = 200
+#: The place of a key in a spec that isn't written yet.
+_OF_DRAFT: Final = re.compile(r" \(<mapping>[^()]*\)")
 
 
 @click.command(short_help="Write a job spec from answers, or from an existing launch.")
@@ -356,7 +359,9 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
             # What no key of the spec names is in a file that there isn't yet.
             key = finding.where.pointer[1:].replace("/", ".")
             key = key or f"{Path(finding.where.path).name}, as dsgen would write it"
-            echo(f"{finding.severity.value}: {key}: {_said(finding)}", err=True)
+            said = _OF_DRAFT.sub("", _said(finding))
+            place = "" if said.startswith(f"{key}:") else f"{key}: "
+            echo(f"{finding.severity.value}: {place}{said}", err=True)
     if outcome.infeasible is not None:
         print_parts(*obstacle(outcome.infeasible), err=err)
         echo("The spec was written, but no layout of it fits.", err=True)

@@ -44,15 +44,20 @@ def read_front_end(draft: Draft) -> None:
     keys: dict[str, Any] = {
         "gpus": gpus.value if gpus else None,
         "model": _model(draft, settings),
-        "training.sequence_length": _number(settings, "length"),
+        "training.sequence_length": _length(settings),
         "training.learning_rate": _rate(settings),
         "layout.micro_batch": _number(settings, "micro"),
         "layout.expert": experts,
         "layout.expert_tensor": _expert_tensor(settings) if experts else None,
         "layout.zero_stage": _stage(settings),
+        "layout.recompute": _recompute(settings),
+        "layout.offload": _offload(settings),
         "training.global_batch": _number(settings, "batch"),
         **settings.front_end.spec,
     }
+    for key, short in settings.front_end.pins.items():
+        setting = settings.get(short)
+        keys[key] = setting.number if setting is not None else None
     for key, value in keys.items():
         if draft.get(key) is None:
             draft.set(key, value)
@@ -208,6 +213,34 @@ def _number(settings: Settings, short: str) -> int | None:
         return count.value if count is not None and count.settings else None
     setting = _get(settings, short)
     return setting.number if setting is not None and setting.where is not None else None
+
+
+def _length(settings: Settings) -> int | None:
+    """The tokens of a sequence: as the launch writes them, by its parts, or by default."""
+    setting = _get(settings, "length")
+    if setting is not None and setting.where is not None:
+        return setting.number
+    of_parts = settings.front_end.counts.get("length")
+    count = settings.count(of_parts) if of_parts is not None else None
+    if count is not None and count.settings:
+        return count.value
+    return setting.number if setting is not None else None
+
+
+def _recompute(settings: Settings) -> str | None:
+    """Recomputation, where a setting of the front end's own says it."""
+    setting = _get(settings, "checkpointing")
+    if setting is None or settings.front_end.is_of_trainer:
+        return None
+    return "none" if setting.text == "false" else "full"
+
+
+def _offload(settings: Settings) -> str | None:
+    """What of the states is in the host's memory, where a setting says it."""
+    setting = _get(settings, "adam_offload")
+    if setting is None:
+        return None
+    return "none" if setting.text == "false" else "optimizer"
 
 
 def _rate(settings: Settings) -> float | None:

@@ -755,6 +755,56 @@ def test_what_generates_beside_a_training_of_trl_is_said(start: str, tmp_path: P
     assert "--beta 0.04: not planned: a reference model" in said
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "--zero_stage 3 --gradient_checkpointing --actor_learning_rate 5e-7 "
+            "--prompt_max_len 1024 --generate_max_len 2048 --micro_train_batch_size 4",
+            {
+                "layout.zero_stage": 3,
+                "layout.recompute": "full",
+                "training.learning_rate": 5e-7,
+                "training.sequence_length": 3072,
+                "layout.tensor": 1,
+            },
+        ),
+        (
+            "--ds.zero_stage 1 --ds.tensor_parallel_size 2 --actor.num_nodes 1",
+            {
+                "layout.zero_stage": 1,
+                "layout.recompute": "none",
+                "training.sequence_length": 2048,
+                "layout.tensor": 2,
+            },
+        ),
+        (
+            "--actor.num_nodes 1 --ds.adam_offload",
+            {"layout.zero_stage": 2, "layout.offload": "optimizer"},
+        ),
+        (
+            "--colocate_all_models --vllm_num_engines 4 --vllm_gpu_memory_utilization 0.5",
+            {"memory.reserved_gib": 39.8},
+        ),
+        (
+            "--colocate_all_models --vllm_num_engines 4 --vllm_enable_sleep",
+            {"memory.reserved_gib": None},
+        ),
+    ],
+)
+def test_settings_of_openrlhf_are_those_of_the_spec(
+    words: str, expected: dict[str, object], tmp_path: Path
+) -> None:
+    """Stage, recomputation, offload, length and learning rate of OpenRLHF's training, by default
+    too, are keys of the spec in both of its spellings.
+    """
+    (tmp_path / "run.sh").write_text(
+        f"#!/bin/bash\npython3 -m openrlhf.cli.train_ppo_ray {words}\n"
+    )
+    draft = draft_run(find_runs([tmp_path])[1][0], (), {"cluster": "dgx-h100"})
+    assert {key: draft.get(key) for key in expected} == expected
+
+
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:
     """An optimizer step of verl has each generated sample of a mini-batch, prompt and answer."""
     (tmp_path / "run.sh").write_text(

@@ -72,6 +72,8 @@ class FrontEnd:
     #: How scripts are recognised that train by its classes, and are launched as any other: their
     #: `modules`, and options (`signs`) of which several are on the line.
     library: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: settings that are keys of a spec's layout, by default too
+    pins: Mapping[str, str] = field(default_factory=dict)
     #: what generates samples beside settings that say it
     generates: Mapping[str, str] = field(default_factory=dict)
     #: models that a method has beside the one that is planned: what it `needs`, `where` settings
