@@ -11,7 +11,7 @@ from ...findings import ERROR, WARNING, Severity, Violation, Violations
 from ...text.wording import listed
 from ..megatron.options import LM, option_table
 from .keys import UNSAID, key_of
-from .overrides import GONE, SHORT, SWITCHES, BridgeOverrides, Override
+from .overrides import GONE, SHORT, SWITCHES, BridgeOverrides, Override, recipe_bounds
 from .rules import BRIDGE, OVERRIDES, certain_of, is_a_letter_away, is_newer
 
 _PROGRAM: Final = "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py @ v0.3.1, v0.6.0"
@@ -69,10 +69,11 @@ _DATA: Final[Mapping[str, str]] = {
 def _choices() -> Mapping[str, tuple[str, ...]]:
     """The values of each key that some release of Megatron-LM has a choice of.
 
-    A text chooses no backend of attention, which BRG012 says.
+    A text chooses no backend of attention, which BRG012 says, and any type but two leaves the
+    router's as it is.
     """
-    table = option_table(LM)
-    names = (name for name in table.rows if name not in UNSAID and name != "--attention-backend")
+    table, others = option_table(LM), ("--attention-backend", "--moe-router-dtype")
+    names = (name for name in table.rows if name not in UNSAID and name not in others)
     options = (option for name in names if (option := table.get(name)) is not None)
     return {key_of(each.name): tuple(map(str, each.choices)) for each in options if each.choices}
 
@@ -322,3 +323,34 @@ def formats_fit_the_sharding(overrides: BridgeOverrides) -> Violations:
     elif is_format and shards.text.lower() == "false":
         message = f"{written.shown} is refused with {shards.shown}"
         yield Violation(written.where, message, "set checkpoint.ckpt_format=torch_dist")
+
+
+@OVERRIDES.rule(
+    "BRG036",
+    ERROR,
+    "init",
+    f"{BRIDGE}training/config.py:1483, training/finetune.py:50, recipes/common.py:220, :319 "
+    "@ v0.6.0; recipes/common.py:210, :305 @ v0.3.1",
+)
+def tuned_weights_are_named(overrides: BridgeOverrides) -> Violations:
+    """Fine-tuning names the weights that it starts from: no recipe does.
+    Prevents: AssertionError: PEFT requires a pretrained checkpoint path. A warning where all
+    weights are trained: without a checkpoint to go on from, they would be random.
+    Fix: set checkpoint.pretrained_checkpoint
+    """
+    launch, task, key = overrides.launch, overrides.task, "checkpoint.pretrained_checkpoint"
+    is_known = bool(overrides.stem) or overrides.recipe in recipe_bounds()
+    is_known = is_known and "_pretrain_" not in overrides.recipe  # which the mode contradicts
+    if launch is None or not overrides.is_public or not is_known or launch.program is None:
+        return
+    given, start = overrides.get(key), overrides.get("checkpoint.load")
+    lacks = given.is_null if given is not None else overrides.lacks(key)
+    where = launch.script.locate(launch.program) if given is None else given.where
+    if lacks and task == "adapters":
+        message = "adapters have no weights to start from"
+        yield Violation(where, message, f"set {key} to the model's weights")
+    elif lacks and task == "fine-tuning" and (start is None or start.is_null):
+        message = (
+            "fine-tuning starts from random weights: neither weights nor a checkpoint is given"
+        )
+        yield Violation(where, message, f"set {key} to the model's weights", severity=WARNING)
