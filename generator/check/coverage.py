@@ -20,6 +20,7 @@ from ..secrets import mask
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
+from .rules.plans import changed_files
 
 _OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
 
@@ -30,11 +31,22 @@ class NotChecked:
 
     where: Location  #: of the launch's program
     reason: str
-    of: str = "launch"  #: or "script"
+    of: str = "launch"  #: or "script", or "memory"
 
     @property
     def message(self) -> str:
-        return f"not checked: {self.reason}"
+        what = "memory not judged" if self.is_memory else "not checked"
+        return f"{what}: {self.reason}"
+
+    @property
+    def told(self) -> str:
+        """The reason, for readers that have no word for what wasn't checked."""
+        return self.message if self.is_memory else self.reason
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether everything but the memory that the run needs was checked."""
+        return self.of == "memory"
 
 
 def launches_not_checked(
@@ -69,6 +81,24 @@ def launches_not_checked(
             counts = launch.front_end or not has_launcher or is_of_another_program(launch)
             if counts and not is_judged:
                 yield NotChecked(_place(launch), _reason(launch))
+
+
+def memory_not_judged(submission: Submission) -> Iterator[NotChecked]:
+    """The runs of a job of which the memory isn't estimated, with the reason.
+
+    It is said where a job is given, and of files that were edited since their plan was made.
+    """
+    is_of_job = submission.context.job is not None or any(changed_files(submission))
+    if not is_of_job or not submission.launches:
+        return
+    from .rules.needs import needs, unjudged  # saves start-up time where no job is known
+
+    runs = {(run.where, run.reason) for run in unjudged(submission)}
+    if not runs and not any(True for _ in needs(submission)):
+        launch = submission.launches[0]
+        runs = {(_place(launch), "no estimate is made of such a run's files")}
+    for where, reason in sorted(runs, key=lambda run: (run[0].path, run[0].line or 0, run[1])):
+        yield NotChecked(where=where, reason=reason, of="memory")
 
 
 def places_judged(findings: Iterable[Finding]) -> frozenset[Location]:

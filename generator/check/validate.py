@@ -39,6 +39,7 @@ from . import codes
 from .coverage import (
     NotChecked,
     launches_not_checked,
+    memory_not_judged,
     paths_not_checked,
     places_judged,
     scripts_not_checked,
@@ -170,6 +171,7 @@ def _answer(
     judged -= paths_not_checked(not_checked, submissions) - found_in
     if not findings and (scripts := scripts_not_checked(submissions, judged)):
         not_checked, judged = (*not_checked, *scripts), set()
+    not_checked = (*not_checked, *_memory_not_judged(submissions))
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len(judged),
@@ -239,6 +241,16 @@ def _not_checked(
         with guarded("the account of what was checked", path):
             launches.update(dict.fromkeys(launches_not_checked(submission, judged)))
     return tuple(sorted(launches, key=lambda launch: (launch.where.path, launch.where.line or 0)))
+
+
+def _memory_not_judged(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
+    """The runs of which the memory wasn't judged, each once."""
+    runs = dict[NotChecked, None]()
+    for submission in submissions:
+        path = submission.documents[0].path if submission.documents else ""
+        with guarded("the account of what was judged", path):
+            runs.update(dict.fromkeys(memory_not_judged(submission)))
+    return tuple(runs)
 
 
 def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:

@@ -217,7 +217,7 @@ def findings_document(
             "path": one.where.name,
             "line": one.where.line,
             "column": one.where.column,
-            "reason": one.reason,
+            "reason": one.told,
         }
         for one in not_checked
     ]
@@ -251,14 +251,15 @@ def github_not_checked(launch: NotChecked, *, required: bool) -> str:
         for name, value in place.items()
         if value is not None
     )
-    command = "error" if required else "notice"
+    command = "error" if required and not launch.is_memory else "notice"
     return f"::{command} {properties}::{_data(_line(launch.message))}"
 
 
 def azure_not_checked(launch: NotChecked, *, required: bool) -> str:
     """A line of the log for Azure; an error where that it is checked is `required`."""
     text = f"{_place(launch.where)}: {_line(launch.message)}"
-    return f"##vso[task.logissue type=error]{_azure(text)}" if required else text
+    is_error = required and not launch.is_memory
+    return f"##vso[task.logissue type=error]{_azure(text)}" if is_error else text
 
 
 def azure_annotation(finding: Finding) -> str:

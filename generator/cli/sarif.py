@@ -58,14 +58,16 @@ def sarif_log(
     }
     failed = any(finding.severity is Severity.ERROR for finding in on_flags)
     failed |= any(finding.rule in FAULTS for finding in in_files)
-    failed |= bool(not_checked and required)
+    failed |= required and any(not one.is_memory for one in not_checked)
     invocation: Json = {"executionSuccessful": not failed}
     if on_flags:
         driver["notifications"] = [_rule(rule_id, rules.get(rule_id)) for rule_id in _ids(on_flags)]
         invocation["toolConfigurationNotifications"] = [_of_flag(finding) for finding in on_flags]
     if not_checked:
-        level = "error" if required else "note"
-        invocation["toolExecutionNotifications"] = [_unread(one, level) for one in not_checked]
+        invocation["toolExecutionNotifications"] = [
+            _unread(one, "error" if required and not one.is_memory else "note")
+            for one in not_checked
+        ]
 
     times_seen: Counter[str] = Counter()
     run = {
@@ -78,7 +80,7 @@ def sarif_log(
                 {"path": path, "reason": reason} for path, reason in (left_alone or {}).items()
             ],
             "notChecked": [
-                {"path": one.where.name, "line": one.where.line, "reason": one.reason}
+                {"path": one.where.name, "line": one.where.line, "reason": one.told}
                 for one in not_checked
             ],
         },

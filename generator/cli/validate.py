@@ -153,8 +153,11 @@ def _print_counts(
     """Print on standard error how much was found, fixed, not checked and left alone."""
     if findings or answer.documents or not answer.not_checked:
         echo(_summary(findings, answer.documents, files, written=written), err=True)
-    if answer.not_checked:
-        echo(_not_checked(answer.not_checked, strict=strict), err=True)
+    whole = [one for one in answer.not_checked if not one.is_memory]
+    if whole:
+        echo(_not_checked(whole, strict=strict), err=True)
+    if memory := [one for one in answer.not_checked if one.is_memory]:
+        echo(printable(f"memory not judged: {_reasons(memory, strict=strict)}"), err=True)
     if answer.left_alone:
         echo(_left_alone(answer.left_alone), err=True)
 
@@ -166,7 +169,8 @@ def _exit(findings: Sequence[Finding], answer: Answer, fail_on: str, *, required
         show_traces(answer.faults, click.get_current_context())
         raise click.exceptions.Exit(ExitStatus.FAULT)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    lacks_checks = required and (answer.not_checked or not answer.documents)
+    is_unread = any(not one.is_memory for one in answer.not_checked)
+    lacks_checks = required and (is_unread or not answer.documents)
     if lacks_checks or any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
@@ -329,6 +333,14 @@ def _not_checked(launches: Sequence[NotChecked], *, strict: bool) -> str:
 
     The most frequent reasons come first; `strict` lists every reason and place.
     """
+    scripts = sum(launch.of == "script" for launch in launches)
+    nouns = ((len(launches) - scripts, "launch", "es"), (scripts, "script", "s"))
+    counts = ", ".join(f"{n:,} {noun}{end * (n > 1)}" for n, noun, end in nouns if n)
+    return printable(f"not checked: {counts} ({_reasons(launches, strict=strict)})")
+
+
+def _reasons(launches: Sequence[NotChecked], *, strict: bool) -> str:
+    """`the options of verl are not read: a.sh:3, b.sh:9; ...`."""
     by_reason: dict[str, list[str]] = {}
     for launch in launches:
         place = f"{launch.where.name}:{launch.where.line}".removesuffix(":None")
@@ -345,10 +357,7 @@ def _not_checked(launches: Sequence[NotChecked], *, strict: bool) -> str:
     unshown = len(launches) - sum(len(places) for _, places in shown)
     if unshown:
         parts.append(f"{unshown:,} more for other reasons, which --strict lists")
-    scripts = sum(launch.of == "script" for launch in launches)
-    nouns = ((len(launches) - scripts, "launch", "es"), (scripts, "script", "s"))
-    counts = ", ".join(f"{n:,} {noun}{end * (n > 1)}" for n, noun, end in nouns if n)
-    return printable(f"not checked: {counts} ({'; '.join(parts)})")
+    return "; ".join(parts)
 
 
 def _left_alone(files: Mapping[str, str]) -> str:

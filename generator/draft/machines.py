@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..catalog import find_accelerator, find_node_type
+from ..catalog import find_accelerator
 from ..estimate.adapters import ALL_LINEAR, ATTENTION
 from ..job.resolve_names import described_node
 from ..numerals import read_whole
@@ -21,12 +21,13 @@ from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
 from ..secrets import Likeness, likeness
+from ..submission.planned import cluster_of
 from ..submission.script import LaunchScript
 from ..submission.world import world_of
 from ..text.around import is_readable
 from ..text.options import Option
 from ..text.text import UnusableJson, read_json
-from ..units import GBIT_PER_S, clock
+from ..units import clock
 from .draft import SECRET, Draft
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
@@ -95,26 +96,11 @@ def _read_plan(draft: Draft, folder: Path) -> None:
             "cluster": dict(cluster),
         }:
             told = {"name": name, "training.sequence_length": length, "training.lora": lora}
-            for key, value in {**told, "cluster": _cluster(cluster)}.items():
+            for key, value in {**told, "cluster": cluster_of(cluster)}.items():
                 draft.set(key, value if draft.get(key) is None else None)
     for word in (ALL_LINEAR, ATTENTION):  # a spec has them as words
         if draft.get("training.lora.modules") == [word]:
             draft.set("training.lora.modules", word)
-
-
-def _cluster(planned: Mapping[str, Any]) -> str | dict[str, Any]:
-    """A plan's machines: the node type with this network, else what a spec says of them."""
-    known = find_node_type(str(planned.get("name")))
-    rate = planned.get("network_bytes_per_s_per_node")
-    if known is not None and known.network_bytes_per_s_per_node == rate:
-        return known.name
-    keys = ("accelerator", "accelerators_per_node", "network", "price_per_node_hour")
-    rates = (
-        {"network_gbits_per_s_per_node": rate / GBIT_PER_S}
-        if isinstance(rate, (int, float))
-        else {}
-    )
-    return {key: planned[key] for key in keys if planned.get(key) is not None} | rates
 
 
 def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None:

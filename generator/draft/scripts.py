@@ -19,7 +19,7 @@ from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.python_around import release_for
 from ..programs.trainer.accelerate import STAGES, AccelerateConfig, is_true
-from ..programs.trainer.fsdp_config import STRATEGIES, Fsdp, of_accelerate, words_of
+from ..programs.trainer.fsdp_config import Fsdp, of_accelerate
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
 from ..rules.job.training import FIRST_WITH_FSDP2
@@ -269,8 +269,6 @@ _UNSAID: Final = {
     "activation_checkpointing_offload": (None, False),
     "xla": (None, False),
 }
-#: Strategies of FSDP1, as ZeRO stages of FSDP2.
-_STAGES: Final = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD_ZERO2": 2}
 
 
 def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
@@ -281,8 +279,8 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
         draft.refused = LeftOut(reason, fsdp.locate("xla"), why)
         return
 
-    strategy = _strategy(fsdp)
-    if strategy not in _STAGES:
+    strategy, stage = fsdp.running, fsdp.zero_stage
+    if stage is None:
         why = "it is no sharding, and dsgen writes DDP for no framework"
         where = fsdp.locate("sharding_strategy")
         draft.refused = LeftOut(f"FSDP's {strategy}", where, why)
@@ -290,10 +288,8 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
 
     draft.set("framework", "huggingface")
     draft.set("training.sharding", "fsdp2")
-    draft.set("layout.zero_stage", _STAGES[strategy])
-    if fsdp.switch("offload_params" if fsdp.by_accelerate else "cpu_offload", False) or (
-        fsdp.arguments is not None and "offload" in words_of(fsdp.arguments)
-    ):
+    draft.set("layout.zero_stage", stage)
+    if fsdp.offloads:
         draft.set("layout.offload", "optimizer+parameters")
     if fsdp.switch("activation_checkpointing", False):
         draft.set("layout.recompute", "full")
@@ -331,19 +327,6 @@ def _is_loaded_in_bf16(draft: Draft) -> bool:
     """
     named = (option for option in draft.options if option.key in ("--dtype", "--torch-dtype"))
     return any(values_of(option.words) == ("bfloat16",) for option in named)
-
-
-def _strategy(fsdp: Fsdp) -> str:
-    """The strategy that runs, by its name in version 1."""
-    words = words_of(fsdp.arguments) if fsdp.arguments is not None else ()
-    named = next((word.upper() for word in words if word.upper() in STRATEGIES), "")
-    if fsdp.version == 2:
-        by_word = named != "SHARD_GRAD_OP"
-        freed = fsdp.switch("reshard_after_forward", by_word)
-        return "SHARD_GRAD_OP" if freed is False else STRATEGIES[0]
-    if fsdp.by_accelerate:  # its launcher passes a strategy on in any case
-        return fsdp.strategy or STRATEGIES[0]
-    return named or fsdp.text("reshard_after_forward") or STRATEGIES[0]
 
 
 def _read_mesh(draft: Draft, fsdp: Fsdp) -> None:
@@ -385,7 +368,7 @@ def is_hybrid(draft: Draft) -> bool:
     """Return whether FSDP shards the states within each node, and each node has a copy."""
     found = draft.found
     fsdp = sharding_of(found.submission, found.launch, found.trainer)
-    return fsdp is not None and _strategy(fsdp).startswith("HYBRID")
+    return fsdp is not None and fsdp.running.startswith("HYBRID")
 
 
 def _read_section(draft: Draft, config: AccelerateConfig) -> None:

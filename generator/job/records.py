@@ -476,6 +476,8 @@ class Job:
     reliability: Reliability = Reliability()
     #: a JSON merge patch on the config
     deepspeed_config: Mapping[str, Any] = field(default_factory=dict)
+    #: the keys of the model's config, where it isn't one of the catalog
+    model_config: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         machines = f"{self.gpus:,} × {self.cluster.accelerator.name}"

@@ -33,7 +33,7 @@ from .records import (
     Training,
 )
 from .releases import NEWEST, OLDEST_MEGATRON, release_from
-from .resolve_names import resolve_calibration, resolve_cluster, resolve_model
+from .resolve_names import config_of_model, resolve_calibration, resolve_cluster, resolve_model
 
 DEFAULT_SEQUENCE_LENGTH: Final = 4096
 #: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded
@@ -297,6 +297,7 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         megatron_bridge_version=_release(data, "megatron_bridge_version", "megatron-bridge"),
         transformers_version=_release(data, "transformers_version", "transformers"),
         model=model,
+        model_config=config_of_model(source, data["model"]),
         cluster=cluster,
         gpus=counts[-1],
         elastic=counts if len(counts) > 1 else (),

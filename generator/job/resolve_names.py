@@ -383,6 +383,20 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     return _build(source, config, name=stem or "custom", origin=value, file=value, path=path)
 
 
+def config_of_model(source: Source, value: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys of a model's config, where the spec or a file has them; none of a preset's."""
+    if not isinstance(value, str):
+        return value
+    path = _config_path(source, value)
+    if path is None or ("/" not in value and find_model(value) is not None):
+        return {}
+    try:
+        config = read_json(path, limit=MAX_CONFIG_BYTES)
+    except UnusableJson:
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
 def _no_preset(source: Source, value: Mapping[str, object]) -> Finding:
     """The error on a model as a preset with other keys, which a cluster alone may be: its hint has
     the model's keys in full, with those of the spec that it has.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from importlib import import_module
@@ -22,6 +23,7 @@ from ..findings import Finding
 from ..job.needs import Missing, missing, written_for
 from ..job.records import Calibration, Job
 from ..rules.run import check_job
+from ..secrets import find
 from ..text.wording import dots, in_spec
 from ..units import gib, seconds
 from ..version import __version__
@@ -63,6 +65,7 @@ def job_document(job: Job) -> dict[str, object]:
                 name: getattr(job.model, name, None)
                 for name in ("layers", "hidden", "heads", "vocab")
             },
+            **({"config": config} if (config := _sizes_of(job)) else {}),
         },
         "cluster": {
             "name": cluster.name,
@@ -88,6 +91,47 @@ def job_document(job: Job) -> dict[str, object]:
             if (value := getattr(job.pins, f.name)) is not None
         },
     }
+
+
+#: Keys of a config.json that say where it is from, or what its tokens mean.
+_OF_OTHERS: Final = ("architectures", "auto_map", "id2label", "label2id", "transformers_version")
+_MOST_TEXT: Final = 40  #: characters of a name, such as a kind of layer
+
+
+def _sizes_of(job: Job) -> dict[str, Any]:
+    """The keys of a config that the catalog lacks, by which the model can be made again.
+
+    Without paths and other long texts. Empty where these leave out something that counts.
+    """
+    kept = {
+        key: value
+        for key, value in job.model_config.items()
+        if not key.startswith("_") and key not in _OF_OTHERS and _is_kept(value)
+    }
+    if not kept:
+        return {}
+    from ..job.hf_config import ConfigError, model_from_config  # saves start-up time
+
+    try:
+        again = model_from_config(kept, name=job.model.name, source=job.model.source)
+    except ConfigError:
+        return {}
+    return kept if again == job.model else {}
+
+
+def _is_kept(value: object) -> bool:
+    """Return whether a value is made of numbers and names alone."""
+    if isinstance(value, Mapping):
+        return all(_is_kept(inner) for inner in (*value, *value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_kept, value))
+    if isinstance(value, str):
+        return len(value) <= _MOST_TEXT and not {"/", "\\", " "} & {*value} and not find(value)
+    return (
+        value is None
+        or isinstance(value, (bool, int))
+        or (isinstance(value, float) and math.isfinite(value))
+    )
 
 
 def calibration_document(calibration: Calibration) -> dict[str, object] | None:

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import groupby
+from pathlib import Path
 from posixpath import dirname
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ..catalog import Model
 from ..dataclass import dataclass
+from ..faults import guarded
 from ..findings import Version
 from ..job.records import Cluster, Job
+from ..text.around import text_around
 from ..text.document import Document, Kind
 from ..text.lookup import Files, place_of
 from ..text.shell.records import ShellScript
@@ -39,6 +42,11 @@ class Context:
 
 
 D = TypeVar("D", bound=Document)
+
+#: What dsgen writes last into a folder: the plan, and the hashes of its files.
+PLAN: Final = "plan.json"
+#: A key of every plan, of whatever release.
+_OF_PLAN: Final = '"dsgen_version"'
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,6 +182,30 @@ class Submission:
     def model(self) -> Model | None:
         """The model: that of the context, else the job's."""
         return self.context.model or (self.job.model if self.job else None)
+
+    @cached_property
+    def plan_files(self) -> tuple[Path, ...]:
+        """The `plan.json` beside documents, where dsgen wrote one."""
+        folders = dict.fromkeys(Path(document.path).parent for document in self.documents)
+        plans = (folder / PLAN for folder in folders)
+        return tuple(plan for plan in plans if _OF_PLAN in text_around(plan, plan.parent))
+
+    @cached_property
+    def planned(self) -> Job | None:
+        """The job of the plan that dsgen wrote beside the files, its layout pinned; it may lack its
+        model.
+
+        None where there are several, and where a spec is there, which says of what job the files
+        are.
+        """
+        if self.job is not None or len(self.plan_files) != 1:
+            return None
+        from .planned import planned_job  # saves start-up time where dsgen wrote nothing
+
+        plan = self.plan_files[0]
+        with guarded("the reader of plans", str(plan)):
+            return planned_job(text_around(plan, plan.parent), self.programs.frameworks)
+        return None
 
     def nodes_of_script(self, shell: ShellScript) -> int | None:
         """Return the nodes that a script's own directives ask for.

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, get_args
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..job.records import Cluster
 from .claims import Claim, Quantity
 from .record import loaded
 from .submission import Submission
@@ -110,6 +111,18 @@ def world_of(submission: Submission) -> World:
         divided=_is_divided(submission),
         **_degrees(submission),
     )
+
+
+def cluster_of(submission: Submission) -> Cluster | None:
+    """The machines: those that flags or the job name, else those of the plan beside the files.
+
+    A plan's count where no document has another number of GPUs on a node.
+    """
+    planned = submission.planned
+    if submission.cluster is not None or planned is None:
+        return submission.cluster
+    fits = world_of(submission).gpus_per_node in (None, planned.cluster.accelerators_per_node)
+    return planned.cluster if fits else None
 
 
 def _claims(submission: Submission) -> Iterator[Claim]:

@@ -299,7 +299,8 @@ def named_files_are_there(submission: Submission) -> Violations:
     Fix: use the name of a file of the submission
     """
     for link in submission.references:
-        is_gone = link.whole and link.kind == "launch script"  # others' are looked for by a slip
+        # others' scripts are looked for by a slip
+        is_gone = link.whole and link.kind in ("launch script", "training arguments")
         kinds = ("accelerate config", "hostfile", "training arguments")
         if link.exists or not (link.kind in kinds or is_gone):
             continue

@@ -1,93 +1,27 @@
-"""Rules on files that compare the memory which a run needs with what its machines have.
-
-A run can be estimated where arguments or a config, a model and a cluster are known. Of Megatron's
-arguments the whole run is estimated. A DeepSpeed config says little of activations: without a job
-spec, only the least that the model can need is.
-"""
+"""Rules on files that compare the memory which a run needs with what its machines have."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from ...dataclass import dataclass
-from ...estimate.layout import Layout, Offload
-from ...estimate.ledgers import Memory
+from ...estimate.layout import Offload
 from ...estimate.memory import memory
 from ...estimate.model_size import parameter_count
 from ...estimate.states import first_copies_bytes, moment_bytes
 from ...estimate.uncertainty import Band, host_band, required_band
-from ...facts.facts import Facts, completed
 from ...findings import ERROR, WARNING, Location, Violation, Violations
-from ...job.records import Job, Pins
-from ...programs.deepspeed.config import OFFLOADED, Config
-from ...programs.deepspeed.facts import ConfigFacts, config_facts
-from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.slurm.subjects import blocks
 from ...rules.fit import host_limit_bytes, memory_bytes
-from ...rules.layout.identities import known_values, whole_layout
 from ...rules.run import FIT_RULES, check_fit, hint_of_layouts
 from ...rules.violations import deepspeed_now, derived
-from ...submission.subjects import subject, submissions
+from ...submission.subjects import submissions
 from ...submission.submission import Submission
-from ...submission.world import World, world_of
 from ...units import GB, GIB
+from .needs import Need, needs
 
-#: The facts without which a Megatron run can't be estimated.
-_NEEDED: Final = (
-    "cluster",
-    "gpus",
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "ffn",
-    "experts",
-    "sequence_length",
-    "micro_batch",
-    "gradient_accumulation",
-    "sequence_parallel",
-    "tensor",
-    "pipeline",
-    "context",
-    "expert",
-    "virtual_pipeline",
-    "zero_stage",
-    "recompute",
-    "offload",
-    "precision",
-    "attention",
-    "optimizer",
-)
-#: Options with which a Megatron run isn't estimated here: they save memory in ways that the facts
-#: don't hold, or make another model.
-_NOT_ESTIMATED: Final = (
-    "--recompute-modules",
-    "--fine-grained-activation-offloading",
-    "--cpu-offloading-num-layers",
-    "--main-grads-dtype",
-    "--main-params-dtype",
-    "--exp-avg-dtype",
-    "--exp-avg-sq-dtype",
-    "--grad-reduce-in-bf16",
-    "--optimizer-offload-fraction",
-    "--memory-centric-tiled-linear",
-    "--multi-latent-attention",
-    "--moe-layer-freq",
-    "--heterogeneous-layers-config-path",
-    "--hybrid-layer-pattern",
-    "--experimental-attention-variant",
-    "--num-experts-teacher",
-    "--freeze-all-layers",
-    "--lora-rank",
-    "--random-ltd",
-    "--rampup-batch-size",
-    "--step-batch-size-schedule",
-)
 #: A model is small whose states at stage 2 need at most this share of a GPU's memory. The rest is
 #: room for activations, whose size a config alone doesn't tell.
 _SMALL: Final = 0.25
@@ -97,25 +31,6 @@ _MASTER_BYTES: Final = 4
 
 _DEVICE, _HOST = FIT_RULES
 
-#: Words of arguments with which less is trained, or kept, than Adam keeps for every parameter.
-_TRAINS_LESS: Final = re.compile(
-    r"lora|peft|adapter|4bit|8bit|freeze|frozen|galore|adafactor|\blion\b|inference", re.I
-)
-
-#: Facts of the training that a config doesn't hold: they are the job spec's, where there is one,
-_TRAINING_FACTS: Final = (
-    "optimizer",
-    "attention",
-    "kernels",
-    "cross_entropy",
-    "moment_dtype",
-    "master_dtype",
-    "fp8_parameters",
-    "lora",
-)
-#: and these otherwise.
-_USUAL_TRAINING: Final = {"optimizer": "adamw", "attention": "flash"}
-
 _SWAPPED: Final = deepspeed_now(
     "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and "
     "the moments of Adam"
@@ -124,199 +39,6 @@ _GATHERED: Final = derived(
     "stage 3 gathers the parameters for every forward and backward pass, stage 2 once a step"
 )
 _REQUESTS: Final = ("DeepSpeed config", "launch script", "Kubernetes job", "Megatron arguments")
-_MICS: Final = "/zero_optimization/mics_shard_size"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """A run with the memory that it needs."""
-
-    facts: Facts
-    job: Job  #: made of the facts, with assumptions for those that are unknown
-    layout: Layout
-    ledger: Memory
-    #: whether the submission has a job spec; its plan has compared the ZeRO stages by their time
-    planned: bool
-    device: str | None  #: where offloaded states go: `cpu` or `nvme`
-    pinned: bool  #: whether their buffers are pinned
-    #: whether all memory is counted; of a config alone, little more than the model states is
-    whole: bool
-    #: whether a job spec has what the files leave open, so that its plan's verdict holds
-    of_spec: bool
-
-
-@subject("DeepSpeed config", "launch script", "AzureML job", "Megatron arguments")
-def needs(submission: Submission) -> Iterator[Need]:
-    """Every run of the submission that can be estimated: those of Megatron, else of DeepSpeed."""
-    runs = list(megatron_facts(submission))
-    for run in runs:
-        is_estimated = (
-            run.knows(*_NEEDED)
-            and not any(map(run.run.may_have, _NOT_ESTIMATED))
-            and not run.job.model.experts
-        )
-        if is_estimated:
-            job = at_least(run.job)
-            if submission.job:
-                job = completed(job, headroom=submission.job.headroom)
-            config = run.run.config
-            pinned = config is None or _is_pinned(config)
-            yield from _need(submission, run, job, "cpu", pinned=pinned)
-
-    if runs:
-        return
-    for facts in config_facts(submission):
-        config = facts.config
-        if not facts.knows("layers", "link_domain", "gpus") or _trains_less(config, submission):
-            continue
-        planned_run = _run_of_spec(facts, submission)
-        estimated_run = planned_run or _least_run(facts, submission)
-        if estimated_run:
-            yield from _need(
-                submission,
-                facts,
-                estimated_run,
-                config.offload("optimizer"),
-                of_spec=planned_run is not None,
-                pinned=_is_pinned(config),
-            )
-
-
-def _is_pinned(config: Config) -> bool:
-    """Whether any buffer of offloaded states is pinned, or may be."""
-    return any(
-        config.switch(f"/zero_optimization/offload_{what}/pin_memory") is not False
-        for what in OFFLOADED
-        if config.offloads(what)
-    )
-
-
-def _need(
-    submission: Submission,
-    facts: Facts,
-    job: Job,
-    device: str | None,
-    *,
-    of_spec: bool = False,
-    pinned: bool,
-) -> Iterator[Need]:
-    """The need of one run; nothing where its layout isn't known or its sizes are absurd."""
-    layout = whole_layout(known_values(job))
-    whole = of_spec or isinstance(facts, MegatronFacts)
-    if layout and (not whole or _fits_integers(job, layout)):
-        yield Need(
-            facts=facts,
-            job=job,
-            layout=layout,
-            ledger=memory(job, layout),
-            planned=submission.job is not None,
-            device=device,
-            pinned=pinned,
-            whole=whole,
-            of_spec=of_spec,
-        )
-
-
-def _trains_less(config: Config, submission: Submission) -> bool:
-    """Whether training may keep less than Adam keeps for the whole model.
-
-    That is so where only a part of the model is trained, and with most other optimizers.
-    """
-    kind = str(config.value("/optimizer/type", "adamw")).lower()
-    texts = [word.raw for launch in submission.launches for word in launch.arguments]
-    for arguments in submission.of_kind("training arguments"):
-        texts += [f"{key} {value}" for key, value in arguments.values.items()]
-    return (
-        kind not in ("adam", "adamw")
-        or any(map(_TRAINS_LESS.search, texts))
-        or world_of(submission).expert > 1
-    )
-
-
-def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """The job of the spec, with the layout that the config and the launch give it.
-
-    None where files and spec together leave something open on which memory depends.
-    """
-    planned, config, world = submission.job, facts.config, world_of(submission)
-    if planned is None or planned.pins.recompute is None or not (replicas := world.replicas):
-        return None
-    micro_batch = config.whole("/train_micro_batch_size_per_gpu") or planned.pins.micro_batch
-    if micro_batch is None or micro_batch < 1:
-        return None
-
-    pins = replace(
-        planned.pins,
-        **_groups(config, world, replicas),
-        micro_batch=micro_batch,
-        gradient_accumulation=max(planned.training.global_batch // (replicas * micro_batch), 1),
-        offload=facts.job.pins.offload,
-        zero_hpz=facts.job.pins.zero_hpz,
-    )
-    return replace(planned, pins=pins, origin=facts.job.origin)
-
-
-def _groups(config: Config, world: World, replicas: int) -> dict[str, Any]:
-    """The pins that a submission decides: how it divides its ranks, and the config's stage."""
-    return {
-        "data": replicas,
-        "tensor": world.tensor,
-        "pipeline": world.pipeline,
-        "context": world.context,
-        "expert": 1,
-        "zero_stage": config.stage,
-    }
-
-
-def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
-    """The run of the config's model that needs the least memory.
-
-    All activations are recomputed, and a sequence has one token unless a job spec has its length.
-    The layout is that of config and submission; its ZeRO stage is open where it can't be read. None
-    where the GPUs don't divide into replicas.
-    """
-    job, config, world, planned = facts.job, facts.config, world_of(submission), submission.job
-    if not (replicas := world.replicas):
-        return None
-    batch, shards = config.whole("/train_micro_batch_size_per_gpu"), config.whole(_MICS)
-    batch = batch if batch is not None and 0 < batch < 10_000 else 1
-    has_copies = (
-        config.stage == 3 and config.schema.key(_MICS) is not None and shards and shards > 0
-    )
-    ranks = replicas * world.context
-    pins = Pins(
-        **_groups(config, world, replicas),
-        micro_batch=batch,
-        gradient_accumulation=1,
-        recompute="full",
-        offload=job.pins.offload,
-        zero_hpz=job.pins.zero_hpz,
-        zero_copies=ranks // shards if has_copies and shards and ranks % shards == 0 else None,
-    )
-    is_auto = config.filled or config.auto_precision
-    training = completed(
-        job.training,
-        sequence_length=planned.training.sequence_length if planned else 1,
-        global_batch=batch * replicas,
-        precision="bf16" if config.precision is None or is_auto else config.precision,
-        gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
-        **(
-            {name: getattr(planned.training, name) for name in _TRAINING_FACTS}
-            if planned
-            else _USUAL_TRAINING
-        ),
-    )
-    return completed(job, pins=pins, training=training)
-
-
-def _fits_integers(job: Job, layout: Layout) -> bool:
-    """Whether the products of all sizes fit into the 64-bit integers that numpy computes with."""
-    model, training = job.model, job.training
-    heads = max(getattr(mixer, "heads", 1) for mixer in model.mixers)
-    head_dim = max(getattr(mixer, "head_dim", 1) for mixer in model.mixers)
-    widths = model.hidden * (model.hidden + model.ffn) * heads * head_dim
-    batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation
-    return max(widths * model.layers, model.layers * model.hidden * heads * batch) < 2**62
 
 
 @needs.rule("MEM001", ERROR, "training", _DEVICE.source)
@@ -348,10 +70,16 @@ def fits_device(need: Need) -> Violations:
 
 
 def _verdict(need: Need, rule: str, *where: str) -> Violations:
-    """The findings of a fit rule on a run whose spec is there: the same as on its plan."""
+    """The findings of a fit rule on a run whose spec or plan is there: the same as on its plan.
+
+    Of files that were changed since the plan, only what exceeds the device is certain.
+    """
+    exceeds = need.ledger.required_bytes > need.ledger.capacity_bytes
+    severity = None if need.planned or exceeds else WARNING
     for finding in check_fit(need.job, need.layout, need.ledger):
         if finding.rule == rule:
-            yield Violation(need.facts.locate(*where), finding.message, finding.hint)
+            place = need.facts.locate(*where)
+            yield Violation(place, finding.message, finding.hint, severity=severity)
 
 
 @needs.rule("MEM002", ERROR, "training", _HOST.source)

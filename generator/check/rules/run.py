@@ -31,10 +31,10 @@ from ..codes import MOST_FINDINGS, bounded
 @cache
 def _rules_on_all() -> tuple[Rule, ...]:
     """Rules that hold documents of several programs against one another."""
-    from . import against_job, consistency
+    from . import against_job, consistency, plans
     from . import secrets as secret_rules
 
-    return rules_in(consistency, secret_rules, against_job)
+    return rules_in(consistency, secret_rules, against_job, plans)
 
 
 @cache
@@ -78,6 +78,10 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
             submission.of_kind("Megatron arguments")
             or (submission.cluster and configs_of(submission))
             or says_layout(submission)
+            or (
+                (submission.job or submission.plan_files)
+                and submission.has("DeepSpeed config", "training arguments")
+            )
         )
     rules = (*rules_of_programs(rules_for(submission)), *_rules_on_all())
     if submission.launches:

@@ -9,7 +9,7 @@ from ...dataclass import dataclass
 from ...facts.facts import UNKNOWN, Facts, partial
 from ...job.records import Cluster, Job, Origin, Pins, Training
 from ...submission.submission import Submission
-from ...submission.world import World, world_of
+from ...submission.world import World, cluster_of, world_of
 from ...text.wording import Vocabulary
 from . import ZERO
 from .config import Config
@@ -59,7 +59,7 @@ def config_facts(submission: Submission) -> Iterator[ConfigFacts]:
 
 
 def _job_of(config: Config, submission: Submission, world: World) -> Job:
-    job, cluster = submission.job, submission.cluster
+    job, cluster = submission.job or submission.planned, cluster_of(submission)
     lengths = [job.training.sequence_length] if job else []
     lengths += [
         tokens
@@ -81,7 +81,7 @@ def _job_of(config: Config, submission: Submission, world: World) -> Job:
         name=config.path,
         framework=submission.programs.frameworks["huggingface" if config.filled else "deepspeed"],
         deepspeed_version=config.version,
-        model=submission.model or UNKNOWN,
+        model=submission.model or getattr(job, "model", UNKNOWN),
         cluster=cluster or some,
         gpus=world.gpus or UNKNOWN,
         training=partial(

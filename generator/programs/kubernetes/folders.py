@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from ...findings import NOTE, WARNING, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...rules.violations import derived
 from ...submission.launches import Launch
 from ...text.shell.records import Word
@@ -17,6 +17,8 @@ from .job import KubernetesJob
 from .rules import jobs
 
 _LOST: Final = derived("a container's own files end with its pod; a volume's stay")
+_READ_ONLY: Final = derived("a ConfigMap's volume has its keys as files, and can't be written to")
+_MOST_NAMED: Final = 3  #: keys in a hint
 #: Options and keys of training programs for data that is read.
 _READS: Final = re.compile(
     r"(?:--)?(?:\w+[.-])*(?:\w+_)?(?:data|dataset|train|valid|validation|test|eval)s?"
@@ -54,11 +56,12 @@ def saves_are_on_a_volume(job: KubernetesJob) -> Violations:
     mounted = _mounted(job)
     if mounted is None:
         return
+    writable = {path: has_data for path, has_data in mounted.items() if path not in _read_only(job)}
     for launch in job.launches:
         for name, word, folder in folders_to_save(launch):
             if _is_outside(folder, (*(mounted or {}), *_TEMPORARY)) and not _is_used(job, folder):
                 message = f"{name} {folder} is on no volume: what is saved is lost with the pod"
-                hint = _hint(folder, mounted or {}, "save")
+                hint = _hint(folder, writable, "save")
                 yield Violation(launch.script.locate(word), message, hint)
 
 
@@ -79,6 +82,25 @@ def data_is_on_a_volume(job: KubernetesJob) -> Violations:
             if _is_outside(path, known) and not _is_used(job, path):
                 message = f"{name} {path} is on no volume: it has to be in the image"
                 yield Violation(launch.script.locate(word), message, _hint(path, mounted, "read"))
+
+
+@jobs.rule("KUB035", ERROR, "launcher", _READ_ONLY)
+def files_are_keys_of_the_config_map(job: KubernetesJob) -> Violations:
+    """A file in the folder of a ConfigMap that the same file defines is a key of it.
+    Prevents: The program stops at start because its config doesn't exist.
+    Fix: write the name of a key, or add the file to the ConfigMap
+    """
+    for launch in job.launches:
+        for word in launch.arguments:
+            path = (word.value or "").rpartition("=")[2]
+            folder, _, name = path.rpartition("/")
+            there = job.config_folders.get(folder)
+            if there is None or not name or name in there or to_fill(path):
+                continue
+            message = f"{path} is not there: {folder} is a ConfigMap without the key {name}"
+            use = " or ".join(f"{folder}/{one}" for one in sorted(there)[:_MOST_NAMED])
+            hint = f"write {use}, or add the key" if use else "add the key to the ConfigMap"
+            yield Violation(launch.script.locate(word), message, hint)
 
 
 def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
@@ -102,6 +124,16 @@ def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
             has_data = _WITHOUT_DATA.isdisjoint(kinds.get(mount.get("name"), ()))
             paths[path] = paths.get(path, False) or has_data
     return paths
+
+
+def _read_only(job: KubernetesJob) -> frozenset[str]:
+    """The paths where any of the pods mounts a volume that it can't write to."""
+    return frozenset(
+        str(mount.get("mountPath"))
+        for role in job.roles
+        for _, mount in job.mappings(f"{role.container}/volumeMounts")
+        if mount.get("readOnly") is True
+    )
 
 
 def _is_outside(path: str, folders: tuple[str, ...]) -> bool:

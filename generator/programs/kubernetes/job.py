@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from itertools import accumulate
 from math import prod
 from pathlib import PurePath
@@ -194,6 +194,8 @@ class KubernetesJob(CommandDocument):
 
     row: PodKind
     roles: tuple[Role, ...]  #: the pods
+    #: folders of the training container that are ConfigMaps of the file, with all their names
+    config_folders: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def kind_of_job(self) -> str:
@@ -353,6 +355,32 @@ def _mounted(
     job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
 ) -> Iterator[Piece]:
     """The ConfigMaps' files that the training container mounts, as a script that writes them."""
+    for view, text, mounts, items in _mounts(job, main, maps):
+        yield from _files(view, text, mounts, items)
+
+
+def _config_folders(
+    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
+) -> dict[str, frozenset[str]]:
+    """The folders that are ConfigMaps of the file, each with the names of all its files."""
+    folders: dict[str, frozenset[str]] = {}
+    for view, _, mounts, items in _mounts(job, main, maps):
+        names = {str(key) for part in ("data", "binaryData") for key, _, _ in view.entries(part)}
+        if isinstance(items, list):
+            names = {str(item.get("path")) for item in items if isinstance(item, dict)}
+        for mount in mounts:
+            path = mount.get("mountPath")
+            if isinstance(path, str) and not {"subPath", "subPathExpr"} & {*mount}:
+                folders[path.rstrip("/")] = frozenset(names)
+    return folders
+
+
+def _mounts(
+    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
+) -> Iterator[tuple[YamlDocument, Text, list[dict[str, object]], object]]:
+    """The ConfigMaps of the file that the training container mounts, where, and which of their
+    keys.
+    """
     containers = [(main.pod, main.container)]
     if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
         named = (
@@ -371,7 +399,7 @@ def _mounted(
                 for source, text in maps:
                     view = YamlDocument(source=source)
                     if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
-                        yield from _files(view, text, here, of.get("items"))
+                        yield view, text, here, of.get("items")
 
 
 def _files(
@@ -403,7 +431,8 @@ def _job(
     if not main or not pieces:
         return job
     before = (*_mounted(job, main, maps), *_controllers(job), *_variables(job, main.container))
-    return replace(job, script=script_of([*before, *pieces], text))
+    folders = _config_folders(job, main, maps)
+    return replace(job, script=script_of([*before, *pieces], text), config_folders=folders)
 
 
 def _command(job: KubernetesJob, text: Text, role: Role) -> list[Piece]:

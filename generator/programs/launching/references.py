@@ -480,8 +480,18 @@ class _Lines:
                 )
             elif read and not self.files.exists(path, self.holder.path, self.starts):
                 near = self.files.near(path, self.holder.path, self.starts)
-            if near is not None:  # what else is named may be written
-                yield Reference(kind="training arguments", path=path, where=where, near=near)
+            # "$CONFIG_DIR"/fsdp_config.json, which dsgen wrote with the script
+            is_whole = bool(read and self._is_gone_from_the_set(path, word))
+            if near is not None or is_whole:  # what else is named may be written
+                yield Reference(
+                    kind="training arguments", path=path, where=where, near=near, whole=is_whole
+                )
+
+    def _is_gone_from_the_set(self, path: str, word: Word) -> bool:
+        """Whether a file isn't there that a script of dsgen's names in the script's own folder."""
+        in_own_folder = word.value is None and path != "" and not dirname(path)
+        exists = self.files.exists(path, self.holder.path, self.starts)
+        return in_own_folder and not exists and not is_before_writing() and self._is_of_a_set
 
     def _inputs(self, job: CommandDocument) -> Iterator[Reference]:
         """Return local files that a command gets as inputs of its job.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from functools import lru_cache
 from typing import Any, Final
@@ -22,6 +22,7 @@ from ...findings import Location
 from ...job.records import Job, Origin, Pins, Training
 from ...numerals import whole
 from ...submission.submission import Submission
+from ...submission.world import cluster_of
 from ..deepspeed.config import Config
 from ..deepspeed.options import offload_of, second_partitions
 from ..deepspeed.submission import release_of_deepspeed
@@ -94,6 +95,9 @@ class MegatronFacts(Facts):
     """The facts of one set of arguments."""
 
     run: MegatronRun
+    #: what the arguments say of `model`, `training` and `layout`: `UNKNOWN` where they say
+    #: something that can't be known; fields of which no option is read are missing
+    said: Mapping[str, Mapping[str, Any]]
 
 
 @lru_cache(maxsize=4)
@@ -108,7 +112,7 @@ def _facts_of(run: MegatronRun) -> MegatronFacts:
     _model(read)
     _training(read)
     _layout(read)
-    return MegatronFacts(job=_job_of(read), run=run)
+    return MegatronFacts(job=_job_of(read), run=run, said=read.values)
 
 
 def at_least(job: Job) -> Job:
@@ -172,7 +176,7 @@ class _Reading:
 
 
 def _job_of(read: _Reading) -> Job:
-    run, cluster = read.run, read.run.submission.cluster
+    run, cluster = read.run, cluster_of(read.run.submission)
     pins = {
         name: None if value is UNKNOWN else value for name, value in read.values["layout"].items()
     }

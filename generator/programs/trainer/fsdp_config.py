@@ -33,6 +33,8 @@ STRATEGIES: Final = (
     "HYBRID_SHARD",
     "HYBRID_SHARD_ZERO2",
 )
+#: As ZeRO stages.
+_STAGES: Final = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD_ZERO2": 2}
 POLICIES: Final = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 
 
@@ -137,6 +139,31 @@ class Fsdp:
         if isinstance(value, list) and not self.by_accelerate:
             value = ",".join(map(str, value))
         return tuple(str(value).split(","))
+
+    @property
+    def running(self) -> str:
+        """The strategy that runs, by its name in version 1."""
+        words = words_of(self.arguments) if self.arguments is not None else ()
+        named = next((word.upper() for word in words if word.upper() in STRATEGIES), "")
+        if self.version == 2:
+            by_word = named != "SHARD_GRAD_OP"
+            freed = self.switch("reshard_after_forward", by_word)
+            return "SHARD_GRAD_OP" if freed is False else STRATEGIES[0]
+        if self.by_accelerate:  # its launcher passes a strategy on in any case
+            return self.strategy or STRATEGIES[0]
+        return named or self.text("reshard_after_forward") or STRATEGIES[0]
+
+    @property
+    def zero_stage(self) -> int | None:
+        """The ZeRO stage that the strategy shards like; None where it shards nothing."""
+        return _STAGES.get(self.running)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether parameters, gradients and the optimizer are on the host."""
+        name = "offload_params" if self.by_accelerate else "cpu_offload"
+        by_word = self.arguments is not None and "offload" in words_of(self.arguments)
+        return bool(self.switch(name, False)) or by_word
 
     @property
     def strategy(self) -> str:

@@ -1,0 +1,78 @@
+"""Files beside a plan that dsgen wrote, against the plan's list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Final
+
+from ...findings import NOTE, WARNING, Location, Violation, Violations
+from ...programs.program import content_hash
+from ...rules.violations import derived
+from ...submission.planned import plan_of
+from ...submission.subjects import submissions
+from ...submission.submission import Submission
+from ...text.around import is_before_writing, is_readable, text_around
+
+_LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, by its hash")
+_MOST_FILES: Final = 100  #: dsgen writes fewer than 10
+_LARGEST: Final = 2_000_000  #: bytes; dsgen writes kilobytes
+_WORDS: Final = "arguments.txt"  #: which no program reads
+
+
+def changed_files(submission: Submission) -> Iterator[tuple[Path, bool]]:
+    """The files that a plan lists and that were changed since, and whether they are there at all.
+
+    None before they are written.
+    """
+    if is_before_writing():
+        return
+    for plan in submission.plan_files:
+        for name, digest in _listed(plan):
+            path = plan.parent / name
+            is_there = is_readable(path, plan.parent)
+            if not is_there or _digest(path) != digest:
+                yield path, is_there
+
+
+@submissions.rule("SUB017", NOTE, "silent", _LISTED, reads=("launch script", "DeepSpeed config"))
+def files_are_the_plans(submission: Submission) -> Violations:
+    """Files beside a plan.json are there, and as dsgen wrote them with it.
+    Prevents: The run is another than the one that was planned: its memory and time are not those of
+    plan.json. A file that is missing is a warning.
+    Fix: write the files anew with dsgen generate, or leave them: what they say is judged as it is
+    """
+    if not submission.launches:
+        return
+    missed = {link.name for link in submission.references if not link.exists}
+    for path, is_there in changed_files(submission):
+        where, name = Location(path=str(path)), path.name
+        if is_there:
+            message = f"{name} was edited since dsgen wrote it: what plan.json says may not hold"
+            yield Violation(where, message, _HINT)
+        elif name not in missed:  # else other rules say so of the line that names it
+            severity = NOTE if name == _WORDS else WARNING
+            message = f"{name} is not there, which plan.json lists"
+            yield Violation(where, message, _HINT, severity=severity)
+
+
+_HINT: Final = (
+    "write the files anew with dsgen generate, or leave them: they are judged as they are"
+)
+
+
+def _listed(plan: Path) -> Iterator[tuple[str, str]]:
+    """The names beside a plan that it lists, with their hashes."""
+    hashes = plan_of(text_around(plan, plan.parent)).get("file_hashes")
+    pairs = list(hashes.items())[:_MOST_FILES] if isinstance(hashes, dict) else []
+    for name, digest in pairs:
+        if isinstance(digest, str) and name == PurePath(name).name and "\\" not in name:
+            yield name, digest
+
+
+def _digest(path: Path) -> str:
+    """The hash of a file as plans have it; empty where it can't be read, or is far too large."""
+    try:
+        return content_hash(path.read_bytes()) if path.stat().st_size < _LARGEST else ""
+    except OSError:
+        return ""
