@@ -59,26 +59,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests of a module in one process: they share what they load, and the integration
     tests what they start. The longest come first.
     """
+    kinds, groups = list[bool](), list[str]()
     for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            kind = "integration" if item.get_closest_marker("integration") else "unit"
-            module = item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(f"{kind} {module}"))
-    sizes = Counter(map(_group, items))
-    items.sort(
-        key=lambda item: (
-            "long_runs" not in item.nodeid,
-            item.get_closest_marker("integration") is None,
-            -sizes[_group(item)],
-        )
-    )
+        is_unit = item.get_closest_marker("integration") is None
+        given = item.get_closest_marker("xdist_group")
+        module = item.nodeid.partition("::")[0]
+        group = str(given.args[0]) if given else f"{'unit' if is_unit else 'integration'} {module}"
+        if given is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        kinds.append(is_unit)
+        groups.append(group)
 
-
-def _group(item: pytest.Item) -> str:
-    """The group of tests that one process runs."""
-    marker = item.get_closest_marker("xdist_group")
-    assert marker
-    return str(marker.args[0])
+    sizes = Counter(groups)
+    ranks = [
+        ("long_runs" not in item.nodeid, is_unit, -sizes[group])
+        for item, is_unit, group in zip(items, kinds, groups, strict=True)
+    ]
+    items[:] = [items[place] for place in sorted(range(len(items)), key=ranks.__getitem__)]
 
 
 @pytest.fixture(scope="session")
