@@ -215,7 +215,9 @@ def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
         raise click.UsageError(f"no launch and no DeepSpeed config in {', '.join(paths)}")
     draft = draft_run(runs[0], runs[1:], answers)
     if draft.refused is not None:
-        raise click.UsageError(str(draft.refused))
+        from .submit import refuse
+
+        refuse(str(draft.refused), _way_on(draft))
 
     said = {key: draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
     said |= {key: draft.get(key) for key in ("gpus", "nodes") if draft.get(key) is not None}
@@ -228,6 +230,28 @@ def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
     told = answered(known, Proposals(), _hints(draft))
     new = {key: value for key, value in told.items() if said.get(key) is None}
     return draft_run(runs[0], runs[1:], {**answers, **new})
+
+
+def _way_on(draft: Draft) -> str:
+    """What to do with a launch that no spec says."""
+    import shlex  # here, to save start-up time
+
+    from ..draft.scripts import FILE_MISSING
+
+    if draft.refused is not None and draft.refused.why.endswith(FILE_MISSING):
+        return "add the folder that has it: dsgen init --from LAUNCH FOLDER"
+    given = {f"--{key}": draft.get(key) for key in ("model", "cluster", "gpus")}
+    given["--target"] = draft.get("launch.target") or "slurm"
+    flags = (
+        f"{flag} {shlex.quote(str(value))}"
+        for flag, value in given.items()
+        if isinstance(value, str | int)
+    )
+    command = " ".join(("dsgen init", *flags, "--framework huggingface"))
+    return (
+        f"plan the training by itself: {command} --set training.sharding=fsdp2; "
+        "dsgen validate checks this launch as it is"
+    )
 
 
 #: Keys of a spec whose text may name the accelerators of the nodes that it asks for.

@@ -106,7 +106,7 @@ def read_script(draft: Draft) -> None:
         if is_sharding_known or is_chosen_by_line(found.launch):
             draft.leave(name, reference.where, "it isn't among the files")
         else:
-            why = "it says how the states are sharded, and isn't among the files; name its folder"
+            why = f"it says how the states are sharded, and {FILE_MISSING}"
             draft.refused = LeftOut(name, reference.where, why)
     if fsdp is not None and trainer is not None:
         _read_sharding(draft, fsdp)
@@ -263,6 +263,8 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
         _read_section(draft, config)
 
 
+#: Why a launch is refused whose accelerate config wasn't given.
+FILE_MISSING: Final = "isn't among the files"
 #: What a spec has no word for, by the name of the setting, with the values that say nothing.
 _UNSAID: Final = {
     "ignored_modules": (None, ""),
