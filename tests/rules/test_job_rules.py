@@ -368,7 +368,7 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         tuned("llama-3-8b"),
         tuned("mixtral-8x7b"),
         "/model",
-        ("no recipe to fine-tune mixtral-8x7b",),
+        ("fine-tunes mixtral-8x7b",),
         "framework: huggingface",
     ),
     "BRG006": (

@@ -105,14 +105,14 @@ def _is_weight(word: str) -> bool:
     "src/megatron/bridge/recipes @ v0.6.0",
 )
 def model_has_a_recipe(job: Job) -> Violations:
-    """A model that Megatron-Bridge fine-tunes has a recipe.
+    """A model that Megatron-Bridge fine-tunes has a recipe for text, which takes packed sequences.
     Prevents: the program stops at start, on a recipe that it doesn't have; or the recipe of another
     model loads the weights into layers of other shapes.
     Fix: use a model with a recipe, or framework: huggingface
     """
     recipe = recipe_of(job.model)
     if recipe is None or job.training.mode not in recipe.modes:
-        message = f"Megatron-Bridge has no recipe to fine-tune {job.model.name}"
+        message = f"no recipe of Megatron-Bridge that dsgen knows fine-tunes {job.model.name}"
         hint = f"use {', '.join(sorted(recipes()))}, or {job.says('framework', 'huggingface')}"
         yield violation(job, "/model", message, hint)
 
