@@ -242,6 +242,8 @@ def handed_on_is_not_auto(config: Config) -> Violations:
         pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"
     ]
     unfilled = [pointer for pointer in unfilled if not sets_key(pointer[1:], config.path)]
+    if config.consumer == "megatron-deepspeed":  # it brings its own optimizer and scheduler
+        unfilled = [one for one in unfilled if not one.startswith(("/optimizer/", "/scheduler/"))]
     if unfilled:
         what = f'{", ".join(map(named, unfilled))} {"is" if len(unfilled) == 1 else "are"} "auto"'
         message = f"{what}, which only Transformers and accelerate fill in"
