@@ -109,3 +109,22 @@ def test_scripts_in_hidden_folders_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     left = {str(tmp_path / name): "launch lines, in a hidden folder" for name in [*texts][:2]}
     assert validate([tmp_path]).left_alone == left
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_gone"),
+    [
+        ("srun bash trian.sh", True),
+        ("[ -f trian.sh ] && srun bash trian.sh", False),
+        ("cp /opt/trian.sh .\nsrun bash trian.sh", False),
+        ("echo 'echo a' > trian.sh\nsrun bash trian.sh", False),
+        ("srun bash other.sh", False),
+    ],
+)
+def test_a_script_that_may_come_is_not_missed(lines: str, is_gone: bool, tmp_path: Path) -> None:
+    """A called script is missed where one of a like name is there, and nothing tests or brings
+    it.
+    """
+    (tmp_path / "train.sh").write_text("#!/bin/bash\npython train.py\n")
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n#SBATCH --nodes=1\n{lines}\n")
+    assert ("LNCH050" in {f.rule for f in validate([tmp_path]).findings}) == is_gone

@@ -44,11 +44,14 @@ from ...submission.repository import (
     program_text,
     programs_in,
 )
-from ...submission.subjects import launches, subject
+from ...submission.script import LaunchScript
+from ...submission.subjects import launches, scripts, subject
 from ...submission.submission import Submission
 from ...submission.world import world_of
-from ...text.around import folders_above
-from ...text.shell.records import Word
+from ...text.around import folders_above, is_there
+from ...text.options import basename
+from ...text.shell.follow import called, sourced
+from ...text.shell.records import Command, Word
 from ...text.slips import is_slip
 
 #: Options of mpirun that put a number of processes on each node, or name the nodes.
@@ -357,6 +360,8 @@ def program_is_there(launch: Launch) -> Violations:
     its folder has other programs, and none of a like name.
     Fix: correct the program's path"""
     program, holder = program_path(launch), launch.script.text.path
+    if launch.program is not None and program and launch.starts_module:
+        yield from _module_is_there(launch, program)
     if launch.program is None or not program or not program.endswith(".py") or program_of(launch):
         return
     name, above = PurePath(program), list(folders_above(holder))
@@ -386,6 +391,81 @@ def program_is_there(launch: Launch) -> Violations:
         yield Violation(launch.script.locate(launch.program), message, hint, severity=NOTE)
 
 
+def _module_is_there(launch: Launch, module: str) -> Violations:
+    """Judge the last name of a module whose package lies in a folder above the script."""
+    holder, package = launch.script.text.path, PurePath(*module.split(".")[:-1])
+    name = module.rpartition(".")[2]
+    if launch.program is None or launch.program.value is None or not package.parts:
+        return
+    for place in (folder / package for folder in folders_above(holder)):
+        modules = [path.stem for path in programs_in(place, Path(holder).parent)]
+        if modules and not (name in modules or is_there(place / name)):
+            near = next((one for one in modules[:_MOST_BESIDE] if is_slip(name, one)), None)
+            if near is not None:
+                hint = f"did you mean {'.'.join((*package.parts, near))}?"
+                message = f"the module {module} is not there"
+                yield Violation(launch.script.locate(launch.program), message, hint)
+        if modules:
+            return
+
+
+_TESTED: Final = re.compile(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
+
+
+@scripts.rule(
+    "LNCH050", ERROR, "launcher", derived("bash, sbatch: FILE: No such file or directory")
+)
+def called_scripts_are_there(script: LaunchScript) -> Violations:
+    """A script that another calls, sources or submits is not a letter off one that is there.
+    Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file.
+    Fix: correct the script's path"""
+    shell = script.shell
+    brought = (word for one in shell.commands if _brings(one) for word in one.words[1:])
+    there = {PurePath(text.path).name for _, text in shell.followed}
+    there |= {PurePath(word.path or "").name for word in (*shell.written, *brought)}
+    there |= {PurePath(name).name for name in _TESTED.findall(shell.text.content)}
+    for command in shell.commands:
+        word = _script_of(command)
+        name = PurePath((word.path or "").lstrip("/")) if word is not None else PurePath()
+        if word is None or not name.suffix or name.name in there:
+            continue
+        where = shell.locate(word)
+        beside = _scripts_beside(name, where.path, anywhere=word.value != str(name))
+        near = next((one for one in beside[:_MOST_BESIDE] if is_slip(name.name, one)), None)
+        if near is not None and name.name not in beside:
+            message = f"the script {word.path} is not there"
+            yield Violation(where, message, f"did you mean {name.with_name(near)}?")
+
+
+def _scripts_beside(name: PurePath, holder: str, *, anywhere: bool) -> list[str]:
+    """The names of the scripts in the folder of one, as far as it is known."""
+    above = list(folders_above(holder))
+    places = [(folder / name).parent for folder in above]
+    if anywhere:
+        places += [folder / name.parent.name for folder in above]
+    project, pattern = Path(holder).parent, f"*{name.suffix}"
+    return [one.name for place in places for one in programs_in(place, project, pattern)]
+
+
+def _brings(command: Command) -> bool:
+    return bool(command.words) and command.words[0].value in _BRINGS
+
+
+def _script_of(command: Command) -> Word | None:
+    """The word that names a script which a command runs, reads or submits."""
+    words = command.run
+    if not words:
+        return None
+    if basename(words[0]) == "sbatch":
+        scripts = (word for word in words[1:] if not word.raw.startswith("-"))
+        return next((word for word in scripts if (word.path or "").endswith(_BATCH)), None)
+    if (word := sourced(words)) is not None:
+        return word
+    at = called(words)
+    return words[at] if at is not None else None
+
+
+_BATCH: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 #: Commands after which other files are there.
 _BRINGS: Final = frozenset({"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"})
 

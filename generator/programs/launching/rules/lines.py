@@ -234,6 +234,26 @@ def processes_are_those_of_all_machines(call: LauncherCall) -> Violations:
         yield processes.bad_value(message, f"write --num_processes {machines * gpus}")
 
 
+@accelerate_calls.rule(
+    "LNCH051", ERROR, "silent", accelerate("utils/launch.py:217: num_processes // num_machines")
+)
+def processes_divide_among_machines(call: LauncherCall) -> Violations:
+    """accelerate's --num_processes is a multiple of the machines.
+    Prevents: Fewer processes than asked for, so another batch; GPUs that are not used.
+    Fix: use a multiple of --num_machines"""
+    processes, machines = call.integer("--num_processes"), call.nodes
+    if processes is None or machines is None or machines < 1 or processes.value < 1:
+        return
+    each, rest = divmod(processes.value, machines)
+    if rest:
+        start = f"{each} each: {each * machines} start"
+        message = (
+            f"accelerate --num_processes {processes.value} over {machines} machines is {start}"
+        )
+        hint = f"write --num_processes {max(each, 1) * machines} or {(each + 1) * machines}"
+        yield processes.bad_value(message, hint)
+
+
 @launcher_calls.rule(
     "LNCH040", ERROR, "launcher", derived("bash(1): a blank ends the word, so the value is empty")
 )
