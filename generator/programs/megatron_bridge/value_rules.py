@@ -8,6 +8,7 @@ from typing import Final
 
 from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, WARNING, Severity, Violation, Violations
+from ...numerals import is_whole
 from ...text.wording import listed
 from ..megatron.options import LM, option_table
 from .keys import UNSAID, key_of
@@ -81,7 +82,7 @@ def _choices() -> Mapping[str, tuple[str, ...]]:
 def _is_text(override: Override) -> bool:
     """Return whether a value is one word that Hydra takes as it is."""
     text = override.text
-    is_plain = text.replace("_", "").replace("-", "").isalnum() and not text[:1].isdigit()
+    is_plain = text.replace("_", "").replace("-", "").isalnum() and not is_whole(text[:1])
     return is_plain and text.isascii() and not override.is_null
 
 
