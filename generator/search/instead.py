@@ -12,6 +12,7 @@ from ..estimate.layout import FIELDS
 from ..estimate.layout_words import stage_in_words
 from ..findings import Severity
 from ..job.records import Framework, Job, Pins
+from ..rules.job.model import missing_parts
 from ..rules.run import check_job, check_pins
 from ..units import GIB, count, same_unit
 from .compare import TIME_BAND
@@ -60,7 +61,8 @@ def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
 
     That is in the expected time, which decides, and in the estimate. Pins are those of a framework,
     and so is what `launch` gives its script: both are left open. A framework that a rule refuses
-    for the job isn't named; of those whose estimates were measured on the same runs, the last is.
+    for the job isn't named, nor one that would train another model, without parts of this one; of
+    those whose estimates were measured on the same runs, the last is.
     """
     job = plan.job
     tried = {job.engine.measured_as}
@@ -70,7 +72,10 @@ def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
         if framework.engine.measured_as in tried or framework.name == job.framework.name:
             continue
         launch = replace(job.launch, script=framework.script, arguments=())
-        found = _searched(job, replace(job, framework=framework, launch=launch, pins=Pins()))
+        other = replace(job, framework=framework, launch=launch, pins=Pins())
+        if set(missing_parts(other)) - set(missing_parts(job)):
+            continue
+        found = _searched(job, other)
         if found is not None:
             tried.add(framework.engine.measured_as)
             searched.append(found)
@@ -81,10 +86,10 @@ def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
         seconds / _MUCH_FASTER for seconds in (plan.choice.decides_s, _step_s(plan))
     )
     searched.sort(key=lambda each: float(each[1].expected_s.min(initial=inf)))
-    for other, layouts in searched:
-        if not len(layouts.layouts) or lowest_s(other, layouts) >= min(limit_s, fastest_s):
+    for candidate, layouts in searched:
+        if not len(layouts.layouts) or lowest_s(candidate, layouts) >= min(limit_s, fastest_s):
             continue
-        found_plan = best_plan(other, layouts)
+        found_plan = best_plan(candidate, layouts)
         if found_plan is None or _step_s(found_plan) >= fastest_s:
             continue
         if found_plan.choice.decides_s < limit_s:

@@ -109,6 +109,29 @@ def test_a_framework_that_lacks_what_the_job_trains_is_not_named() -> None:
     assert other_framework(best(job), FRAMEWORKS.values()) is None
 
 
+def test_a_framework_that_lacks_a_part_of_the_model_is_not_named() -> None:
+    """A framework without options for a part, which would train another model, is no advice: of two
+    models of the same sizes, the one with norms behind attention (OLMo 2) is told of none.
+    """
+    sizes = {
+        "hidden_size": 8192,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "intermediate_size": 28672,
+        "vocab_size": 128256,
+    }
+
+    def other(family: str) -> Plan | None:
+        model = {"model_type": family, **sizes}
+        training = {"sequence_length": 4096, "global_batch": 256}
+        plan = best(small(framework="deepspeed", model=model, gpus=64, training=training))
+        return other_framework(plan, FRAMEWORKS.values())
+
+    assert other("llama") is not None
+    assert other("olmo2") is None
+
+
 def test_the_other_sharding_is_the_plan_that_the_spec_has_with_it() -> None:
     """What the line says is the plan that the spec has with the other sharding, both ways."""
     framework = FRAMEWORKS["huggingface"]
