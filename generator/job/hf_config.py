@@ -497,6 +497,7 @@ def _refuse_costly_keys(
     `family` is None for an inline model.
     """
     model = "an inline model" if family is None else f"model_type {family}"
+    parts: dict[str, list[str]] = {}
     for key, meaning in _costly_keys(read):
         if key in {problem[0] for problem in read.problems}:
             continue
@@ -506,12 +507,16 @@ def _refuse_costly_keys(
             continue  # under the name of another class: noted
         if key in _SHARED_WIDTHS and whole_number(read.config[key]) in _shared_widths(shape):
             continue  # says what the class reckons
+        parts.setdefault(meaning, []).append(key)
+
+    is_unknown = family is not None and known_class(_usual(config)) is None
+    for meaning, keys in parts.items():
+        key = keys[0]  # one part is one problem
         message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
         message = message.replace("attention are", "attention is")
-        is_unknown = family is not None and known_class(_usual(config)) is None
         like = mixers_like(meaning) if is_unknown else ""
         if not like:
-            read.report(key, message, f"remove {key} if the model has none")
+            read.report(key, message, f"remove {', '.join(keys)} if the model has none")
         elif not _is_told(read):
             read.report(key, f"{message}; {like}", SET_TYPE)
 

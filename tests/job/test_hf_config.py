@@ -857,6 +857,15 @@ def test_an_unknown_type_is_refused_by_its_part(keys: dict[str, int], part: str)
     assert message == f"{key} is {value}: {part} are not modelled for model_type mine"
 
 
+def test_a_part_that_several_keys_tell_of_is_one_problem() -> None:
+    """The first key is named with its part, and the hint has all of them."""
+    keys = {"use_mhc": True, "mhc_num_stream": 4, "mhc_recur_norm": 20}
+    ((key, message, hint),) = problems(**_PLAIN, model_type="mine", **keys)
+    assert key == "use_mhc"
+    assert message == "use_mhc is true: hyper-connections are not modelled for model_type mine"
+    assert hint == "remove use_mhc, mhc_num_stream, mhc_recur_norm if the model has none"
+
+
 @pytest.mark.parametrize(
     "keys",
     [
