@@ -354,25 +354,7 @@ class _Reader:
             if equals:
                 self._add(option, name, word, (value_part(word, len(name) + 1),))
             else:
-                following = self._words[self._at : self._at + 2]
-                after = following[0].prefix.partition("=")[0] if following else ""
-                if option is None:
-                    # An unknown option takes one value, if a word follows that is neither an
-                    # option, nor a program, nor the last.
-                    takes = int(
-                        len(following) > 1
-                        and after[:1] != "-"
-                        and not self._is_program(following[0])
-                    )
-                else:
-                    # Where the next option or the program follows, the value is missing.
-                    is_option = (
-                        re.match("--?[a-z]", after) is not None
-                        and self._table.find(after) is not None
-                    )
-                    lacks_value = self._table.argparse and (is_option or after.endswith(".py"))
-                    takes = 0 if lacks_value else option.values
-                self._add(option, name, word, self._following(takes))
+                self._add(option, name, word, self._following(self._taken_by(option)))
             return
 
         # `-vN2`: letters, the last of which may have its value attached.
@@ -388,6 +370,21 @@ class _Reader:
                 self._add(option, letter, word, (value_part(word, index + 1),))
                 return
             self._add(option, letter, word, self._following(option.values))
+
+    def _taken_by(self, option: Known | None) -> int:
+        """How many of the words that follow are an option's values."""
+        following = self._words[self._at : self._at + 2]
+        after = following[0].prefix.partition("=")[0] if following else ""
+        if option is None:
+            # An unknown option takes one value, if a word follows that is neither an option, nor a
+            # program, nor the last.
+            is_value = len(following) > 1 and after[:1] != "-"
+            return int(is_value and not self._is_program(following[0]))
+
+        # Where the next option or the program follows, the value is missing.
+        is_option = re.match("--?[a-z]", after) is not None and self._table.find(after) is not None
+        lacks_value = self._table.argparse and (is_option or after.endswith(".py"))
+        return 0 if lacks_value else option.values
 
     def _following(self, count: int) -> tuple[Word, ...]:
         self._at += count

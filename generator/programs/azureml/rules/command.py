@@ -46,35 +46,29 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
     """
     stated, at = submission.context.gpus_per_node, "distribution/process_count_per_instance"
     for job in jobs(submission):
-        count, named = job.count(at), find_node_type(job.text("resources/instance_type") or "")
-        if job.value(at) is None and job.distribution in ("pytorch", "mpi"):
-            count = 1  # the default
+        if job.distribution not in ("pytorch", "mpi"):
+            continue
+        is_written = job.value(at) is not None
+        count = job.count(at) if is_written else 1  # the default
+        named = find_node_type(job.text("resources/instance_type") or "")
         machine = named or (submission.cluster if stated is None else None)
         gpus = machine.accelerators_per_node if machine else stated
-        if (
-            gpus is None
-            or count is None
-            or count < 1
-            or count == gpus
-            or job.distribution not in ("pytorch", "mpi")
-        ):
+        if gpus is None or count is None or count < 1 or count == gpus:
             continue
-        planned = submission.job is not None and submission.job.gpus == count * job.nodes
-        if count < gpus and (planned or job.runs(*LAUNCHERS)):
+        is_planned = submission.job is not None and submission.job.gpus == count * job.nodes
+        if count < gpus and (is_planned or job.runs(*LAUNCHERS)):
             continue  # the job is planned so, or one process a node starts the others
-        unused = f"{gpus - count} of them are not used"
-        effect, severity = (unused, WARNING) if count < gpus else ("the rest find no device", ERROR)
+
+        if count < gpus:
+            effect, severity = f"{gpus - count} of them are not used", WARNING
+        else:
+            effect, severity = "the rest find no device", ERROR
         node = f"a node of {machine.name}" if machine else "a node"
-        written = job.value(at) is not None
-        what = f"is {count}" if written else f"is not set, which means {count}"
+        what = f"is {count}" if is_written else f"is not set, which means {count}"
         message = f"process_count_per_instance {what}; {node} has {gpus} GPUs: {effect}"
-        yield violation(
-            job,
-            at if written else "distribution",
-            message,
-            f"set process_count_per_instance to {gpus}",
-            severity=severity,
-        )
+        place = at if is_written else "distribution"
+        hint = f"set process_count_per_instance to {gpus}"
+        yield violation(job, place, message, hint, severity=severity)
 
 
 @jobs.rule(

@@ -81,29 +81,26 @@ def _wrong_address(
     A note where it may work, a warning where it may be several.
     """
     raw, command = assignment.raw, _command_of(shell, assignment)
-    if assignment.value in _LOOPBACK:  # in a branch perhaps for one machine
-        later = any(
+    # In a branch it is perhaps for one machine, or for one task.
+    is_guarded = command is not None and command.guarded
+    if assignment.value in _LOOPBACK:
+        is_set_later = any(
             other.name == assignment.name and other.offset > assignment.offset
             for other in shell.assignments
         )
-        return (
-            f"is another machine on each of {nodes} nodes",
-            NOTE if later or (command and command.guarded) else ERROR,
-        )
+        severity = NOTE if is_set_later or is_guarded else ERROR
+        return f"is another machine on each of {nodes} nodes", severity
+
     in_tasks = command is not None and command.shell is not None
     if command is not None and (command.shell or "").startswith('"'):
         # The batch shell expands what has no backslash before it.
         in_tasks, raw = "\\" in raw, raw.replace("\\", "")
     if _OWN_NAME.match(raw) and in_tasks:
-        return (
-            f"is set in the tasks of {nodes} nodes: each takes itself for the master",
-            NOTE if command and command.guarded else ERROR,  # in a branch perhaps for one task
-        )
+        what = f"is set in the tasks of {nodes} nodes: each takes itself for the master"
+        return what, NOTE if is_guarded else ERROR
     if _NODE_LIST.fullmatch(raw):
-        return (
-            f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host",
-            ERROR,
-        )
+        what = f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host"
+        return what, ERROR
     if _OWN_ADDRESS.search(raw) and not _CHOOSES.search(raw):
         several = "may be several addresses, or one that the others can't reach"
         certain = met_at and not re.search(r"\bsrun\b", raw)

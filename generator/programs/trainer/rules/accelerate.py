@@ -399,34 +399,40 @@ def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterat
 
     A line that chooses how to train has to ask for the mesh, too; else the config's isn't read.
     """
-    own = config.block(_SIZES_AT) if config is not None else {}
+    in_config = config.block(_SIZES_AT) if config is not None else {}
     options = line.options if line is not None else Options()
-    chooses = line is not None and line.has(*WAYS)
-    if chooses and not options.has(_USE):
+    line_chooses = line is not None and line.has(*WAYS)
+    if line_chooses and not options.has(_USE):
         return
     values, places = [], []
     for key in (f"{_SIZES_AT}_{name}" for name in SIZES):
         option = options.get(f"--{key}")
-        value = options.integer(f"--{key}") if option is not None else whole_number(own.get(key, 1))
+        if option is not None:
+            value = options.integer(f"--{key}")
+        else:
+            value = whole_number(in_config.get(key, 1))
         if value is None:
             return
         values.append(value)
         if option is not None and line is not None:
             places.append(line.shell.locate(option.written))
-        elif config is not None and key in own:
+        elif config is not None and key in in_config:
             places.append(config.locate(f"{_SIZES_AT}/{key}"))
-    if not places or not (own or options.has(_USE)):
+    if not places or not (in_config or options.has(_USE)):
         return
-    from_line = config is None or options.has("--num_processes")
+
+    # A line goes before the config.
+    if config is None or options.has("--num_processes"):
+        processes = options.integer("--num_processes")
+    else:
+        processes = config.processes
+    config_uses = config is not None and not line_chooses and config.uses_deepspeed
     yield Sizes(
         values=tuple(values),
-        where=config.locate_key(_SIZES_AT) if config is not None and own else places[0],
+        where=config.locate_key(_SIZES_AT) if config is not None and in_config else places[0],
         of_sequence=places[-1],
-        processes=options.integer("--num_processes")
-        if config is None or from_line
-        else config.processes,
-        deepspeed=options.has("--use_deepspeed")
-        or (not chooses and config is not None and config.uses_deepspeed),
+        processes=processes,
+        deepspeed=options.has("--use_deepspeed") or config_uses,
         fsdp=of_accelerate(config, line) is not None,
     )
 
