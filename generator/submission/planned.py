@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -16,6 +15,7 @@ from ..job.overrides import plain_source
 from ..job.records import Frameworks, Job
 from ..job.resolve_names import resolve_model
 from ..units import GBIT_PER_S
+from .plan_file import plan_of
 
 #: Facts of a model that a plan names, and its number of parameters: a preset of its name that has
 #: the same is the model.
@@ -33,15 +33,6 @@ _VERSIONS: Final = (
 )
 #: Of Megatron-Bridge, whose release brings that of Megatron-Core.
 _BRINGS, _BROUGHT = "megatron_bridge_version", "megatron_version"
-
-
-def plan_of(text: str) -> Mapping[str, Any]:
-    """The keys of a `plan.json`; none where the text isn't one."""
-    try:
-        plan = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return plan if isinstance(plan, dict) else {}
 
 
 def cluster_of(planned: Mapping[str, Any]) -> str | dict[str, Any]:

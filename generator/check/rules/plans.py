@@ -7,9 +7,8 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...findings import NOTE, WARNING, Location, Violation, Violations
-from ...programs.program import content_hash
 from ...rules.violations import derived
-from ...submission.planned import plan_of
+from ...submission.plan_file import plan_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...text.around import is_before_writing, is_readable, text_around
@@ -72,6 +71,8 @@ def _listed(plan: Path) -> Iterator[tuple[str, str]]:
 
 def _digest(path: Path) -> str:
     """The hash of a file as plans have it; empty where it can't be read, or is far too large."""
+    from ...programs.program import content_hash  # saves start-up time where there is no plan
+
     try:
         return content_hash(path.read_bytes()) if path.stat().st_size < _LARGEST else ""
     except OSError:
