@@ -142,6 +142,7 @@ def _statement(chance: random.Random, names: list[str]) -> str:
     words = " ".join(
         chance.choice(_WORDS + tuple(f"${n}" for n in names)) for _ in range(chance.randint(1, 3))
     )
+    number = chance.randint(0, 10**6)
     value = chance.choice(
         (*_WORDS[:13], "$ONE", '"$SPACES x"', '"$OPTIONS --y 2"', f'"${name} --z 3"')
     )
@@ -166,6 +167,9 @@ def _statement(chance: random.Random, names: list[str]) -> str:
             f"{name}=$(cat <<-'E-D' | tr a b\n\tit's 1) \"\n\tE-D\n)",
             f"{name}=$(cat <<'E D' <<1; echo $((1<<N))\nit's (\nE D\nit's 2) \"\n1\n)",
             f"f() {{\n  {name}=in_function\n}}\nf\nshow ${name}",
+            f"g{number}() {{\n  local W=$1\n  show $W $# ${name}\n  {name}=$2\n}}\n"
+            f"g{number} a {words}\nshow ${name}",
+            f'[ $ONE = 1 ] && [ -n "${name}" ] || {{ {name}=y; }}\nshow ${name}',
             f"unset {name}\nshow ${name}",
             f"{name}=prefix true\nshow ${name}",
             f"eval show {name}_ $ONE",
@@ -494,13 +498,33 @@ def test_a_command_that_no_value_can_reach_is_not_read() -> None:
     assert shown == ["2", "4", None]
 
 
-def test_a_condition_in_a_function_decides_nothing() -> None:
-    """A function may be called after its variables have changed."""
+def test_a_function_is_read_where_it_is_called() -> None:
+    """A function runs with the arguments and values of each call, and leaves what it sets but its
+    own variables; one that nothing calls decides nothing.
+    """
     script = _read(
-        "SIZE=1\nA=no\nset_up() {\n  if [ $SIZE -gt 1 ]; then A=yes; "
-        "fi\n}\nSIZE=4\nset_up\necho $A\n"
+        "N=1\nrun() {\n  local SIZE=$1 B=${2:-1}\n  if [ $SIZE = 7b ]; then A=yes; else A=no; fi\n"
+        '  show $N $SIZE $B $# "${@:2}"\n  C=$A\n}\n'
+        "uncalled() { if [ $N = 8 ]; then D=1; else D=2; fi; show $D; }\n"
+        "again() { if [ -d x ]; then C=early; return; fi; C=late; again; }\n"
+        "N=8 SIZE=mine\nrun 7b 2\nshow $C $SIZE\nrun 13b\nshow $C\nagain\nshow $C\n"
+        "run 7b | tee log\nshow $C\n"
     )
-    assert script.commands[-1].words[1].value is None
+    shown = [
+        [word.value for word in one.words[1:]]
+        for one in script.commands
+        if one.words[0].value == "show"
+    ]
+    assert shown == [
+        ["8", "7b", "2", "2", "2"],
+        ["yes", "mine"],
+        ["8", "13b", "1", "1"],
+        ["no"],
+        [None],
+        ["8", "7b", "1", "1"],
+        [None],
+        [None],
+    ]
 
 
 def test_an_alternative_is_there_or_not() -> None:
@@ -699,8 +723,8 @@ def test_a_script_ends_at_an_exit_that_always_runs(line: str, read: bool) -> Non
     ("before", "within", "value"),
     [
         ("", "mkdir out", "all"),
-        ("find() { GPUS=8; }", "find", None),
-        ("function find {\nexport GPUS=8\n}", "find", None),
+        ("find() { GPUS=8; }", "find", "8"),
+        ("function find {\nexport GPUS=$(find)\n}", "find", None),
         ("", ". ./gpus.sh", None),
         ("", "command source gpus.sh", None),
         ("", 'eval "$(cat x)"', None),

@@ -21,10 +21,10 @@ from .follow import (
 )
 from .printed import body_of, printed
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
-from .tokens import ARRAY, ASSIGNMENT, REDIRECT, TEST, WORD, Body, Token
+from .tokens import ARRAY, ASSIGNMENT, HOLE, REDIRECT, TEST, WORD, Document, Token
 from .values import (
-    HOLE,
     UNKNOWN,
+    Body,
     Element,
     Piece,
     Source,
@@ -35,6 +35,8 @@ from .values import (
 )
 
 _DEEPEST: Final = 3  # shells in shells: `bash -c` in `bash -c`
+_MOST_CALLS: Final = 8  # of a function that are read
+_DEEPEST_CALL: Final = 8  # functions that call one another
 _DECLARING: Final = frozenset({"export", "declare", "typeset", "local", "readonly"})
 #: Builtins that set variables to what can't be known.
 _CHANGING: Final = frozenset(
@@ -92,10 +94,16 @@ class Shell:
         followed: Followed | None = None,
         is_file: bool = False,
         is_job: bool = False,
+        function: str = "",
+        body: Body | None = None,
+        environment: Sequence[Assignment] = (),
     ) -> None:
         self.script = script
         self.followed = followed or Followed(script.text)
         self.is_file = is_file  #: whether it reads a file that another shell calls or sources
+        self.function = function  #: that it reads, and the commands of that
+        self.body = body
+        self.environment = environment  #: what the call of that function sets for it alone
         self.is_job = is_job  #: whether its text is a script that another one hands to sbatch
         self.source = source
         self.state = state
@@ -229,10 +237,13 @@ class Shell:
         )
         commands.append(command)
         sources = command.run[0].value in ("source", ".")
-        if sources or words[0].value is None or raw in self.state.functions or raw == "eval":
+        is_unread = raw in self.state.functions and raw not in self.state.bodies
+        if sources or words[0].value is None or is_unread or raw == "eval":
             self.state.call(raw, sources)
         if raw == "exit" and runs is True:
             self.state.exit()
+        elif raw == "return" and runs is not False:
+            self.state.leave(runs is True)
         self.state.commands = len(commands)
         return command
 
@@ -314,7 +325,10 @@ class Shell:
         if flags & {"n", "p"}:  # takes exports back, or prints
             return
         exported = builtin == "export" or (builtin in ("declare", "typeset") and "x" in flags)
+        is_local = builtin != "export" and builtin != "readonly" and "g" not in flags
         for token, raw in zip(tokens, raws, strict=True):
+            if is_local and self.state.calling and (name := _NAME.match(raw)):
+                self.state.make_local(name[0])
             if self._assigns(token):
                 self._assign(token, exported, runs)
             elif exported and raw.isidentifier():
@@ -499,6 +513,9 @@ class Shell:
 
     def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a text or a script for a command; None where there is none."""
+        name = self.raw(tokens[0])
+        if (body := self.state.bodies.get(name)) is not None:
+            return self._called(name, body, command, tokens)
         if self.depth >= _DEEPEST:
             return None
         words = command.words
@@ -519,6 +536,64 @@ class Shell:
             return self._reading(pieces, self._state_of(command), None, outer)
         made = self._made(command, tokens)
         return made if made is not None else self._file(command, tokens)
+
+    def _called(
+        self, name: str, body: Body, command: Command, tokens: Sequence[Token]
+    ) -> Shell | None:
+        """The shell that reads a function's commands; None where that would be too much."""
+        state = self.state
+        if body.prints:
+            return None
+        recurs = name in state.calling or len(state.calling) >= _DEEPEST_CALL
+        is_ahead = body.source is self.source and not self.body and tokens[0].start < body.start
+        if (
+            recurs
+            or is_ahead
+            or body.calls >= _MOST_CALLS
+            or not state.spend((body.end - body.start) // 2)
+        ):
+            state.functions[name] = body.names
+            state.call(name, sources=False)
+            return None
+        body.calls += 1
+        fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
+        positional: list[Element] | None = self._arguments(fields, command.words)
+        # What isn't known, unquoted, may be several words or none.
+        if body.counts and any(text_of_pieces(each.pieces) is None for each in fields):
+            positional = positional if self._are_single(tokens, fields) else None
+        return self.function_shell(name, body, positional, command.environment)
+
+    def _are_single(self, tokens: Sequence[Token], fields: Sequence[Field]) -> bool:
+        """Tell whether each token is one word, and none is a list."""
+        unknown = (
+            token
+            for token in tokens
+            if token.kind in (WORD, TEST) and not token.text and not token.value
+        )
+        raws = [self.raw(token) for token in unknown]
+        return all(raw.startswith('"') and "@" not in raw and "*" not in raw for raw in raws)
+
+    def function_shell(
+        self,
+        name: str,
+        body: Body,
+        positional: Sequence[Element] | None,
+        environment: Sequence[Assignment] = (),
+    ) -> Shell:
+        """The shell that reads a function's commands, called with these arguments."""
+        return Shell(
+            self.script,
+            body.source,
+            self.state,
+            positional,
+            self._outer,
+            self.depth,
+            self.followed,
+            is_file=False,
+            function=name,
+            body=body,
+            environment=environment,
+        )
 
     def _made(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a script which this one has written; None where there is none."""
@@ -594,7 +669,7 @@ class Shell:
             field for token in tokens for field in self._expander.fields(token.start, token.end)
         ]
 
-    def _note_document(self, body: Body, target: Word | None) -> None:
+    def _note_document(self, body: Document, target: Word | None) -> None:
         """Note a here-document that is written to the file `target`."""
         source, document = self.source, self.followed.content
         if body.expands:

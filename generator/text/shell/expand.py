@@ -16,10 +16,9 @@ from ...numerals import is_whole, read_whole, whole
 from ...places import IN_WORDS
 from .printed import PRINTS, Reads, piped
 from .records import Word
-from .tokens import Body, Token, Tokens, scan
+from .tokens import HOLE, Document, Token, Tokens, scan
 from .values import (
     BEGUN,
-    HOLE,
     UNKNOWN,
     Element,
     Piece,
@@ -320,7 +319,7 @@ class Expander:
         def words(token: Token) -> list[tuple[Piece, ...]]:
             return [tuple(field.pieces) for field in expander.fields(token.start, token.end)]
 
-        def body(document: Body) -> tuple[Piece, ...]:
+        def body(document: Document) -> tuple[Piece, ...]:
             if not document.expands:
                 return source.pieces(document.start, document.end)
             return expander.pieces(document.start, document.end, here_document=True)
@@ -388,6 +387,8 @@ class Expander:
         if is_whole(name):
             number, arguments = whole(name), self._positional or ()
             return arguments[number].pieces if number < len(arguments) else None
+        if name == "#":
+            return self._count()
         value = self._state.get(name)
         if value is None or index is None:
             return value.scalar if value else None
@@ -399,6 +400,14 @@ class Expander:
             text_of_pieces(e.pieces) is not None for e in elements
         )
         return elements[-1].pieces if all_known else None
+
+    def _count(self) -> Sequence[Piece] | None:
+        """The number of arguments; None where one of them may be several words."""
+        if self._positional is None or any(
+            text_of_pieces(each.pieces) is None for each in self._positional[1:]
+        ):
+            return None
+        return (Piece(str(len(self._positional) - 1), 0, 0),)
 
     def _changed(
         self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool
@@ -417,9 +426,8 @@ class Expander:
             defaults = mark != "?"
         elif mark == "-" and is_whole(name):
             # An argument of the script, which may be started without.
-            defaults = pieces is None and not any(
-                frame.kind == "function" for frame in state.frames
-            )
+            is_called = self._positional is not None or not state.calling
+            defaults = pieces is None and is_called and not state.in_function
         elif mark in ("-", "=") and pieces is None and index is None and name[0] not in "@*#?$!-":
             defaults = not _SET_OUTSIDE.fullmatch(name) and state.get(name) is None
         elif mark in ("%", "#") and not colon and value is not None:
@@ -536,7 +544,7 @@ class Expander:
         if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
             self._unknown(start, end, (name,))
             return
-        if is_whole(name) and self._positional is not None:
+        if (is_whole(name) or name == "#") and self._positional is not None:
             name = ""  # an argument of a call that is known, which no one else sets
         first = pieces[0].text if pieces else None
         several = any(piece.text is not None and _BLANK.search(piece.text) for piece in pieces)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from .tokens import NEWLINE, OPERATOR, REDIRECT, WORD, Body, Token
+from .tokens import NEWLINE, OPERATOR, REDIRECT, WORD, Document, Token
 from .values import Piece, text_of_pieces
 
 #: What begins a command whose output is known.
@@ -33,7 +33,7 @@ class Reads(NamedTuple):
 
     raw: Callable[[Token], str]  #: as written
     words: Callable[[Token], list[tuple[Piece, ...]]]  #: the words that one expands to
-    body: Callable[[Body], tuple[Piece, ...]]  #: of a here-document, expanded
+    body: Callable[[Document], tuple[Piece, ...]]  #: of a here-document, expanded
 
 
 def printed(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
@@ -62,7 +62,7 @@ def printed(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
     return _printf(arguments) if program == "printf" else None
 
 
-def body_of(body: Body, reads: Reads) -> tuple[Piece, ...]:
+def body_of(body: Document, reads: Reads) -> tuple[Piece, ...]:
     """The text of a here-document, without the tabs that `<<-` takes away before each line."""
     pieces = reads.body(body)
     if not body.strips_tabs:

@@ -18,8 +18,8 @@ from ..text import Text
 from .commands import SETS_IN_ARITHMETIC, Shell
 from .conditions import asks_for_file, both, either, names_in, opposite
 from .records import Directive, ShellScript, Word
-from .tokens import ARRAY, ASSIGNMENT, COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
-from .values import HOLE, UNKNOWN, Piece, Source, State, Value
+from .tokens import ARRAY, ASSIGNMENT, COMMENT, HOLE, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
+from .values import UNKNOWN, Body, Piece, Source, State, Value
 
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
@@ -51,6 +51,21 @@ _ITSELF: Final = re.compile(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?
 _FUNCTION: Final = re.compile(
     r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
 )
+_NAME: Final = re.compile(r"[\w.:-]+")
+_BEFORE_COMMANDS: Final = frozenset({"{", "}", "then", "do", "else", "elif", "fi", "done", "esac"})
+#: A function that runs its arguments, as they are or by `eval`: its calls are what it is given.
+_RUNS_ARGUMENTS: Final = re.compile(
+    r"(?:^|[;&|{(!]|\b(?:then|do|else|time|exec)\b)[ \t]{0,20}"
+    r"(?:eval[ \t]{1,20}\"?\$(?:[@*1]|\{[@*1]\})|\"?\$(?:[@*]|\{[@*]\}))",
+    re.MULTILINE,
+)
+_SETS: Final = re.compile(r"(?<![\w$])([A-Za-z_]\w*)(?:\[[^\]\s]{0,40}\])?\+?=")
+_COUNTS: Final = re.compile(r"\$\{?[#1-9]|\bshift\b|\[@\]:|@:")
+#: Commands that start nothing and set nothing.
+_PRINTING: Final = frozenset(
+    {"echo", "printf", "cat", "date", "tput", "tee", "sleep", "exit", "return", "[", "test", "true"}
+)
+_MOST_UNCALLED: Final = 500  # functions that are read though nothing calls them
 _TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
 #: A condition that compares a variable with a text.
 _COMPARED: Final = re.compile(
@@ -119,7 +134,9 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     # some
     gc.disable()
     try:
-        Reader(shell).read()
+        reader = Reader(shell)
+        reader.read()
+        reader.read_uncalled()
     finally:
         if collects:
             gc.enable()
@@ -153,21 +170,29 @@ class Reader:
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
-        shell, text = self._shell, self._shell.source.text
-        tokens = Tokens(text)
-        if shell.depth == 0:
-            shell.script.unterminated = tokens.unterminated
-        self._changes = _loop_changes(tokens.found, text)
-        names = (match[1] or match[2] for match in _FUNCTION.finditer(text))
-        self._state.functions.update(
-            {name: frozenset() for name in names if name not in self._state.functions}
-        )
+        shell, text, body = self._shell, self._shell.source.text, self._shell.body
+        start, end, unterminated = 0, len(text), None
+        if body is None:
+            found = Tokens(text)
+            tokens: Sequence[Token] = found.found
+            unterminated = found.unterminated
+            if shell.depth == 0:
+                shell.script.unterminated = unterminated
+        else:
+            tokens, start, end = body.tokens, body.start, body.end
+        self._changes = _loop_changes(tokens, text)
+        defines = list(_FUNCTION.finditer(text, start, end))
+        for match in defines:
+            self._state.functions.setdefault(match[1] or match[2], frozenset())
+        if defines:
+            tokens = self._without_bodies(tokens, defines)
         command: list[Token] = []
-        takes_directives = shell.depth == 0 or shell.is_job
-        for token in tokens.found:
+        is_whole = shell.depth == 0 and body is None
+        takes_directives = is_whole or (shell.is_job and body is None)
+        for token in tokens:
             if self._ended:
                 # bash reads on command by command, and so never what is below.
-                if shell.depth == 0 and (tokens.unterminated or 0) >= token.start:
+                if is_whole and (unterminated or 0) >= token.start:
                     shell.script.unterminated = None
                 break
             if token.kind in (NEWLINE, OPERATOR):
@@ -180,11 +205,68 @@ class Reader:
                 directive = _directive(token, shell.source, self._executed)
                 shell.script.directives.append(directive)
         self._until([] if self._ended else command, "\n")
-        if shell.depth == 0 and not self._ended:
-            left = [(place, end) for kind, place, _ in self._begun if (end := _ENDS.get(kind))]
+        if is_whole and not self._ended:
+            left = [(place, word) for kind, place, _ in self._begun if (word := _ENDS.get(kind))]
             shell.script.unclosed = left[-1] if left else None
         while len(self._state.frames) > self._base:
             self._state.close()
+
+    def _without_bodies(
+        self, tokens: Sequence[Token], begins: Sequence[re.Match[str]]
+    ) -> list[Token]:
+        """The tokens without the functions that are kept until they are called."""
+        source, text = self._shell.source, self._shell.source.text
+        left, behind = list[Token](), 0
+        for first, name, opens, closes in _bodies(tokens, text, begins):
+            start, end = tokens[opens].end, tokens[closes].start
+            self._state.bodies[name] = Body(
+                source=source,
+                tokens=tokens[opens + 1 : closes],
+                start=start,
+                end=end,
+                names=frozenset(match[1] for match in _SETS.finditer(text, start, end)),
+                counts=_COUNTS.search(text, start, end) is not None,
+            )
+            left += tokens[behind:first]
+            behind = closes + 1
+        return [*left, *tokens[behind:]]
+
+    def read_uncalled(self) -> None:
+        """Read the functions that the text has and doesn't call: others may."""
+        state = self._state
+        for _ in range(_MOST_UNCALLED):
+            left = ((name, body) for name, body in state.bodies.items() if not body.calls)
+            name, body = next(left, ("", None))
+            if body is None:
+                return
+            body.calls += 1
+            if not state.spend((body.end - body.start) // 2):
+                return
+            state.open("function")
+            state.frames[-1].name = name
+            Reader(self._shell.function_shell(name, body, None)).read()
+            state.close()
+
+    def _call(self, inner: Shell, *, is_apart: bool) -> None:
+        """Read a function where it is called; what it sets is lost where it runs `is_apart`."""
+        state = self._state
+        if is_apart:
+            state.open("(")
+        state.open("call")
+        state.calling.append(inner.function)
+        for one in inner.environment:
+            state.make_local(one.name)
+            place = one.value_offset
+            known = one.value is not None
+            state.set(one.name, Value((Piece(one.value, place, place),)) if known else UNKNOWN)
+        begun = len(inner.script.commands)
+        Reader(inner).read()
+        body, noted = state.bodies[inner.function], inner.script.commands[begun:]
+        body.prints = not body.names and all(one.words[0].value in _PRINTING for one in noted)
+        state.calling.pop()
+        state.close()
+        if is_apart:
+            state.close()
 
     def _open_block(self, kind: str, place: int = -1) -> None:
         """Opens a block; a loop's begins at `place`."""
@@ -298,7 +380,14 @@ class Reader:
         runs = chain.runs if inner.state is self._state and not chain.only_files else True
         if runs is not True:
             self._state.open("{", runs=runs)
-        Reader(inner).read()
+        reader = Reader(inner)
+        if inner.function:
+            is_apart = is_piped or separator in _PIPES or separator == "&"
+            self._call(inner, is_apart=is_apart)
+        else:
+            reader.read()
+        if inner.state is not self._state:
+            reader.read_uncalled()
         if runs is not True:
             self._state.close()
         if inner.state is not self._state:
@@ -422,6 +511,80 @@ class Reader:
             value = Value((Piece(only.value, only.offset, only.offset),)) if only else UNKNOWN
             self._state.set(names[1], value)
         return []
+
+
+def _bodies(
+    tokens: Sequence[Token], text: str, begins: Sequence[re.Match[str]]
+) -> list[tuple[int, str, int, int]]:
+    """The functions whose commands are read where they are called, in order.
+
+    Each has the index of its first token, its name, and the indices of its `{` and `}`. Left out
+    are those in brackets, those of which there are two, and those that run their arguments.
+    """
+    found, names = list[tuple[int, str, int, int]](), list[str]()
+    at_place = {token.start: at for at, token in enumerate(tokens) if token.kind == WORD}
+    behind = 0
+    for match in begins:
+        place = match.start() + len(match[0]) - len(match[0].lstrip())
+        index = at_place.get(place, -1)
+        head = _head(tokens, text, index) if index >= behind else None
+        if head is None:
+            continue
+        name, opens = head
+        names.append(name)
+        closes = _end_of_group(tokens, text, opens)
+        if closes is None:
+            return []
+        if not _RUNS_ARGUMENTS.search(text, tokens[opens].end, tokens[closes].start):
+            found.append((index, name, opens, closes))
+        behind = closes + 1
+    return [one for one in found if names.count(one[1]) == 1]
+
+
+def _head(tokens: Sequence[Token], text: str, index: int) -> tuple[str, int] | None:
+    """The name of the function that begins at a token, and the place of its `{`."""
+    if tokens[index].kind != WORD or not _begins(tokens, text, index):
+        return None
+    at, count = index, len(tokens)
+    has_word = tokens[at].text == "function"
+    at += has_word
+    if at >= count or tokens[at].kind != WORD or not _NAME.fullmatch(tokens[at].text):
+        return None
+    name = tokens[at].text
+    brackets = [token.text for token in tokens[at + 1 : at + 3] if token.kind == OPERATOR]
+    if brackets == ["(", ")"]:
+        at += 2
+    elif not has_word:
+        return None
+    at += 1
+    while at < count and tokens[at].kind == NEWLINE:
+        at += 1
+    is_group = at < count and tokens[at].kind == WORD and text[tokens[at].start] == "{"
+    return (name, at) if is_group and tokens[at].end == tokens[at].start + 1 else None
+
+
+def _begins(tokens: Sequence[Token], text: str, index: int) -> bool:
+    """Return whether a command may begin at a token."""
+    last = tokens[index - 1] if index else None
+    return (
+        last is None
+        or last.kind in (OPERATOR, NEWLINE, COMMENT)
+        or text[last.start : last.end] in _BEFORE_COMMANDS
+    )
+
+
+def _end_of_group(tokens: Sequence[Token], text: str, index: int) -> int | None:
+    """The place of the `}` that closes the `{` at a place; None where nothing does."""
+    depth = 0
+    for at in range(index, len(tokens)):
+        token = tokens[at]
+        if token.kind == WORD and token.end == token.start + 1:
+            sign = text[token.start]
+            if sign in "{}" and (at == index or _begins(tokens, text, at)):
+                depth += 1 if sign == "{" else -1
+                if not depth:
+                    return at
+    return None
 
 
 def _directive(token: Token, source: Source, ignored: bool) -> Directive:

@@ -11,8 +11,10 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...places import IN_WORDS
-from .values import HOLE
 
+#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has
+#: this non-character.
+HOLE: Final = "\ufdd0"
 WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
 
 
@@ -82,7 +84,7 @@ _BEFORE_COMMAND: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class Document:
     """The text of a here-document: from `start` up to `end`."""
 
     start: int
@@ -106,7 +108,7 @@ class Token:
     #: of a word that is one quoted text without expansions; empty as well where that isn't so
     value: str = ""
     words: tuple[tuple[int, int], ...] = ()
-    body: Body | None = None
+    body: Document | None = None
 
 
 _NEWLINE: Final = Token(NEWLINE, 0, 0, "\n")
@@ -237,7 +239,7 @@ class Tokens:
             if close is None and self.unterminated is None:
                 self.unterminated = token.start
             end = close[0] if close else len(self._text)
-            token.body = Body(position, end, expands, strips)
+            token.body = Document(position, end, expands, strips)
             position = min(close[1] + 1, len(self._text)) if close else end
         self._waiting.clear()
         return position

@@ -13,10 +13,8 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from ...places import IN_WORDS
+from .tokens import Token
 
-#: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has
-#: this non-character.
-HOLE: Final = "\ufdd0"
 _CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
 #: A value may cost this much (pieces, or 64 characters each), and a whole script that much: a text
 #: that doubles itself line by line ends as an unknown value instead of filling the memory.
@@ -221,6 +219,9 @@ class Frame:
     matches: bool | None = False
     ways: bool = False  #: whether the branch that begins has a pattern so far
     falls: bool = False  #: of a `case`: a branch goes on with the next one
+    #: of a call of a function: its own variables, as they were before; whether it may end early
+    locals: dict[str, Value | None] = field(default_factory=dict)
+    returns: bool = False
 
     @property
     def never(self) -> bool:
@@ -232,6 +233,20 @@ class Frame:
         told = self.assumed.pop(name, before)
         self.before.setdefault(name, self.refuted.get(name, told))
         self.touched.add(name)
+
+
+@dataclass(slots=True)
+class Body:
+    """The commands of a function, from `start` up to `end` of a source."""
+
+    source: Source
+    tokens: Sequence[Token]
+    start: int
+    end: int
+    names: frozenset[str]  #: of the variables that it sets
+    counts: bool  #: whether it takes arguments by their number
+    calls: int = 0  #: how often it was read
+    prints: bool = False  #: whether it does nothing but print, so that one reading is enough
 
 
 class State:
@@ -251,6 +266,9 @@ class State:
         self.all_exported = False
         #: the variables that each sets, as far as it was read
         self.functions: dict[str, frozenset[str]] = {}
+        #: functions that are read where they are called, and those that are being read
+        self.bodies: dict[str, Body] = {}
+        self.calling: list[str] = []
         #: those that run their arguments; whether as a text that is read anew
         self.runners: dict[str, bool] = {}
         self._assumed: set[str] = set()  # has the value that a condition tells
@@ -360,6 +378,24 @@ class State:
         for changing in changed:
             self.set(changing, UNKNOWN)
 
+    def make_local(self, name: str) -> None:
+        """Say that a variable is the function's own that is being read."""
+        frame = next((one for one in reversed(self.frames) if one.kind == "call"), None)
+        if frame is not None:
+            frame.locals.setdefault(name, self.values.get(name))
+
+    def leave(self, certain: bool) -> None:
+        """Say that the function that is being read returns here: what follows may not run."""
+        inner = list[Frame]()
+        for frame in reversed(self.frames):
+            if frame.kind == "call":
+                may_run = not any(one.runs is False or one.chosen for one in inner)
+                frame.returns = frame.returns or (may_run and (bool(inner) or not certain))
+                break
+            inner.append(frame)
+        if certain:
+            self.exit()
+
     def exit(self) -> None:
         """Say that the branch that is open ends the script: it leaves no values behind it."""
         if self.frames and (self.frames[-1].kind in ("if", "case") or self.frames[-1].optional):
@@ -430,7 +466,13 @@ class State:
             for name in frame.touched:
                 self._put(name, frame.before[name])
             return
-        if frame.kind != "{" or frame.optional:  # the commands of a group always run
+        if frame.kind == "call":
+            for name, value in frame.locals.items():
+                self._put(name, value)
+                frame.before.pop(name, None)
+            for name in frame.before if frame.returns else ():
+                self._put(name, UNKNOWN)
+        elif frame.kind != "{" or frame.optional:  # the commands of a group always run
             branches = list(frame.branches)
             if frame.optional or not frame.total:
                 branches.append({})  # none of them may run: all stays as it was
