@@ -266,10 +266,13 @@ def _missing(link: Reference, present: set[str]) -> Violation:
         f"the {'file' if link.kind == 'training arguments' else link.kind} "
         f"{link.path} is not {among}"
     )
-    if link.near is not None or link.whole:
+    # of a set of dsgen's, the one config that is there
+    is_renamed = link.whole and link.kind == "DeepSpeed config" and len(present) == 1
+    near = next(iter(present)) if is_renamed else link.near
+    if near is not None or link.whole:
         hint = (
-            f"did you mean `{link.near}`?"
-            if link.near is not None
+            f"did you mean `{near}`?"
+            if near is not None
             else "write the files anew with dsgen generate"
         )
         return Violation(link.where, message, hint, severity=ERROR)

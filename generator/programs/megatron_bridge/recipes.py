@@ -16,7 +16,6 @@ from typing import Any, Final
 from ...catalog import find_model
 from ...catalog.model import Model
 from ...dataclass import dataclass
-from ...estimate.adapters import named_modules
 from ...job.records import Job, Lora
 from ...resources import read_text
 
@@ -38,6 +37,8 @@ class Recipe:
 @lru_cache(maxsize=1)
 def recipes() -> Mapping[str, Recipe]:
     """All recipes, by the model of the catalog that each is for."""
+    from ...estimate.adapters import named_modules  # saves start-up time: it needs numpy
+
     entries: Mapping[str, Mapping[str, Any]] = json.loads(read_text(__package__, "recipes.json"))[
         "recipes"
     ]

@@ -19,6 +19,7 @@ from ....submission.repository import reads_key
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.hjson.edits import move_member, remove_member, rename_key
+from ....text.slips import is_slip
 from ....text.wording import escape
 from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
@@ -211,6 +212,7 @@ def clipping_is_written(config: Config) -> Violations:
         config.json.data
         and not config.completed
         and not any(config.has(pointer) for pointer in names)
+        and not any(is_slip(key, _CLIPPING[1:]) for key in config.block(""))
     ):
         message = (
             f"gradient_clipping is not set: the default is {default} in "
