@@ -31,8 +31,7 @@ _GENERATES: Final = ("prompts", "generated", "vllm")
 
 def read_front_end(draft: Draft) -> None:
     """Set the keys that a front end's own settings give; what other files say stays."""
-    launch = draft.found.launch
-    settings = None if launch is None else library_settings_of(launch)
+    settings = _settings(draft)
     if settings is None:
         return
 
@@ -85,6 +84,14 @@ def read_front_end(draft: Draft) -> None:
     if generates_itself or any(_is_set(settings, one) for one in _GENERATES if one in names):
         why = "generation isn't planned: the spec has the training alone"
         draft.leave(settings.front_end.name, settings.place, why)
+
+
+def _settings(draft: Draft) -> Settings | None:
+    """The settings of a front end's launch, or of a Trainer's by the classes of one."""
+    launch = draft.found.launch
+    if launch is None:
+        return None
+    return settings_of(launch) if draft.found.trainer is None else library_settings_of(launch)
 
 
 def _other_engine(draft: Draft, settings: Settings) -> LeftOut | None:
@@ -148,8 +155,7 @@ def unwritten(draft: Draft) -> str:
 
 def reserve_share(draft: Draft) -> None:
     """Set `memory.reserved_gib` to what an engine for generation keeps of the card."""
-    launch = draft.found.launch
-    settings = None if launch is None else library_settings_of(launch)
+    settings = _settings(draft)
     shares = settings.front_end.shares if settings is not None else {}
     if settings is None or not shares or not settings.meets(shares):
         return

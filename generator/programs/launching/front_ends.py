@@ -142,6 +142,10 @@ class FrontEnd:
         """The options of its own, as far as they are known; the engine's may be among them."""
         return _options_of(self.name)
 
+    def has_module(self, name: str) -> bool:
+        """Return whether a module is a script of its own, which any launcher starts."""
+        return any(fnmatchcase(name, pattern) for pattern in self.library.get("modules", ()))
+
     @property
     def is_of_trainer(self) -> bool:
         """Whether its settings are TrainingArguments, by whatever names."""
@@ -292,8 +296,7 @@ def of_library(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
 
     for row in front_ends().values():
         signs = {sign.replace("-", "_") for sign in row.library.get("signs", ())}
-        is_module = any(fnmatchcase(name, pattern) for pattern in row.library.get("modules", ()))
-        if is_module or len(names & signs) >= _ENOUGH_SIGNS:
+        if row.has_module(name) or len(names & signs) >= _ENOUGH_SIGNS:
             return row
     return None
 

@@ -300,11 +300,12 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
             continue
 
         path, program = launch.script.text.path, program_path(launch) or ""
+        is_known = any(row.has_module(program) for row in front_ends().values())
         if _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
         file = next(iter(find_programs(program, path)), None)
         is_parsed = file is not None and _parses_them(file)
-        if front_end is None and not (is_told or is_likely or is_parsed):
+        if front_end is None and not (is_told or is_likely or is_parsed or is_known):
             continue
         # A program that is there may have options of the same names but no TrainingArguments.
         if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
