@@ -56,6 +56,7 @@ NAMES = {
         "BigScience",
         "PyTorch",
         "JobSet",
+        "ConfigMap",
         "OPT",
         "MVAPICH",
         "DGX",
