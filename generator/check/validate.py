@@ -383,7 +383,7 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
     """
     from ..job.load import load_with_findings  # saves start-up time where there is no job spec
     from ..programs.job_rules import check_job
-    from ..rules.run import check_pinned_fit, check_pins
+    from ..rules.run import check_pins
 
     read = None
     try:
@@ -397,7 +397,32 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
     findings = (*findings, *check_job(job), *check_pins(job))
     if any(finding.severity is Severity.ERROR for finding in findings):
         return None, in_file_order(findings)
-    return job, in_file_order((*findings, *check_pinned_fit(job)))
+    return job, in_file_order((*findings, *_fit_of(job)))
+
+
+def _fit_of(job: Job) -> tuple[Finding, ...]:
+    """What keeps a job from having a plan: the capacities that its layout exceeds where it pins one,
+    else those of the nearest of all that its pins leave open, or the rule that leaves none.
+    """
+    from ..programs.job_rules import PLANNING_RULES
+    from ..rules.run import check_pinned_fit, pinned_layout
+    from ..search.feasible import feasible_layouts, has_plan, make_plan
+    from ..search.search import obstacle
+
+    if pinned_layout(job):
+        return check_pinned_fit(job)
+    if job.elastic or has_plan(job)[0]:
+        return ()
+    found = feasible_layouts(job)
+    if found.nearest is not None:
+        nearest = make_plan(job, found.nearest)
+        words = f"no layout fits; of the nearest ({nearest.in_words()}), "
+        exceeded = (each for each in nearest.findings if each.severity is Severity.ERROR)
+        return tuple(replace(each, message=words + each.message) for each in exceeded)
+    name, message = obstacle(job, found)
+    rule = next(rule for rule in PLANNING_RULES if rule.id == name)
+    said = f"no layout is legal: {message or rule.title}"
+    return (rule.at(job.locate("/layout"), said),)
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:

@@ -272,9 +272,14 @@ def check_pinned_fit(job: Job) -> tuple[Finding, ...]:
 
     There are none where the search has a choice.
     """
+    layout = pinned_layout(job)
+    return check_fit(job, layout, memory(job, layout)) if layout else ()
+
+
+def pinned_layout(job: Job) -> Layout | None:
+    """The layout that a job pins as a whole, with what follows from its batch; else None."""
     known = known_values(job)
     rest = known.get("data", 0) * known.get("micro_batch", 0)
     if rest and job.training.global_batch % rest == 0:
         known.setdefault("gradient_accumulation", job.training.global_batch // rest)
-    layout = whole_layout(known)
-    return check_fit(job, layout, memory(job, layout)) if layout else ()
+    return whole_layout(known)
