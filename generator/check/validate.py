@@ -19,7 +19,7 @@ from ..dataclass import dataclass
 from ..faults import Fault, collected, guarded
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from ..job.overrides import plain_source
-from ..job.records import Job, JobLaunch
+from ..job.records import Job, JobLaunch, Pins
 from ..job.resolve_names import resolve_cluster, resolve_model
 from ..numerals import whole
 from ..programs.deepspeed.config import CONSUMERS
@@ -401,11 +401,14 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
 
 
 def _fit_of(job: Job) -> tuple[Finding, ...]:
-    """What keeps a job from having a plan: the capacities that its layout exceeds where it pins one,
-    else those of the nearest of all that its pins leave open, or the rule that leaves none.
+    """What keeps a job from having a plan.
+
+    It is the capacities that its layout exceeds where it pins one, else those that the nearest of
+    all layouts exceeds that its pins leave open, or the rule that leaves none.
     """
     from ..programs.job_rules import PLANNING_RULES
-    from ..rules.run import check_pinned_fit, pinned_layout
+    from ..rules.layout.identities import BATCH_RULES
+    from ..rules.run import binding_rules, check_pinned_fit, pinned_layout
     from ..search.feasible import feasible_layouts, has_plan, make_plan
     from ..search.search import obstacle
 
@@ -421,8 +424,9 @@ def _fit_of(job: Job) -> tuple[Finding, ...]:
         return tuple(replace(each, message=words + each.message) for each in exceeded)
     name, message = obstacle(job, found)
     rule = next(rule for rule in PLANNING_RULES if rule.id == name)
-    said = f"no layout is legal: {message or rule.title}"
-    return (rule.at(job.locate("/layout"), said),)
+    of_batch = rule in binding_rules(job, BATCH_RULES)
+    where = "/layout" if job.pins != Pins() else "/training/global_batch" if of_batch else "/gpus"
+    return (rule.at(job.locate(where), message or f"no layout is legal: {rule.title}"),)
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:

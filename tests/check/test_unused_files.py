@@ -453,8 +453,8 @@ def test_a_forks_parser_decides(tmp_path: Path, parser: str, rule: str) -> None:
 
 
 def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
-    """The text that a script writes is judged by the defaults of its arguments, but not of a
-    function's.
+    """The text that a script writes is judged by the defaults of its arguments, and a function's by
+    the arguments of its call, where these are known.
     """
     config = (
         '{"train_batch_size": ${1:-8}, "optimizer": {"type": "Adam"}, '
@@ -466,8 +466,9 @@ def test_a_script_is_judged_by_its_defaults(tmp_path: Path) -> None:
     )
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{body}")
     assert _severities(tmp_path, "OPT024") == ["warning"]
-    (tmp_path / "run.sh").write_text(f"#!/bin/bash\nstart() {{\n{body}}}\nstart 4\n")
-    assert _severities(tmp_path, "OPT024") == []
+    for call, expected in (("start 4", ["warning"]), ('start "$SIZE"', [])):
+        (tmp_path / "run.sh").write_text(f"#!/bin/bash\nstart() {{\n{body}}}\n{call}\n")
+        assert _severities(tmp_path, "OPT024") == expected
 
 
 @pytest.mark.parametrize(
