@@ -22,5 +22,6 @@ KUBERNETES: Final = ProgramRecord(
             when=lambda submission: submission.has("Kubernetes job"),
         ),
     ),
+    job_rules=("programs.kubernetes.job_rules",),
     launcher="programs.kubernetes.write:LAUNCHER",
 )

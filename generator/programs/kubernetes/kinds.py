@@ -24,6 +24,8 @@ OF_TRAINER: Final = (
     "PET_MASTER_PORT",
 )
 EFA: Final = "vpc.amazonaws.com/efa"  #: AWS' network interfaces, as its device plugin counts them
+#: Keys of `launch.kubernetes` for whose fields of pods a TrainJob has none: its runtime has them.
+OF_RUNTIME: Final = ("host_network", "priority_class")
 _OF_PYTORCH_JOB: Final = ("PYTHONUNBUFFERED", "PET_NNODES", "PET_NPROC_PER_NODE")
 _INDEX: Final = ("JOB_COMPLETION_INDEX",)
 

@@ -35,7 +35,7 @@ from ..program import (
     saves_on_term,
 )
 from .job import label_of
-from .kinds import EFA, version_of
+from .kinds import EFA, OF_RUNTIME, version_of
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500
@@ -381,10 +381,9 @@ class _Job:
                 "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for "
                 "data and checkpoints."
             )
-        of_machine = (key for key in ("host_network", "priority_class") if self.options.get(key))
-        asked = " and ".join(f"launch.kubernetes.{key}" for key in of_machine)
-        if self.kind == "TrainJob" and asked:
-            yield f"{asked} has no place in a TrainJob: its runtime says it."
+        for key in OF_RUNTIME:
+            if self.kind == "TrainJob" and self.options.get(key):
+                yield f"launch.kubernetes.{key} has no field in a TrainJob: its runtime sets it."
         yield from _lost(self.plan.job)
 
 
