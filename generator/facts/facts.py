@@ -61,9 +61,17 @@ def knows(job: Job, *names: str) -> bool:
     return all(
         getattr(job.pins, name) is not None
         if name in Pins.__slots__
-        else any(hasattr(record, name) for record in records)
+        else any(_has(record, name) for record in records)
         for name in names
     )
+
+
+def _has(record: object, name: str) -> bool:
+    """Whether a record has a field, and no layer of its model lacks what it asks of each."""
+    try:
+        return hasattr(record, name)
+    except NotImplementedError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

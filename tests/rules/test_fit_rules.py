@@ -110,6 +110,25 @@ def test_a_hint_asks_for_gpus_where_no_layout_fits() -> None:
     assert too_large(spec).startswith("use more GPUs")
 
 
+def test_a_hint_is_of_any_kind_of_attention() -> None:
+    """Rules that read what a kind of attention doesn't have don't keep the hint from being made."""
+    spec = {
+        **LLAMA,
+        "framework": "huggingface",
+        "model": "deepseek-v3.2",
+        "cluster": "nvidia/dgx-h200",
+        "gpus": 512,
+        "training": {
+            "sequence_length": 4096,
+            "global_batch": 512,
+            "sharding": "fsdp2",
+            "kernels": "fused",
+        },
+        "layout": {"zero_stage": 2, "recompute": "full"},
+    }
+    assert too_large(spec).startswith("use zero_stage: 3")
+
+
 def test_host_memory_is_a_nodes() -> None:
     """What is offloaded has to fit in the node's memory less the job's headroom, counted once."""
     small = replace(job(cluster={"host_memory_bytes": 100 * GIB}), headroom=0.0)
