@@ -429,6 +429,10 @@ _ATOMS = (
     "[ $ONE -eq 1 -a $TWO = no ]",
     "[ $ONE -gt 1 -o ! -z $TWO ]",
     "[ ! $ONE -lt -1 ]",
+    "[ ! -z $ONE -a $TWO = no ]",
+    '[ ! -n "$EMPTY" -o $ONE = 2 ]',
+    "test ! $ONE = 1 -o $TWO = two",
+    "[ ! $ONE = 2 -a ! $TWO = no ]",
     "[ x$EMPTY = x ]",
     "test $ONE -le 01",
     "[[ $TWO == t* ]]",
@@ -480,12 +484,34 @@ def test_conditions_hold_where_bash_says_so() -> None:
     [("MODEL=7b", "4096"), ("MODEL=${MODEL:-13b}", "5120"), ("MODEL=70b", "none"), ("", None)],
 )
 def test_the_branch_of_a_case_is_the_one_that_matches(setting: str, branch: str | None) -> None:
-    """Of a `case` on a known word only the branch runs whose pattern matches it first."""
-    script = _read(
-        f"{setting}\ncase $MODEL in\n 7b|8b) N=4096 ;;\n 13*) N=5120 ;;\n 1*) N=1 ;;\n"
-        " *) N=none ;;\nesac\nshow $N\n"
-    )
-    assert script.commands[-1].words[1].value == branch
+    """Of a `case` on a known word only the branch runs whose pattern matches it first, also where
+    patterns stand behind `in` or have a bracket before them.
+    """
+    lines = ("7b|8b) N=4096 ;;", "13*) N=5120 ;;", "1*) N=1 ;;", "*) N=none ;;")
+    forms = ("\n ".join(("", *lines)), " ".join(("", *lines)), " (".join(("", *lines)))
+    for form in forms:
+        script = _read(f"{setting}\ncase $MODEL in{form}\nesac\nshow $N\n")
+        assert script.commands[-1].words[1].value == branch, form
+
+
+@pytest.mark.parametrize(
+    ("question", "value"),
+    [
+        ("is_large", None),
+        ("mountpoint -q /data", None),
+        ("{ grep -q a b; }", None),
+        ("(grep -q a b)", None),
+        ("mkdir -p out", "16"),
+        ("(cd out)", "16"),
+    ],
+)
+def test_what_asks_before_an_assignment_decides_nothing(question: str, value: str | None) -> None:
+    """A function, a test or a group that ends with one may fail, so that what `&&` sets behind it
+    isn't known; a command that does something is expected to succeed.
+    """
+    script = _read(f"N=8\nis_large() {{ return 1; }}\n{question} && N=16\nshow $N\n")
+    shown = [one for one in script.commands if one.words[0].value == "show"]
+    assert shown[-1].words[1].value == value
 
 
 def test_a_command_that_no_value_can_reach_is_not_read() -> None:

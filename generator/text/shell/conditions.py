@@ -45,6 +45,8 @@ _EXTENDED: Final = re.compile(r"[()]")
 _NAME: Final = re.compile(r"\$\{?(?:#(?=\w))?([A-Za-z_]\w*)")
 _BARE_NAME: Final = re.compile(r"(?<!\w)[A-Za-z_]\w*")
 _MOST_ARGUMENTS: Final = 40  # of one `[`
+#: Arguments of `[` of which a `!` negates all others; of more it negates the first test alone.
+_MOST_NEGATED: Final = 4
 _DEEPEST: Final = 8  # brackets in `[[ ... ]]`
 
 Operand = tuple[Piece, ...]
@@ -155,7 +157,7 @@ class Conditions:
             return _is_there(words[0])
         if count == 3 and texts[1] in _BINARY:
             return self._compared(words[0], texts[1] or "", words[2])
-        if texts[0] == "!":
+        if texts[0] == "!" and count <= _MOST_NEGATED:
             return opposite(self._of_arguments(words[1:]))
         if count == 2:
             return self._of_one(texts[0], words[1])
@@ -163,6 +165,8 @@ class Conditions:
             if sign in texts[1:-1]:
                 at = texts.index(sign, 1)
                 return joined(self._of_arguments(words[:at]), self._of_arguments(words[at + 1 :]))
+        if texts[0] == "!":
+            return opposite(self._of_arguments(words[1:]))
         if texts[0] == "(" and texts[-1] == ")":
             return self._of_arguments(words[1:-1])
         return None

@@ -30,7 +30,7 @@ _DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
-_NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING)
+_NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING) | {"in"}
 #: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
 _SBATCH_WORD: Final = re.compile(
     r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|#[A-Za-z]\w{0,60}#|[^\s#"'\\])+)""",
@@ -66,7 +66,12 @@ _PRINTING: Final = frozenset(
     {"echo", "printf", "cat", "date", "tput", "tee", "sleep", "exit", "return", "[", "test", "true"}
 )
 _MOST_UNCALLED: Final = 500  # functions that are read though nothing calls them
-_TESTS: Final = frozenset({"[", "test", "grep", "which", "command", "type", "false", "[["})
+_TESTS: Final = frozenset(
+    {
+        *("[", "test", "[[", "false", "which", "command", "type", "hash"),
+        *("grep", "egrep", "fgrep", "cmp", "diff", "pgrep", "pidof", "mountpoint"),
+    }
+)
 #: A condition that compares a variable with a text.
 _COMPARED: Final = re.compile(
     r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+==?\s+["']?([\w.-]*)["']?\s+\]?\]"""
@@ -87,6 +92,7 @@ class Chain:
     sign: str = ""  #: the operator before the next one
     negated: bool = False
     begun: bool = False  #: whether there is one
+    called: bool = False  #: whether the last one is a function of the script
     only_files: bool = True  #: whether each condition asks whether a file is there
     names: tuple[str, ...] = ()  #: the variables that their conditions depend on
 
@@ -163,6 +169,7 @@ class Reader:
         # The open blocks, where they begin, and the commands that they are one of.
         self._begun: list[tuple[str, int, Chain]] = []
         self._result: bool | None = None  # of the chain before
+        self._expected = True  # whether the script expects that to hold
         self._asks = False  # the condition of an `if` comes next
         self._asked: list[str] = []  # its parts, as written
         # The texts that these say variables have, where all of them hold.
@@ -272,7 +279,7 @@ class Reader:
         """Opens a block; a loop's begins at `place`."""
         changes = self._changes.get(place, {})
         changing = set(changes)
-        runs, self._result = self._chain.runs, None
+        runs, self._result, self._expected = self._chain.runs, None, True
         self._begun.append((kind, place, self._chain))
         self._chain = Chain()
         self._open[kind] = self._open.get(kind, 0) + 1
@@ -297,7 +304,9 @@ class Reader:
             self._finish_chain()
             self._chain = self._begun.pop()[2]
             is_group = kind in ("{", "(")
-            self._chain.add(self._result if is_group else None, expected=True)
+            self._chain.add(
+                self._result if is_group else None, expected=self._expected or not is_group
+            )
 
     def _until(self, tokens: list[Token], separator: str) -> None:
         """One command's tokens, and the operator or line end after them."""
@@ -313,8 +322,10 @@ class Reader:
             return
         if tokens:
             last, tokens = tokens[-1:], self._keywords(tokens)
-            if self._pattern and separator == ")":  # `case WORD in PATTERN)`
+            if self._pattern and separator in (")", "|"):  # `case WORD in PATTERN)`
                 self._skip_pattern(last, separator)
+                return
+            if self._pattern and separator == "(":  # `case WORD in (PATTERN)`
                 return
         if tokens and not self._state.never:
             self._executed = True
@@ -356,6 +367,9 @@ class Reader:
             holds = True
         elif shell.may_be_condition(tokens[0], raw):
             holds = self._condition(tokens)
+        if chain.runs and chain.called and shell.only_sets(tokens):
+            chain.runs = None  # `is_large && N=16` asks: what a function says isn't known
+        chain.called = raw in self._state.functions
         if chain.runs is False and not self._state.in_function:
             # It runs only where these variables have other values.
             self._state.open("{", runs=False)
@@ -416,7 +430,7 @@ class Reader:
     def _finish_chain(self) -> None:
         """Ends the commands that are joined; the next one is on its own."""
         if self._chain.begun:
-            self._result = self._chain.holds
+            self._result, self._expected = self._chain.holds, self._chain.expected
             self._chain = Chain()
 
     def _ask(self) -> None:
