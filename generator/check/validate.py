@@ -426,7 +426,22 @@ def _fit_of(job: Job) -> tuple[Finding, ...]:
     rule = next(rule for rule in PLANNING_RULES if rule.id == name)
     of_batch = rule in binding_rules(job, BATCH_RULES)
     where = "/layout" if job.pins != Pins() else "/training/global_batch" if of_batch else "/gpus"
-    return (rule.at(job.locate(where), message or f"no layout is legal: {rule.title}"),)
+    said = message or f"no layout is legal: {rule.title}"
+    return (rule.at(job.locate(where), said, _batches_with_a_plan(job) if of_batch else None),)
+
+
+def _batches_with_a_plan(job: Job) -> str | None:
+    """The hint with the next global batches that divide among all GPUs and have a plan."""
+    from ..search.feasible import has_plan
+
+    gpus, batch = job.gpus, job.training.global_batch
+    nearest = (batch // gpus * gpus, -(-batch // gpus) * gpus)
+    found = [
+        size
+        for size in nearest
+        if size and has_plan(replace(job, training=replace(job.training, global_batch=size)))[0]
+    ]
+    return f"use {job.says('global_batch', *found)}" if found else None
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:

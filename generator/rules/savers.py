@@ -14,6 +14,7 @@ from ..estimate.layout import Layout, Modules, Offload, Recompute
 from ..estimate.ledgers import Memory
 from ..job.records import Job
 from ..units import gib
+from .violations import divisors
 
 #: Single changes that a hint names: more aren't read.
 _MOST_NAMED: Final = 4
@@ -30,7 +31,7 @@ Fits = Callable[[Layout, Memory], bool]
 def memory_hint(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits, *, figures: bool) -> str:
     """Say which keys to change for a layout to fit: one of some, or some together.
 
-    `figures` adds what the run then needs. Where no change is enough, more GPUs are asked for.
+    `figures` adds what the run then needs. Where no changes were found, the hint says so.
     """
     singles: dict[str, str] = {}  # by key: of several values that fit, the first is said
     for key, value in _changes(job, layout):
@@ -44,7 +45,7 @@ def memory_hint(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits, *, fi
     together = _together(job, layout, ledger_of, fits)
     ledger = ledger_of(_with(layout, *together))
     if not together or ledger is None:
-        return "use more GPUs"
+        return "use more GPUs, or another layout: no change of some keys was found that fits"
     *words, last = (job.says(*change) for change in together)
     return f"use {', '.join(words)} and {last} together{_needs(ledger, figures)}"
 
@@ -57,8 +58,8 @@ def _changes(job: Job, layout: Layout) -> Iterator[_Change]:
     """Every change of one key that can need less memory, those first that cost little time in most
     jobs.
     """
-    if layout.micro_batch > 1:
-        yield "micro_batch", 1
+    for size in reversed(divisors(layout.micro_batch)[:-1]):
+        yield "micro_batch", size
     for stage in range(layout.zero_stage + 1, _HIGHEST_STAGE + 1):
         yield "zero_stage", stage
     if job.engine.defers_reduction and layout.gradient_accumulation > 1:
@@ -85,14 +86,32 @@ def _with(layout: Layout, *changes: _Change) -> Layout:
 
 
 def _together(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits) -> list[_Change]:
-    """Changes that make a layout fit only together; none where even all of them are too few."""
-    taken: dict[str, Any] = {}
-    current, ledger = layout, ledger_of(layout)
+    """The fewest changes found that make a layout fit only together; none where there are none.
+
+    What a stage of sharding forbids is tried with each of them.
+    """
+    found = []
+    for stage in range(layout.zero_stage, _HIGHEST_STAGE + 1):
+        changes = _with_stage(job, layout, stage, ledger_of, fits)
+        if changes:
+            found.append(changes)
+    return min(found, key=len, default=[])
+
+
+def _with_stage(
+    job: Job, layout: Layout, stage: int, ledger_of: LedgerOf, fits: Fits
+) -> list[_Change]:
+    """Changes that make a layout of this stage fit: each of those that need less, one after the
+    other, without any that isn't needed.
+    """
+    taken: dict[str, Any] = {} if stage == layout.zero_stage else {"zero_stage": stage}
+    current = _with(layout, *taken.items())
+    ledger = ledger_of(current)
     while ledger is not None and not fits(current, ledger):
         need, ledger = ledger.required_bytes, None
         for key, value in _changes(job, current):
             changed = _with(layout, *{**taken, key: value}.items())
-            lighter = ledger_of(changed)
+            lighter = ledger_of(changed) if key != "zero_stage" else None
             if lighter is not None and lighter.required_bytes < need:
                 taken[key], current, ledger = value, changed, lighter
                 break

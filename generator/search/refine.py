@@ -59,7 +59,8 @@ _QUARTERS = (0.25, 0.5, 0.75)
 def chunk_counts(job: Job, rows: Layouts, values: ChunkValues = chunk_values) -> NDArray[np.int64]:
     """The numbers of model chunks of each layout, a row for each, filled up with 1."""
     stages, number = np.unique(rows.pipeline, return_inverse=True)
-    counts = [values(job, int(count)) if count <= job.model.layers else [1] for count in stages]
+    layers = job.model.layers
+    counts = [values(job, int(count)) if 1 < count <= layers else [1] for count in stages]
     most = max(map(len, counts), default=1)
     filled = [[*each, *[1] * (most - len(each))] for each in counts]
     columns: NDArray[np.int64] = np.array(filled, np.int64).reshape(-1, most)[number]
@@ -605,14 +606,20 @@ def open_fields(job: Job) -> frozenset[str]:
     details = [*open_details(job)]
     if job.pins.virtual_pipeline is None and _cuts_chunks(job):
         details += [_FULL_CHUNKS, _OTHER_CHUNKS]
-    tables = [(rows, np.ones(len(rows), np.bool_))]
-    tables += [each for detail in details for each in _legal_settings(job, rows, detail)]
-    return frozenset(
-        name
-        for name in FIELDS
-        for table, legal in tables
-        if np.any(getattr(table, name)[legal] != getattr(rows, name)[0])
-    )
+    found = set(_varying(rows, rows, np.ones(len(rows), np.bool_)))
+    for detail in details:
+        for table, legal in _legal_settings(job, rows, detail):
+            if found.issuperset(detail.turns):
+                break
+            found.update(_varying(rows, table, legal))
+    return frozenset(found)
+
+
+def _varying(rows: Layouts, table: Layouts, legal: NDArray[np.bool_]) -> Iterator[str]:
+    """The fields of which a legal row of a table has another value than the first of `rows`."""
+    for name in FIELDS:
+        if np.any(getattr(table, name)[legal] != getattr(rows, name)[0]):
+            yield name
 
 
 def with_columns(rows: Layouts, values: Mapping[str, Any]) -> Layouts:

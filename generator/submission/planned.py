@@ -23,6 +23,7 @@ _OF_MODEL: Final = ("layers", "hidden", "heads", "vocab")
 #: A model in the place of one that a plan doesn't describe.
 _STAND_IN: Final = "gpt3-175b"
 _MOST_FACTOR: Final = 100.0  #: no estimate is so far off
+_MOST_BYTES_PER_S: Final = 1e18  #: no network is so fast, and what is larger may be no float
 #: Keys of a plan's training that a spec says in other words, or that cost no memory.
 _OTHER_WORDS: Final = ("duration_tokens", "weights", "lora")
 _VERSIONS: Final = (
@@ -44,7 +45,7 @@ def cluster_of(planned: Mapping[str, Any]) -> str | dict[str, Any]:
     keys = ("accelerator", "accelerators_per_node", "network", "price_per_node_hour")
     rates = (
         {"network_gbits_per_s_per_node": rate / GBIT_PER_S}
-        if isinstance(rate, (int, float))
+        if isinstance(rate, (int, float)) and 0 < rate < _MOST_BYTES_PER_S
         else {}
     )
     return {key: planned[key] for key in keys if planned.get(key) is not None} | rates

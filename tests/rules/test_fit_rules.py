@@ -107,7 +107,7 @@ def test_a_hint_asks_for_gpus_where_no_layout_fits() -> None:
         "training": {"sequence_length": 8192, "global_batch": 8},
         "layout": {"zero_stage": 3, "recompute": "full"},
     }
-    assert too_large(spec).startswith("use more GPUs")
+    assert too_large(spec).startswith("use more GPUs, or another layout")
 
 
 def test_a_hint_is_of_any_kind_of_attention() -> None:
