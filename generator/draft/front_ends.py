@@ -13,7 +13,9 @@ from math import isfinite
 from pathlib import PurePath
 from typing import Any, Final
 
-from ..catalog import find_accelerator, find_model, find_node_type
+from ..catalog import find_model
+from ..job.overrides import plain_source
+from ..job.resolve_names import resolve_cluster
 from ..numerals import python_float, whole
 from ..programs.launching.settings import Setting, Settings, library_settings_of, settings_of
 from ..text.options import basename
@@ -271,9 +273,7 @@ def _model(draft: Draft, settings: Settings) -> str | None:
 
 def _card_bytes(cluster: object) -> float | None:
     """The memory of a cluster's accelerator; None where it isn't known."""
-    if isinstance(cluster, Mapping):
-        accelerator = find_accelerator(str(cluster.get("accelerator")))
-    else:
-        node = find_node_type(str(cluster)) if cluster else None
-        accelerator = node.accelerator if node is not None else None
-    return None if accelerator is None else float(accelerator.memory_bytes)
+    if not isinstance(cluster, (str, Mapping)):
+        return None
+    found, _ = resolve_cluster(plain_source({"cluster": cluster}), cluster)
+    return None if found is None else float(found.accelerator.memory_bytes)

@@ -740,8 +740,11 @@ def test_options_of_accelerate_are_read_on_trls_own_command(
     assert draft.get("layout.recompute") == "full"
 
 
+@pytest.mark.parametrize("cluster", ["dgx-h100", "8xh100-80gb-sxm"])
 @pytest.mark.parametrize("start", ["accelerate launch -m trl.scripts.grpo", "torchrun train.py"])
-def test_what_generates_beside_a_training_of_trl_is_said(start: str, tmp_path: Path) -> None:
+def test_what_generates_beside_a_training_of_trl_is_said(
+    start: str, cluster: str, tmp_path: Path
+) -> None:
     """Generation, the share of the card that a colocated vLLM keeps, and the reference model of a
     GRPO are named, however its launch is started.
     """
@@ -750,7 +753,7 @@ def test_what_generates_beside_a_training_of_trl_is_said(start: str, tmp_path: P
         "--num_generations 8 --use_vllm true --vllm_mode colocate --beta 0.04 "
         "--vllm_gpu_memory_utilization 0.25\n"
     )
-    draft = draft_run(find_runs([tmp_path])[1][0], (), {"cluster": "dgx-h100"})
+    draft = draft_run(find_runs([tmp_path])[1][0], (), {"cluster": cluster})
     said = " ".join(map(str, draft.left))
     assert draft.get("memory.reserved_gib") == 19.9
     assert "generation isn't planned" in said
