@@ -279,8 +279,8 @@ def _machines(plan: Plan) -> Iterator[tuple[str, str, str]]:
         parts.tensor_s + parts.context_s + parts.expert_s + parts.pipeline_s + parts.data_s
     )
     rate = f"{sized(job.cluster.network_bytes_per_s_per_node)}/s per node ({job.cluster.network})"
-    waits = f"{percent(sent / float(parts.total_s))} of a step waits for it"
-    yield "network", waits, f"{rate}, not shared with other jobs"
+    waits = f"{percent(sent / float(parts.total_s))} of a step waits for messages"
+    yield "network", waits, f"in nodes and between them; there {rate}, not shared with other jobs"
 
 
 def _losses(plan: Plan) -> Iterator[tuple[str, str, str]]:

@@ -670,6 +670,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         ("a vocabulary alone",),
         "merges_file",
     ),
+    "KUB036": (
+        job(launch={"target": "kubernetes", "options": {"host_network": True}}),
+        job(launch={"target": "kubernetes", "options": {"kind": "TrainJob", "host_network": True}}),
+        "/launch/kubernetes/host_network",
+        ("launch.kubernetes.host_network", "TrainJob"),
+        "kind: PyTorchJob",
+    ),
     **MOUNTS,
 }
 
