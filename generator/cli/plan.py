@@ -276,7 +276,7 @@ def estimate(request: Request, explain: bool, form: str) -> None:
 
         with working("planning without pins", form):
             free_plan = unpinned(plan)
-        price = [("Pinned", unpinned_text(plan, free_plan))] if free_plan else []
+        price = [("Pinned", unpinned_text(plan, free_plan, searched=False))] if free_plan else []
         name = "Chosen" if job.pins == Pins() else "Layout"
         top_parts = (answer_lines(plan, *price, name=name), "", MemoryBars(plan), "")
         shown = fitted(lambda details: (*top_parts, Lines(details, least=NAMES)), [*further(plan)])

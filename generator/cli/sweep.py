@@ -137,6 +137,8 @@ def _value(term: Term, text: str) -> object:
     from ..job.quantities import length_of, read_tokens
 
     value, last = parse_value(text.strip()), term.path.rpartition(".")[2]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise click.UsageError(f"{term.path}={term.text}: {text.strip()} is not a finite number")
     if not isinstance(value, str) or last not in ("sequence_length", "tokens"):
         return value
     try:

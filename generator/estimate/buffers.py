@@ -46,6 +46,11 @@ def _even(elements: Any) -> Any:
     return elements // 2 * 2
 
 
+def _at_most(limit: int, elements: Any) -> Any:
+    """The elements up to a limit; a file's sizes may make more than a column's integers hold."""
+    return min(limit, elements) if isinstance(elements, int) else np.minimum(limit, elements)
+
+
 def rank_elements(job: Job, layout: LayoutLike) -> Any:
     """Weights of an average pipeline stage's tensor shard, before ZeRO.
 
@@ -65,7 +70,7 @@ def bucket_elements(job: Job, layout: LayoutLike) -> Any:
         if job.training.lora is None
         else adapter_parameters(job) // layout.tensor
     )
-    return np.maximum(2, np.minimum(BUCKET_ELEMENTS, _even(trained)))
+    return np.maximum(2, _at_most(BUCKET_ELEMENTS, _even(trained)))
 
 
 def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
@@ -83,7 +88,7 @@ def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
 
 def max_live_elements(job: Job, layout: LayoutLike) -> Any:
     """Gathered elements above which stage 3 releases parameters before it gathers more."""
-    return np.minimum(MAX_LIVE_ELEMENTS, _even(rank_elements(job, layout)))
+    return _at_most(MAX_LIVE_ELEMENTS, _even(rank_elements(job, layout)))
 
 
 def persistence_threshold(job: Job) -> int:

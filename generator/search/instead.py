@@ -13,7 +13,7 @@ from ..estimate.layout_words import stage_in_words
 from ..findings import Severity
 from ..job.records import Framework, Job, Pins
 from ..rules.job.model import missing_parts
-from ..rules.run import check_job, check_pins
+from ..rules.run import check_job, check_pins, pinned_layout
 from ..units import GIB, count, same_unit
 from .compare import TIME_BAND
 from .feasible import Feasible, feasible_layouts
@@ -42,10 +42,11 @@ def unpinned(plan: Plan, *, bold: bool = False) -> Plan | None:
     return free if is_faster else None
 
 
-def unpinned_text(plan: Plan, free: Plan) -> str:
+def unpinned_text(plan: Plan, free: Plan, *, searched: bool = True) -> str:
     """`your layout: 9.34 s; without pins: 6.94 s (-26%)`.
 
-    Steps of different batches aren't compared, but tokens a second.
+    Steps of different batches aren't compared, but tokens a second. What isn't pinned has defaults
+    where it wasn't `searched`.
     """
     if plan.layout.global_batch == free.layout.global_batch:
         own, without = _times(plan, free)
@@ -53,7 +54,9 @@ def unpinned_text(plan: Plan, free: Plan) -> str:
     else:
         own, without = (f"{count(each.throughput.tokens_per_s)} tokens/s" for each in (plan, free))
         change = f"{_speed(free) / _speed(plan) - 1:+.0%}"
-    return f"your layout: {own}; without pins: {without} ({change})"
+    is_yours = searched or pinned_layout(plan.job) is not None
+    whose = "your layout" if is_yours else "this layout, with defaults for keys left out"
+    return f"{whose}: {own}; without pins: {without} ({change})"
 
 
 def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:

@@ -6,7 +6,7 @@ to change with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -34,6 +34,10 @@ class Neighbour:
 
     layout: Layout
     changed: tuple[str, ...]  #: other fields that had to change with them
+
+
+#: Gives rows of a job other values where they can have them, and tells where.
+Where = Callable[[Job, Layouts, Mapping[str, Any]], tuple[Layouts, NDArray[np.bool_]]]
 
 
 def neighbour(job: Job, layout: Layout, asked: Mapping[str, Any]) -> Neighbour | None:
@@ -93,12 +97,15 @@ def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> La
 
     for count in rising(differing):
         plain = rows.take(differing == count)
-        detailed = _with_details(pinned, plain, layout, values)
+        detailed = _with_details(pinned, plain, layout, values, _where_legal)
         nearest = detailed if nearest is None else nearest
-        for near in (detailed, plain):
-            fits, _ = fitting(pinned, near)
-            if fits.any():
-                return _least_changed_of(pinned, near.take(fits), layout, values)
+        fits, _ = fitting(pinned, detailed)
+        if fits.any():
+            return _least_changed_of(pinned, detailed.take(fits), layout, values)
+        fits, _ = fitting(pinned, plain)
+        if fits.any():
+            roomy = _with_details(pinned, plain.take(fits), layout, values, _where_fitting)
+            return _least_changed_of(pinned, roomy, layout, values)
     return None if nearest is None else _least_changed_of(pinned, nearest, layout, values)
 
 
@@ -153,26 +160,30 @@ def _plain_parts(values: Mapping[str, Any]) -> dict[str, Any]:
     return {part: DEFAULTS[part] for part in parts}
 
 
-def _with_details(job: Job, rows: Layouts, detailed: Layout, values: Mapping[str, Any]) -> Layouts:
-    """Rows with the details of another layout, one after the other, as far as they are legal."""
+def _with_details(
+    job: Job, rows: Layouts, detailed: Layout, values: Mapping[str, Any], where: Where
+) -> Layouts:
+    """Rows with the details of another layout, one after the other, where they can have them."""
     settled = {*values, *_plain_parts(values)}
     if "virtual_pipeline" not in settled:
-        rows = _with_chunks(job, rows, detailed.virtual_pipeline)
+        rows = _with_chunks(job, rows, detailed.virtual_pipeline, where)
     for turns in dict.fromkeys(detail.turns for detail in DETAILS):
         turned = {name: getattr(detailed, name) for name in turns if name not in settled}
-        rows, _ = _where_legal(job, rows, turned)
+        rows, _ = where(job, rows, turned)
     return rows
 
 
-def _with_chunks(job: Job, rows: Layouts, wanted: int) -> Layouts:
-    """Rows with as many chunks a stage as are wanted, or with the nearest number that is legal."""
+def _with_chunks(job: Job, rows: Layouts, wanted: int, where: Where) -> Layouts:
+    """Rows with as many chunks a stage as are wanted, or with the nearest number that they can
+    have.
+    """
     counts = chunk_counts(job, rows)
     order = np.argsort(np.abs(np.log(counts / wanted)), axis=1, kind="stable")
     settled = np.zeros(len(rows), np.bool_)
     for column in np.take_along_axis(counts, order, axis=1).T:
         tried = {"virtual_pipeline": np.where(settled, rows.virtual_pipeline, column)}
-        rows, legal = _where_legal(job, rows, tried)
-        settled |= legal
+        rows, taken = where(job, rows, tried)
+        settled |= taken
         if settled.all():
             break
     return rows
@@ -191,6 +202,16 @@ def _where_legal(
         name: np.where(legal, getattr(changed_rows, name), getattr(rows, name)) for name in values
     }
     return with_columns(rows, either), legal
+
+
+def _where_fitting(
+    job: Job, rows: Layouts, values: Mapping[str, Any]
+) -> tuple[Layouts, NDArray[np.bool_]]:
+    """Give rows other values where that is legal and fits; the second answer tells where."""
+    turned, legal = _where_legal(job, rows, values)
+    fits, _ = fitting(job, turned)
+    either = {name: np.where(fits, getattr(turned, name), getattr(rows, name)) for name in values}
+    return with_columns(rows, either), legal & fits
 
 
 def changed(before: Layout, after: Layout, asked: Mapping[str, Any]) -> tuple[str, ...]:

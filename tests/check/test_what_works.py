@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 import pytest
 
 import dsgen
+from dsgen.check.rules import ranks
 from dsgen.programs.launching.own_options import libraries
 
 _HEAD: Final = "#!/bin/bash\n"
@@ -315,3 +316,16 @@ def test_a_program_of_any_length_takes_little_memory(tmp_path: Path) -> None:
     assert libraries(tmp_path / "train.py") is None
     (tmp_path / "small.py").write_text("import deepspeed\ndeepspeed.initialize()\n" + "a\n" * 9)
     assert libraries(tmp_path / "small.py") == ("deepspeed",)
+
+
+def test_a_path_of_very_many_folders_is_not_searched_for_slips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each folder of a program's path may be the slip, but not of one with hundreds of them."""
+    searched: list[str] = []
+    monkeypatch.setattr(ranks, "programs_in", lambda *asked: searched.append(asked[-1]) or ())
+    for depth, expected in ((4, True), (400, False)):
+        searched.clear()
+        program = PurePath(*["run_"] * depth, "train.py")
+        assert ranks._by_folder(program, str(tmp_path / "run.sh")) is None
+        assert bool(searched) is expected

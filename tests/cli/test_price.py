@@ -18,7 +18,7 @@ gpus: 8
 training: {sequence_length: 4096, global_batch: 64, precision: bf16}
 layout:
   {data: 1, tensor: 8, pipeline: 1, context: 1, sequence_parallel: true, tensor_overlap: false,
-   micro_batch: 4, zero_stage: 0, recompute: none, offload: none}
+   micro_batch: 4, zero_stage: 0, recompute: none, offload: none, virtual_pipeline: 1, expert: 1}
 """
 SAYS: Final = "your layout: "
 

@@ -105,3 +105,12 @@ def test_no_cell_is_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
     shown = ["1", "-2", "3.5", "-1e-05", "-4", "+1.5e3", "", "True"]
     assert [row[0] for row in rows[len(formulas) :]] == shown
     assert {row[1] for row in rows} == {"a=b"}
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
+def test_a_sweep_takes_finite_numbers(value: str) -> None:
+    """A value that is no finite number is refused, as no JSON could hold it."""
+    result = run("sweep", "job.yaml", f"training.global_batch=64,{value}", "--format", "json")
+    assert result.exit_code == ExitStatus.USAGE
+    (finding,) = json.loads(result.stdout)["findings"]
+    assert "is not a finite number" in finding["message"]

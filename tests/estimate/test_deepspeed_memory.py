@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dsgen.estimate.buffers import BUCKET_ELEMENTS, bucket_elements
 from dsgen.estimate.layout import Layout
 from dsgen.estimate.memory import every_stage, memory
 from dsgen.estimate.workspaces import workspace_bytes
@@ -174,3 +175,10 @@ def test_states(run: Run) -> None:
     states = float(ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes)
     lasting = 0.0 if run.stage == 2 else float(bucket_bytes(whole, layout, 0))
     assert states + lasting == pytest.approx(kept, rel=0.01)
+
+
+def test_sizes_beyond_a_columns_integers_fill_a_bucket() -> None:
+    """A file may say sizes of which a column's integers can't hold the product."""
+    whole = job(framework="deepspeed")
+    whole = replace(whole, model=replace(whole.model, vocab=10**30))
+    assert bucket_elements(whole, Layout(data=8)) == BUCKET_ELEMENTS

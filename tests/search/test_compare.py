@@ -54,6 +54,22 @@ def test_what_is_not_asked_about_stays_as_chosen() -> None:
     assert answer.text.startswith("with ")
 
 
+def test_a_detail_that_still_fits_stays_where_another_had_to_change() -> None:
+    """Model chunks stay as chosen where only recomputation has to change for memory."""
+    spec = {
+        "model": "qwen2.5-32b",
+        "framework": "megatron-lm",
+        "cluster": "dgx-h100",
+        "gpus": 64,
+        "training": {"sequence_length": 8192, "global_batch": 512},
+    }
+    plan = dsgen.search(dsgen.load_job(spec), top=1).plans[0]
+    answer = compare(plan.job, {"pipeline": 8, "tensor": 1}, plan)
+    assert answer.theirs is not None and plan.layout.virtual_pipeline > 1
+    assert answer.theirs.layout.virtual_pipeline == plan.layout.virtual_pipeline
+    assert answer.theirs.layout.recompute != plan.layout.recompute
+
+
 def test_open_keys_are_searched() -> None:
     """A key without a value is searched, and what isn't named stays as chosen."""
     answer = asked(BIG, tensor=4, recompute="full", micro_batch=None)

@@ -465,6 +465,7 @@ def _script_of(command: Command) -> Word | None:
     return words[at] if at is not None else None
 
 
+_DEEPEST: Final = 32  # parts of a program's path, each of which may be the slip
 _BATCH: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 #: Commands after which other files are there.
 _BRINGS: Final = frozenset({"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"})
@@ -478,6 +479,8 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
     above = [] if program.is_absolute() else list(folders_above(holder))
     up = next((number for number, part in enumerate(program.parts) if part != ".."), 0)
     parts = program.parts[up:]
+    if len(parts) > _DEEPEST:
+        return None
     for number, name in enumerate(parts[:-1]):
         pattern = str(PurePath(*parts[:number], "*", *parts[number + 1 :]))
         for folder in (Path(os.path.normpath(one.joinpath(*program.parts[:up]))) for one in above):
