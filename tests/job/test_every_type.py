@@ -127,7 +127,7 @@ def test_every_type_is_exact_or_refused() -> None:
         if found != "exact":
             wrong[family] = found
     assert wrong == {}
-    assert len(planned) >= 119
+    assert len(planned) >= 121
 
 
 def multimodal_types() -> list[str]:
