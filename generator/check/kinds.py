@@ -48,7 +48,6 @@ _MEGATRON_OPTIONS: Final = (
 #: An override of a config: `train.train_iters=500`.
 _OVERRIDE_LINE: Final = re.compile(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
-#: Endings and names of files that are no documents, and may have launch lines.
 #: Suffixes of texts, workflows and templates, which may have launch lines.
 _HOLDERS: Final = frozenset(
     {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}

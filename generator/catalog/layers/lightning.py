@@ -83,8 +83,8 @@ class Lightning(Mixer):
         return self._inner * self.head_dim / self.block
 
     def core_elements(self, sequence: int) -> float:
-        """Three widths for the activation, six for products and decays, two rows of a block's
-        weights written and read, and the states.
+        """Three widths that the activation reads and three that it writes, six for products and
+        decays, two rows of a block's weights written and read, and the states.
         """
         rows = 4 * self.block * self.heads
         return 12 * self._inner + rows + 4 * self.state_elements(sequence)
