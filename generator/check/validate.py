@@ -19,7 +19,7 @@ from ..dataclass import dataclass
 from ..faults import Fault, collected, guarded
 from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, without
 from ..job.overrides import plain_source
-from ..job.records import Job, JobLaunch, Pins
+from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
 from ..numerals import whole
 from ..programs.deepspeed.config import CONSUMERS
@@ -384,6 +384,7 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
     from ..job.load import load_with_findings  # saves start-up time where there is no job spec
     from ..programs.job_rules import check_job
     from ..rules.run import check_pins
+    from ..search.search import why_no_plan
 
     read = None
     try:
@@ -397,51 +398,7 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
     findings = (*findings, *check_job(job), *check_pins(job))
     if any(finding.severity is Severity.ERROR for finding in findings):
         return None, in_file_order(findings)
-    return job, in_file_order((*findings, *_fit_of(job)))
-
-
-def _fit_of(job: Job) -> tuple[Finding, ...]:
-    """What keeps a job from having a plan.
-
-    It is the capacities that its layout exceeds where it pins one, else those that the nearest of
-    all layouts exceeds that its pins leave open, or the rule that leaves none.
-    """
-    from ..programs.job_rules import PLANNING_RULES
-    from ..rules.layout.identities import BATCH_RULES
-    from ..rules.run import binding_rules, check_pinned_fit, pinned_layout
-    from ..search.feasible import feasible_layouts, has_plan, make_plan
-    from ..search.search import obstacle
-
-    if pinned_layout(job):
-        return check_pinned_fit(job)
-    if job.elastic or has_plan(job)[0]:
-        return ()
-    found = feasible_layouts(job)
-    if found.nearest is not None:
-        nearest = make_plan(job, found.nearest)
-        words = f"no layout fits; of the nearest ({nearest.in_words()}), "
-        exceeded = (each for each in nearest.findings if each.severity is Severity.ERROR)
-        return tuple(replace(each, message=words + each.message) for each in exceeded)
-    name, message = obstacle(job, found)
-    rule = next(rule for rule in PLANNING_RULES if rule.id == name)
-    of_batch = rule in binding_rules(job, BATCH_RULES)
-    where = "/layout" if job.pins != Pins() else "/training/global_batch" if of_batch else "/gpus"
-    said = message or f"no layout is legal: {rule.title}"
-    return (rule.at(job.locate(where), said, _batches_with_a_plan(job) if of_batch else None),)
-
-
-def _batches_with_a_plan(job: Job) -> str | None:
-    """The hint with the next global batches that divide among all GPUs and have a plan."""
-    from ..search.feasible import has_plan
-
-    gpus, batch = job.gpus, job.training.global_batch
-    nearest = (batch // gpus * gpus, -(-batch // gpus) * gpus)
-    found = [
-        size
-        for size in nearest
-        if size and has_plan(replace(job, training=replace(job.training, global_batch=size)))[0]
-    ]
-    return f"use {job.says('global_batch', *found)}" if found else None
+    return job, in_file_order((*findings, *why_no_plan(job)))
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:

@@ -11,18 +11,26 @@ from dataclasses import replace
 import numpy as np
 
 from ..estimate.layout import Layout
-from ..findings import Severity
-from ..job.records import Job
+from ..findings import Finding, Severity
+from ..job.records import Job, Pins
 from ..rules.layout.identities import BATCH_RULES, pinned_values
 from ..rules.layout.sequence import exchanges_heads_only
-from ..rules.run import binding_rules, check_length, check_pins
+from ..rules.run import (
+    IDENTITY_RULES,
+    LAYOUT_RULES,
+    binding_rules,
+    check_length,
+    check_pinned_fit,
+    check_pins,
+    pinned_layout,
+)
 from .choice import is_pinned, named_rows, ranking, reason
 from .enumerate import Enumeration
-from .feasible import Feasible, feasible_layouts, make_plan, make_plans
+from .feasible import Feasible, feasible_layouts, has_plan, make_plan, make_plans
 from .plan import Infeasible, Plan, SearchResult
 from .reasons import decisions
 from .refine import refined
-from .suggestions import suggestions
+from .suggestions import batches_with_a_plan, suggestions
 
 
 def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
@@ -65,6 +73,35 @@ def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
     return name, next(
         (f.message for f in nearest.findings if f.rule == name), None
     ) if nearest else None
+
+
+def why_no_plan(job: Job) -> tuple[Finding, ...]:
+    """Find what keeps a job from having a plan; nothing where it has one.
+
+    It is the capacities that its layout exceeds where it pins one, else those that the nearest of
+    all layouts exceeds that its pins leave open, or the rule that leaves none. Jobs for several
+    numbers of GPUs aren't searched.
+    """
+    if pinned_layout(job):
+        return check_pinned_fit(job)
+    if job.elastic or has_plan(job)[0]:
+        return ()
+    found = feasible_layouts(job)
+    if found.nearest is not None:
+        nearest = make_plan(job, found.nearest)
+        words = f"no layout fits; of the nearest ({nearest.in_words()}), "
+        exceeded = (each for each in nearest.findings if each.severity is Severity.ERROR)
+        return tuple(replace(each, message=words + each.message) for each in exceeded)
+
+    name, message = obstacle(job, found)
+    rule = next(rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES) if rule.id == name)
+    where, hint = "/layout" if job.pins != Pins() else "/gpus", None
+    if rule in BATCH_RULES:
+        where = where if job.pins != Pins() else "/training/global_batch"
+        batches = batches_with_a_plan(job)
+        hint = f"use {job.says('global_batch', *batches)}" if batches else None
+    said = message or f"no layout is legal: {rule.title}"
+    return (rule.at(job.locate(where), said, hint),)
 
 
 def search(

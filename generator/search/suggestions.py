@@ -308,6 +308,12 @@ def _round_counts(job: Job) -> Iterator[Job]:
     )
 
 
+def batches_with_a_plan(job: Job) -> list[int]:
+    """The nearest global batches below and above a job's with which it has a plan."""
+    found = _other_batches(job, Searches())
+    return sorted({plan.job.training.global_batch for plan in (each.plan for each in found)})
+
+
 def _other_batches(job: Job, searches: Searches) -> Iterator[Suggestion]:
     """The nearest global batches, below and above, with which a plan exists, and one nearby that is
     faster.

@@ -490,13 +490,8 @@ def test_mamba_2_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted == mixer.kept_elements(repeats_keys=False, packs=False)
 
 
-def test_mamba_1_with_norms_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Around its kernels, of which the source says what they keep, Jamba's module keeps exactly the
-    elements of the formula.
-    """
-    from transformers import AutoConfig
-    from transformers.models.jamba import modeling_jamba as modeling
-
+def keep_as_kernels(modeling: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put stand-ins that keep what Mamba-1's kernels keep in their place."""
     conv = keeping(lambda x, w: (x, w))
     scan = keeping(lambda u, step, b, c, z: (u, step, b, c, z, u.clone()))
     monkeypatch.setattr(modeling, "causal_conv1d_fn", lambda x, w, b=None, **_: conv(x, w))
@@ -505,6 +500,16 @@ def test_mamba_1_with_norms_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatc
         "mamba_selective_scan",
         lambda u, step, a, b, c, z=None, **_: scan(u, step, b, c, z),
     )
+
+
+def test_mamba_1_with_norms_keeps_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around its kernels, of which the source says what they keep, Jamba's module keeps exactly the
+    elements of the formula.
+    """
+    from transformers import AutoConfig
+    from transformers.models.jamba import modeling_jamba as modeling
+
+    keep_as_kernels(modeling, monkeypatch)
     config = AutoConfig.for_model("jamba", hidden_size=256, mamba_d_state=16)
     mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, norms=True, fused=False)
     counted = kept_elements(modeling.JambaMambaMixer(config, 0), 256, 256)
@@ -521,14 +526,7 @@ def test_mamba_1_of_several_heads_keeps_what_is_counted(
     from transformers import AutoConfig
     from transformers.models.zamba import modeling_zamba as modeling
 
-    conv = keeping(lambda x, w: (x, w))
-    scan = keeping(lambda u, step, b, c, z: (u, step, b, c, z, u.clone()))
-    monkeypatch.setattr(modeling, "causal_conv1d_fn", lambda x, w, b=None, **_: conv(x, w))
-    monkeypatch.setattr(
-        modeling,
-        "mamba_selective_scan",
-        lambda u, step, a, b, c, z=None, **_: scan(u, step, b, c, z),
-    )
+    keep_as_kernels(modeling, monkeypatch)
     config = AutoConfig.for_model("zamba", hidden_size=256, n_mamba_heads=heads)
     mixer = Mamba1(hidden=256, width=512, state=16, step_rank=16, heads=heads, fused=False)
     counted = kept_elements(modeling.ZambaMambaMixer(config, 0), 256, 256)
