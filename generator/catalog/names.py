@@ -36,7 +36,7 @@ _COUNTED_LAST: Final = lazy_pattern(
 )
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
 _BOARD: Final = lazy_pattern(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
-_SURELY: Final = 0.9  #: how alike names are, from 0 to 1, where one is of a whole node
+_SURELY: Final = 0.9  #: likeness, from 0 to 1, from which a name is taken for a node type's
 _SIZE: Final = r"[0-9]+(?:\.[0-9]+)?[bm]"
 
 
@@ -58,14 +58,14 @@ def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None
 
 @lru_cache(maxsize=4096)
 def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
-    """As `closest`, with capitals as they are; asked once for the names that many files share."""
-    size, theirs = len(name), str.maketrans(dict.fromkeys(name))
-    # Others can't be: too few letters are in both, by their number, and by those of the name.
+    """As `closest`, with capitals as they are; cached, as many files share their names."""
+    size, without_its_letters = len(name), str.maketrans(dict.fromkeys(name))
+    # Others can't be as like: their lengths, or the letters that both have, rule it out.
     near = [
         each
         for each in choices
         if 2 * min(size, len(each)) >= (least := alike * (size + len(each)))
-        and 2 * (len(each) - len(each.translate(theirs))) >= least
+        and 2 * (len(each) - len(each.translate(without_its_letters))) >= least
     ]
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
@@ -110,9 +110,9 @@ def find_model(name: str) -> ModelEntry | None:
 
     # The whole name, then with less and less of what says nothing of the shape.
     words = _words(name.rstrip("/").rpartition("/")[2])
-    dated = [word for word in words if is_whole(word) or not _TUNING.fullmatch(word)]
-    shape = [word for word in dated if not _TUNING.fullmatch(word)]
-    for kept in (words, dated, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
+    untuned = [word for word in words if is_whole(word) or not _TUNING.fullmatch(word)]
+    shape = [word for word in untuned if not _TUNING.fullmatch(word)]
+    for kept in (words, untuned, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
         if entry := _by_squeezed().get("".join(kept)):
             return models[entry]
     one_size = re.compile(re.escape("".join(kept)) + _SIZE)

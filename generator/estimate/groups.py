@@ -55,8 +55,8 @@ def group(job: Job, size: Any, stride: Any) -> Group:
     """
     domain = job.cluster.accelerators_per_node * job.nodes_together
     room = np.maximum(domain // stride, 1)
-    alone = job.gpus <= domain
-    together = np.minimum(room, size) if alone else _common(room, size)
+    in_one_domain = job.gpus <= domain
+    together = np.minimum(room, size) if in_one_domain else _common(room, size)
     return Group(size=size, per_node=together, stride=stride)
 
 

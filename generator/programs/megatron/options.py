@@ -1,6 +1,6 @@
 """The options of the Megatrons' parsers, by version, and words against them.
 
-Those that forks or old releases alone have are among them.
+Options that only forks or old releases have are among them.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ Kind = Literal["int", "float", "text", "flag"]
 
 _NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other
 _SLIP: Final = 0.92  # the same where the name may well be another's: a letter or two
-_MOST_OF: Final = 0.75  # of a name: what abbreviates it
+_MOST_OF: Final = 0.75  # the least share of a name that counts as its abbreviation
 
 
 #: A fork that isn't known by name.
 A_FORK: Final = "a fork"
-# read the options that all later ones refuse (megatron/arguments.py @ v1.0)
+# The release that has the options which all later ones refuse (megatron/arguments.py @ v1.0)
 _FIRST: Final = "Megatron-LM 1.0"
 _FEW: Final = 2  # of unknown options or removed ones: one may be a slip, two are another program's
 _PATH: Final = ("path",)
@@ -165,14 +165,14 @@ class OptionTable:
         return option
 
     def index(self, release: Version | None) -> int:
-        """Return the version of the table that a release has the options of: the newest that is
-        no newer. None is the newest release of all.
+        """Return the version of the table that a release has the options of: the newest that
+        came no later. None is the newest release of all.
         """
         numbers = _numbers(self.versions)
         released = [index for index, known in enumerate(numbers) if known]
         if release is None or not released:
             return released[-1] if released else 0
-        if release[:2] > numbers[released[-1]][:2]:  # of a branch that becomes it
+        if release[:2] > numbers[released[-1]][:2]:  # the branch that becomes the next one
             return len(numbers) - 1
         return max((one for one in released if numbers[one] <= release), default=released[0])
 
@@ -184,7 +184,7 @@ class OptionTable:
 
         With `slip`, they differ only in a letter or two, or the end.
         """
-        # no option is as long; it would take time
+        # No option is as long, and comparing takes time.
         return _near(self.flavour, name, slip) if len(name) <= 80 else None
 
 

@@ -80,8 +80,8 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
         return
     if not steps or len(levels) != len(steps) + 1:
         message = (
-            f"difficulty has {len(levels)} entries and max_step {len(steps)}: it must have "
-            "one less, but not 0"
+            f"difficulty has {len(levels)} entries and max_step {len(steps)}: max_step must "
+            "have one less than difficulty, and one at least"
         )
         hint = "write max_step for all difficulties but the last"
         yield violation(config, f"{pointer}/schedule_config", message, hint)
@@ -94,8 +94,8 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     Fix: use a multiple of 8"""
     config, pointer = curriculum
     step = whole_of(config.value(f"{pointer}/schedule_config/difficulty_step"))
-    lengths = "seqlen" in pointer or config.block(pointer).get("curriculum_type") == "seqlen"
-    if step and step % 8 and lengths:
+    are_lengths = "seqlen" in pointer or config.block(pointer).get("curriculum_type") == "seqlen"
+    if step and step % 8 and are_lengths:
         message = f"difficulty_step: {step} gives sequences whose length is not a multiple of 8"
         hint = f"set difficulty_step to {step + 8 - step % 8}"
         yield violation(config, f"{pointer}/schedule_config/difficulty_step", message, hint)
@@ -202,15 +202,15 @@ def compression_is_whole(config: Config) -> Violations:
     Prevents: KeyError: 'different_groups'; dense_ratio must be specified for row pruning group rp1.
     Fix: add the key, or remove the technique
     """
-    for technique in (
-        technique for technique in _NEEDED if technique in config.block(_COMPRESSION)
-    ):
+    for technique in _NEEDED:
+        if technique not in config.block(_COMPRESSION):
+            continue
         at = f"{_COMPRESSION}/{technique}"
         shared, groups = f"{at}/shared_parameters", f"{at}/different_groups"
         yield from _lacking(config, at, ("different_groups",))
         if config.has(shared):
-            heads = technique == "head_pruning" and config.block(shared).get("enabled")
-            yield from _lacking(config, shared, ("num_heads",) if heads else ())
+            needs_heads = technique == "head_pruning" and config.block(shared).get("enabled")
+            yield from _lacking(config, shared, ("num_heads",) if needs_heads else ())
         if isinstance(config.value(shared), dict):
             for name, choices in _CHOICES[technique].items():
                 value = config.value(f"{shared}/{name}", choices[0])

@@ -24,8 +24,8 @@ _RUNNER: Final = deepspeed_now("launcher/multinode_runner.py:152, 212, 284 and 4
 _SLURM_RUNNER: Final = (
     "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
 )
-#: What takes options that nobody declared, or declares more than can be seen here: a function that
-#: gets the parser.
+#: What takes options that nobody declared, or declares more than can be seen here: it hands the
+#: parser to a function.
 _TAKES_MORE: Final = re.compile(
     r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|"
     r"\bsys\.argv\b"
@@ -33,7 +33,9 @@ _TAKES_MORE: Final = re.compile(
 )
 _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
+#: Words that torchrun takes for a count of processes.
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
+#: What only a launch of several nodes needs, and what each node says of itself.
 _OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _OWN_RANK: Final = ("--node-rank", "--machine_rank")
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
@@ -196,14 +198,14 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
     if devices is None or devices.value == "" or chosen is None or call.has("--hostfile"):
         return
     number = call.options.integer("--num_gpus")
-    listed = (devices.value or "").split(",")
-    first = listed == [*map(str, range(len(listed)))]
-    same = number == len(listed) and first
+    visible = (devices.value or "").split(",")
+    are_first = visible == [*map(str, range(len(visible)))]
+    same = number == len(visible) and are_first
     included = call.options.text("--include") or ""
     same = same or (
-        "@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(listed)
+        "@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(visible)
     )
-    if number != -1 and not same:
+    if number != -1 and not same:  # -1 is all GPUs
         name = chosen.option.name
         message = (
             f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as "
@@ -213,12 +215,12 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
             f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
         )
         # A variable that isn't set may be empty, or the same.
-        unknown = (
+        severity = (
             NOTE
-            if devices.value is None or (first and number is None and call.has("--num_gpus"))
+            if devices.value is None or (are_first and number is None and call.has("--num_gpus"))
             else None
         )
-        yield Violation(call.shell.locate(devices), message, hint, severity=unknown)
+        yield Violation(call.shell.locate(devices), message, hint, severity=severity)
 
 
 @deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"))

@@ -47,7 +47,7 @@ def steps_or_samples(run: MegatronRun) -> Violations:
         yield at(
             run, warmup, f"{run.shown(warmup)} is given with {_WARMUP_SHARE}", f"remove {warmup}"
         )
-    if steps:  # newer versions of Megatron-LM ignore the ramp-up
+    if steps:  # A ramp-up counts samples; newer versions of Megatron-LM ignore it.
         yield from excludes(
             run, first, [_RAMP_UP], ", which ramps over samples: give --train-samples"
         )
@@ -110,7 +110,7 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
     name, kept = "--save-interval", "--save-retain-interval"
     interval, keep = run.integer(name), run.integer(kept)
     if run.has("--save") and run.lacks(name):
-        # a program that is there, its parser not
+        # The program lies beside the script, and its parser isn't known.
         older = run.beside.strings and run.beside.judged is None
         severity = NOTE if older else None
         yield at(
@@ -267,7 +267,7 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     Fix: use --step-batch-size-schedule; in older versions make every batch of the ramp-up whole"""
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
-    # A parser beside the script is of another version; one that the repository names decides.
+    # A parser beside the script is of another version; a version that the repository names decides.
     named = bool(run.release.where)
     ignored = run.release.version >= _FIRST_WITH_SCHEDULE
     judged = run.beside.parser is None and not run.fork and (ignored or not named)

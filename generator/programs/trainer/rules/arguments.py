@@ -517,14 +517,14 @@ def precision_is_the_jobs(planned: Planned) -> Violations:
     Prevents: No error: training runs in another number format than planned.
     Fix: set the job's precision in the arguments"""
     arguments, wanted = planned.arguments, planned.job.training.precision
-    half, brain = arguments.stated("fp16"), arguments.stated("bf16")
-    if half is None or brain is None or wanted not in ("fp16", "bf16", "fp32"):
+    fp16, bf16 = arguments.stated("fp16"), arguments.stated("bf16")
+    if fp16 is None or bf16 is None or wanted not in ("fp16", "bf16", "fp32"):
         return
-    if not (half.written or brain.written) or (half.value is True and brain.value is True):
+    if not (fp16.written or bf16.written) or (fp16.value is True and bf16.value is True):
         return
-    stated = "fp16" if half.value is True else "bf16" if brain.value is True else "fp32"
+    stated = "fp16" if fp16.value is True else "bf16" if bf16.value is True else "fp32"
     if stated != wanted:
-        name = stated if stated != "fp32" else "bf16" if brain.written else "fp16"
+        name = stated if stated != "fp32" else "bf16" if bf16.written else "fp16"
         hint = f"set {wanted} to true" if wanted != "fp32" else f"set {stated} to false"
         yield violation(
             arguments, name, f"the arguments train in {stated}, the job in {wanted}", hint
