@@ -8,7 +8,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ..dataclass import dataclass
 from ..numerals import is_whole, whole
@@ -36,7 +36,11 @@ _COUNTED_LAST: Final = lazy_pattern(
 )
 #: NVIDIA's boards of eight cards, which many vendors build servers from: `hgx-h100`.
 _BOARD: Final = lazy_pattern(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
-_SURELY: Final = 0.9  #: likeness, from 0 to 1, from which a name is taken for a node type's
+#: How alike a node type's name must be to be meant, as `most_like` has it: one letter in ten
+#: differs.
+_SURELY: Final = 0.9
+_LIKELY: Final = 0.6  #: difflib's own threshold
+_GPUS_OF_A_BOARD: Final = 8
 _SIZE: Final = r"[0-9]+(?:\.[0-9]+)?[bm]"
 
 
@@ -49,24 +53,36 @@ class Machines:
     accelerator: str  #: as it was written
 
 
-def closest(name: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
-    """The choice most like `name` in lower case, or `None` when none is as like as `alike`, from 0
-    to 1.
-    """
+class _CountedCards(NamedTuple):
+    """Cards as a machine's name has them."""
+
+    text: str  #: with their number: `8xh100`
+    accelerator: Accelerator
+
+
+def closest(name: str, choices: Iterable[str], alike: float = _LIKELY) -> str | None:
+    """The choice most like `name` in lower case; `None` where none is at least `alike`."""
     return most_like(name.lower(), tuple(choices), alike)
 
 
 @lru_cache(maxsize=4096)
 def most_like(name: str, choices: tuple[str, ...], alike: float) -> str | None:
-    """As `closest`, with capitals as they are; cached, as many files share their names."""
-    size, without_its_letters = len(name), str.maketrans(dict.fromkeys(name))
-    # Others can't be as like: their lengths, or the letters that both have, rule it out.
-    near = [
-        each
-        for each in choices
-        if 2 * min(size, len(each)) >= (least := alike * (size + len(each)))
-        and 2 * (len(each) - len(each.translate(without_its_letters))) >= least
-    ]
+    """As `closest`, with capitals as they are; cached, as many files share their names.
+
+    Likeness is difflib's: twice the letters that two names have in common, in order, by the letters
+    of both. Where k of n letters are others, it is 1 - k / n.
+    """
+    without_its_letters = str.maketrans(dict.fromkeys(name))
+
+    def may_be_alike(choice: str) -> bool:
+        """Whether neither the lengths nor the letters, in any order, rule it out."""
+        least_in_common = alike * (len(name) + len(choice)) / 2
+        if min(len(name), len(choice)) < least_in_common:
+            return False
+        others = choice.translate(without_its_letters)
+        return len(choice) - len(others) >= least_in_common
+
+    near = filter(may_be_alike, choices)  # difflib takes its time with each
     return next(iter(difflib.get_close_matches(name, near, n=1, cutoff=alike)), None)
 
 
@@ -111,31 +127,38 @@ def find_model(name: str) -> ModelEntry | None:
     # The whole name, then with less and less of what says nothing of the shape.
     words = _words(name.rstrip("/").rpartition("/")[2])
     untuned = [word for word in words if is_whole(word) or not _TUNING.fullmatch(word)]
-    shape = [word for word in untuned if not _TUNING.fullmatch(word)]
-    for kept in (words, untuned, shape, [word for word in shape if not _VERSION.fullmatch(word)]):
+    undated = [word for word in untuned if not _TUNING.fullmatch(word)]
+    unversioned = [word for word in undated if not _VERSION.fullmatch(word)]
+    for kept in (words, untuned, undated, unversioned):
         if entry := _by_squeezed().get("".join(kept)):
             return models[entry]
-    one_size = re.compile(re.escape("".join(kept)) + _SIZE)
-    begun = [entry for key, entry in _by_squeezed().items() if kept and one_size.fullmatch(key)]
-    return models[begun[0]] if len(set(begun)) == 1 else None
+    if not unversioned:
+        return None
+
+    with_a_size = re.compile(re.escape("".join(unversioned)) + _SIZE)
+    entries = {entry for key, entry in _by_squeezed().items() if with_a_size.fullmatch(key)}
+    return models[entries.pop()] if len(entries) == 1 else None
 
 
 def machines_of(text: str) -> Machines | None:
     """Machines that are counted, or NVIDIA's board of eight (`hgx-h100`); `None` for other text."""
-    if match := _BOARD.match(text.strip()):
-        return Machines(nodes=None, per_node=8, accelerator=text.strip()[match.end() :])
-    if match := _COUNTED.fullmatch(text.strip()):
+    text = text.strip()
+    if match := _BOARD.match(text):
+        card = text[match.end() :]
+        return Machines(nodes=None, per_node=_GPUS_OF_A_BOARD, accelerator=card)
+    if match := _COUNTED.fullmatch(text):
+        nodes, per_node, card = match.groups()
         return Machines(
-            nodes=whole(match[1]) if match[1] else None,
-            per_node=whole(match[2]),
-            accelerator=match[3],
+            nodes=whole(nodes) if nodes else None, per_node=whole(per_node), accelerator=card
         )
-    match = _COUNTED_LAST.fullmatch(text.strip())
-    return Machines(nodes=None, per_node=whole(match[2]), accelerator=match[1]) if match else None
+    if match := _COUNTED_LAST.fullmatch(text):
+        card, per_node = match.groups()
+        return Machines(nodes=None, per_node=whole(per_node), accelerator=card)
+    return None
 
 
 def nodes_with(accelerator: Accelerator, per_node: int | None = None) -> list[NodeType]:
-    """The node types that have an accelerator, and so many of it."""
+    """The node types that have an accelerator, `per_node` of it where that is given."""
     return [
         node
         for node in load_catalog().node_types.values()
@@ -153,38 +176,63 @@ def nearest(name: str, kind: str) -> str | None:
         **{entry: entry for entry in entries},
         **{alias: entry for alias, entry in catalog.aliases.items() if entry in entries},
     }
+    if kind == "node_types":
+        return _nearest_node_type(name, names)
     if kind == "models":
         name = name.rpartition("/")[2]
-    plain, machines = "-".join(_words(name)), machines_of(name)
-    if machines is not None and kind == "node_types":
+    return _begun(name, names) or closest(_dashed(name), names)
+
+
+def _dashed(name: str) -> str:
+    return "-".join(_words(name))
+
+
+def _begun(name: str, choices: Iterable[str]) -> str | None:
+    """The shortest of the choices that begin with `name`."""
+    beginning = _dashed(name)
+    longer = [choice for choice in choices if beginning and choice.startswith(beginning)]
+    return min(longer, key=len, default=None)
+
+
+def _nearest_node_type(name: str, names: Mapping[str, str]) -> str | None:
+    """The node type that is most like `name`, or the cards that it names; `names` has the entries
+    by all their names.
+    """
+    machines = machines_of(name)
+    if machines is not None:
         if find_node_type(machines.accelerator):  # it has its own number: `32xgb300-nvl72`
             return machines.accelerator
         if near := closest(machines.accelerator, names, _SURELY):
             return near
         card = nearest(machines.accelerator, "accelerators")
         return card and f"{machines.per_node}x{card}"
-    begun = [each for each in names if plain and each.startswith(plain)]
-    if kind == "node_types":
-        # Alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines.
-        names = {each: names[each] for each in names if closest(_series(name), {_series(each)})}
-    near = min(begun, key=len) if begun else closest(plain, names)
-    cards = _cards_in(name) if kind == "node_types" else None
-    if cards and not (near and cards[1] == catalog.node_types[names[near]].accelerator):
-        return cards[0]
-    return near
+
+    # Alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines.
+    of_series = [each for each in names if closest(_series(name), {_series(each)})]
+    near = _begun(name, names) or closest(_dashed(name), of_series)
+    cards = _cards_in(name)
+    if cards is None:
+        return near
+    node_types = load_catalog().node_types
+    has_these = near is not None and node_types[names[near]].accelerator == cards.accelerator
+    return near if has_these else cards.text
 
 
-def _cards_in(name: str) -> tuple[str, Accelerator] | None:
-    """Return the cards in the name of an unknown machine, as they are counted, and their entry:
-    `BM.GPU.H100.8`.
+def _cards_in(name: str) -> _CountedCards | None:
+    """The cards in the name of an unknown machine, as `BM.GPU.H100.8`.
+
+    Where their number isn't before them, it is the most that a known node type has.
     """
     catalog, low = load_catalog(), name.lower()
     aliases = {alias for alias, card in catalog.aliases.items() if card in catalog.accelerators}
     for card in sorted(aliases | catalog.accelerators.keys(), key=len, reverse=True):
-        if match := re.search(rf"(?<![a-z0-9])(?:([0-9]{{1,2}})x)?{re.escape(card)}(?![0-9])", low):
-            entry = catalog.accelerators[catalog.aliases.get(card, card)]
-            usual = [node.accelerators_per_node for node in nodes_with(entry)]
-            return f"{match[1] or max(usual, default=8)}x{card}", entry
+        match = re.search(rf"(?<![a-z0-9])(?:([0-9]{{1,2}})x)?{re.escape(card)}(?![0-9])", low)
+        if match is None:
+            continue
+        entry = catalog.accelerators[catalog.aliases.get(card, card)]
+        counts = [node.accelerators_per_node for node in nodes_with(entry)]
+        number = match[1] or max(counts, default=_GPUS_OF_A_BOARD)
+        return _CountedCards(f"{number}x{card}", entry)
     return None
 
 
@@ -205,13 +253,12 @@ def _by_squeezed() -> Mapping[str, str]:
     """
     catalog = load_catalog()
     aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
-    return {
-        "".join(_words(called)): name
-        for called, name in {**aliases, **{n: n for n in catalog.models}}.items()
-    }
+    names = aliases | {name: name for name in catalog.models}
+    return {"".join(_words(called)): name for called, name in names.items()}
 
 
 def _last_part(name: str) -> str:
+    """A node type's name without what Azure puts before each of its own: `Standard_`."""
     return name.replace("_", "-").removeprefix("standard-")
 
 
@@ -220,7 +267,7 @@ def _series(name: str) -> str:
     `aws/g5.12xlarge`.
     """
     last = _last_part(name.strip().lower().removeprefix("ml.").rpartition("/")[2])
-    return re.match(r"[a-z]*", last)[0]  # type: ignore[index]  # may be empty
+    return re.split(r"[^a-z]", last, maxsplit=1)[0]
 
 
 @cache
@@ -240,14 +287,16 @@ def _card(words: list[str], accelerators: Mapping[str, Accelerator]) -> Accelera
     """
     memory = [word for word in words if re.fullmatch(r"[0-9]+gb", word)]
     family = [word for word in words if word not in memory and not _CARD.fullmatch(word)]
-    pcie = "pcie" in words
-    cards = {
-        key: card
-        for key, card in accelerators.items()
-        if not card.is_slice
-        and family == _words(key)[: len(family)]
-        and (not memory or memory[0] in _words(key))
-    }
-    if not family or not cards:
+    if not family:
         return None
-    return cards[min(cards, key=lambda key: (("pcie" in key) is not pcie, len(key), key))]
+    fitting = []
+    for key, card in accelerators.items():
+        words_of_card = _words(key)
+        is_of_family = words_of_card[: len(family)] == family
+        has_memory = not memory or memory[0] in words_of_card
+        if is_of_family and has_memory and not card.is_slice:
+            fitting.append(key)
+    is_pcie = "pcie" in words
+    # Of the same form first, then the plainest name.
+    fitting.sort(key=lambda key: (("pcie" in key) != is_pcie, len(key), key))
+    return accelerators[fitting[0]] if fitting else None

@@ -28,6 +28,13 @@ _DEEPEP_NODES = np.array((2, 3, 4, 6, 8, 12, 16, 18, 20))
 #: dispatch @ v1.2.1; the same in csrc/kernels/legacy of 2026).
 _DEEPEP_STEP_BYTES = 512
 _DEEPEP_HELD_BYTES = 8192
+#: Bytes that it holds beside a token: a barrier, where the token comes from, and for each of its
+#: copies an expert's number and a weight (internode.cu, SourceMeta and get_num_bytes_per_token).
+_DEEPEP_BARRIER_BYTES = 8
+_DEEPEP_ORIGIN_BYTES = 8
+_DEEPEP_COPY_BYTES = 4 + 4
+#: Bytes of which half a token is a multiple, as a thread moves so many at once (`int4`).
+_DEEPEP_MOVED_BYTES = 16
 #: Dispatchers that send a token once to each rank, within a node as well.
 FLEXIBLE = ("deepep", "hybridep")
 
@@ -56,43 +63,50 @@ def group(job: Job, size: Any, stride: Any) -> Group:
     domain = job.cluster.accelerators_per_node * job.nodes_together
     room = np.maximum(domain // stride, 1)
     in_one_domain = job.gpus <= domain
-    together = np.minimum(room, size) if in_one_domain else _common(room, size)
+    together = np.minimum(room, size) if in_one_domain else _smallest_piece(room, size)
     return Group(size=size, per_node=together, stride=stride)
 
 
-def _common(room: Any, size: Any) -> Any:
-    """The greatest common divisor, as the smallest piece of runs of `size` in places of `room`."""
-    return np.gcd(*(np.asarray(np.rint(each), np.int64) for each in (room, size)))
+def _smallest_piece(room: Any, size: Any) -> Any:
+    """The smallest piece of groups of `size` that fill places of `room` one after the other: their
+    greatest common divisor.
+    """
+    return np.gcd(_integers(room), _integers(size))
+
+
+def _integers(sizes: Any) -> Any:
+    """Sizes that are computed as floats, as numpy's integers."""
+    return np.asarray(np.rint(sizes), np.int64)
 
 
 def deepep_takes(part: FeedForward, *, between_nodes: bool) -> bool:
     """Whether DeepEP's kernels take tokens of the width that experts get, in 16 bits."""
-    token = 2 * part.routed_hidden
-    if not between_nodes:
-        return token % 32 == 0 and token / 2 + 8 <= _DEEPEP_HELD_BYTES
-    # Beside the token: where it comes from, and for each copy an expert and a weight.
-    whole = token + 8 * (1 + part.per_token)
-    return token % _DEEPEP_STEP_BYTES == 0 and whole + 8 <= 2 * _DEEPEP_HELD_BYTES
+    half_token = part.routed_hidden  # in bytes
+    token = 2 * half_token
+    if between_nodes:
+        routing = _DEEPEP_ORIGIN_BYTES + _DEEPEP_COPY_BYTES * part.per_token
+        held = token + routing + _DEEPEP_BARRIER_BYTES
+        return token % _DEEPEP_STEP_BYTES == 0 and held <= 2 * _DEEPEP_HELD_BYTES
+    held = half_token + _DEEPEP_BARRIER_BYTES
+    return half_token % _DEEPEP_MOVED_BYTES == 0 and held <= _DEEPEP_HELD_BYTES
 
 
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Tell where the flex dispatcher reaches experts on several nodes.
 
-    It needs DeepEP in the image. Where the job names no dispatcher it is taken for these alone, by
-    DeepEP. HybridEP takes what NVLink joins for a node, a rack too. **Source**: deepseek-ai/DeepEP,
+    It needs DeepEP in the image. A job that names no dispatcher has it only here, with DeepEP. To
+    HybridEP all that NVLink joins is a node, a whole rack too. **Source**: deepseek-ai/DeepEP,
     branch hybrid-ep.
     """
     ring = group(job, layout.expert, layout.expert_tensor)
-    cluster, part = job.cluster, job.model.feed_forward
+    cluster, dispatcher = job.cluster, job.training.dispatcher
     has_deepep = cluster.accelerator.generation.deepep and cluster.network in _DEEPEP_NETWORKS
+    may_send = job.framework.dispatches_by_node and has_deepep and dispatcher != "alltoall"
+    crosses_nodes = ring.size > ring.per_node
+    takes_token = deepep_takes(job.model.feed_forward, between_nodes=True)
     has_kernels = (ring.per_node == _DEEPEP_RANKS) & is_among(ring.nodes, _DEEPEP_NODES)
-    has_kernels = has_kernels & deepep_takes(part, between_nodes=True)
-    return (
-        (job.framework.dispatches_by_node and has_deepep)
-        & (job.training.dispatcher != "alltoall")
-        & (ring.size > ring.per_node)
-        & (has_kernels | (job.training.dispatcher == "hybridep"))
-    )
+    reaches = (has_kernels & takes_token) | (dispatcher == "hybridep")
+    return may_send & crosses_nodes & reaches
 
 
 def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
@@ -103,11 +117,13 @@ def sends_tokens_once_per_rank(job: Job, layout: LayoutLike) -> Any:
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher @
     core_v0.16.1.
     """
-    is_named = job.framework.dispatches_by_node and job.training.dispatcher in FLEXIBLE
-    takes = deepep_takes(job.model.feed_forward, between_nodes=False)
-    takes = takes or job.training.dispatcher == "hybridep"
-    inside = is_named and takes and job.cluster.accelerator.generation.deepep
-    return sends_tokens_once_per_node(job, layout) | (inside & (layout.expert > 1))
+    dispatcher = job.training.dispatcher
+    is_named = job.framework.dispatches_by_node and dispatcher in FLEXIBLE
+    takes_token = dispatcher == "hybridep" or deepep_takes(
+        job.model.feed_forward, between_nodes=False
+    )
+    within_nodes = is_named and takes_token and job.cluster.accelerator.generation.deepep
+    return sends_tokens_once_per_node(job, layout) | (within_nodes & (layout.expert > 1))
 
 
 def flexible_dispatcher(job: Job, layout: Layout) -> str | None:

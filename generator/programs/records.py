@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..submission.record import Beside, DocumentKind, ProgramRecord, Programs, Signs
+from ..submission.record import Beside, DocumentKind, ProgramRecord, Programs, Role, Signs
 from .azureml import AZUREML
 from .deepspeed import DEEPSPEED
 from .kubernetes import KUBERNETES
@@ -25,7 +25,7 @@ _DSGEN: Final = ProgramRecord(
     kinds=(
         DocumentKind(
             name="job spec",
-            beside=Beside(order=3),
+            beside=Beside(role=Role.JOB_SPEC),
             signs=Signs(
                 plain=frozenset(),
                 own=frozenset({"calibration", "cluster", "framework", "gpus", "layout"}),

@@ -57,9 +57,11 @@ class _Graph:
         }
         self._files = files
         self._programs = programs
-        #: How jobs use files that nothing names, in the order in which a kind uses those after it.
-        beside = [(name, kind.beside) for name, kind in programs.kinds.items() if kind.beside]
-        self._beside = dict(sorted(beside, key=lambda entry: entry[1].order))
+        beside = {name: kind.beside for name, kind in programs.kinds.items() if kind.beside}
+        #: How jobs use files that nothing names, by their kinds in the order of their roles.
+        self._beside = {
+            name: beside[name] for name in sorted(beside, key=lambda name: beside[name].role)
+        }
         self._links = [tuple(references_of(unit, files, programs)) for unit in units]
         self._next = [list(self._targets(number)) for number in range(len(units))]
         self._named = {target for targets in self._next for target in targets}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from enum import IntEnum, auto
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Any, Final
@@ -77,12 +78,27 @@ class Signs:
         return bool(keys & self.plain) or (bool(keys & self.own) and has_several)
 
 
+class Role(IntEnum):
+    """What a file is to the run that uses it.
+
+    Where files lie in a folder without a job, the one whose role comes first here uses the others.
+    """
+
+    TRAINING_ARGUMENTS = auto()
+    MEGATRON_ARGUMENTS = auto()
+    LAUNCHER_CONFIG = auto()
+    JOB_SPEC = auto()
+    ENGINE_CONFIG = auto()
+    HOSTS = auto()
+    SHARDING_CONFIG = auto()
+    ENVIRONMENT = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
     """How a job uses a file of a kind that lies beside it, and that nothing names."""
 
-    #: of the kind among the others: where files lie without a job, the first kind's uses the rest
-    order: int
+    role: Role
     options: tuple[str, ...] = ()  #: options of launchers, without which they read no such file
     launchers: frozenset[str] = frozenset()  #: the launchers that read one; empty: all
     #: a launcher and the option with which it reads another file

@@ -33,7 +33,7 @@ class Lightning(Mixer):
     @property
     def widths(self) -> Widths:
         """Widths of queries, keys and output."""
-        return Widths(self._inner, self._inner, self._inner)
+        return Widths(queries=self._inner, keys=self._inner, values=self._inner)
 
     @property
     def projections(self) -> tuple[Projection, ...]:
@@ -54,13 +54,14 @@ class Lightning(Mixer):
     def products(self) -> tuple[Product, ...]:
         """Queries, keys, values and the gate, and the output."""
         return (
-            Product(self.hidden, 4 * self._inner, "outputs"),
-            Product(self._inner, self.hidden, "inputs"),
+            Product(self.hidden, 4 * self._inner, cut="outputs"),
+            Product(self._inner, self.hidden, cut="inputs"),
         )
 
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
         """What transformers' code keeps of each token: 14 widths of all heads, its row of a block's
-        weights, its share of the block's state, and the norm's fp32 factor.
+        weights, its share of the block's state, and the norm's factor, in fp32 as wide as two
+        elements.
 
         **Source**: counted with autograd's saved-tensor hooks in MiniMaxLightningAttention:
         exactly this, but for a decay of each head and block.
@@ -70,8 +71,8 @@ class Lightning(Mixer):
         return 14 * self._inner + row + state + 2
 
     def core_flops(self, sequence: int) -> float:
-        """FLOPs within a block, of queries with keys and of these with values, and between blocks,
-        of queries with the state and of keys with values.
+        """FLOPs of four products: within a block, queries with keys and their weights with values;
+        between blocks, queries with the state and keys with values.
 
         **Symbols**: H d (4 B + 4 d). **Source**: counted by torch's FlopCounterMode in
         MiniMaxLightningAttention: exactly this.
@@ -86,22 +87,23 @@ class Lightning(Mixer):
         """Three widths that the activation reads and three that it writes, six for products and
         decays, two rows of a block's weights written and read, and the states.
         """
+        widths = (3 + 3 + 6) * self._inner
         rows = 4 * self.block * self.heads
-        return 12 * self._inner + rows + 4 * self.state_elements(sequence)
+        return widths + rows + 4 * self.state_elements(sequence)
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:
-        """Heads, whole."""
+        """The heads: each is on one rank."""
         return {"lightning heads": self.heads}
 
     @property
     def context_cuts(self) -> Mapping[str, int]:
-        """Heads, whole."""
+        """The heads: each is on one rank."""
         return self.tensor_cuts
 
     @property
     def exchanged_heads(self) -> tuple[int, int]:
-        """All heads."""
+        """All heads of queries, and as many of keys and values."""
         return self.heads, self.heads
 
 
@@ -110,7 +112,7 @@ class NormalisedLightning(Lightning):
     """Lightning attention of Ring-linear: queries and keys of each head are normalised, and the
     kernels are those of flash-linear-attention, by chunks of 64 tokens.
 
-    **Source**: mlx-lm 0.32, bailing_moe_linear.py. What it keeps is taken as MiniMax's code has it.
+    **Source**: mlx-lm 0.32, bailing_moe_linear.py. What it keeps is counted as in MiniMax's code.
     """
 
     kernels: ClassVar[tuple[str, ...]] = ("flash-linear-attention",)

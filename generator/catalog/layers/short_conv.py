@@ -25,48 +25,54 @@ class ShortConv(Mixer):
 
     @property
     def widths(self) -> Widths:
-        """What it takes, and what it makes, is as wide as the hidden state."""
-        return Widths(self.hidden, 0, self.hidden)
+        """What it takes, and what it makes, is as wide as the hidden state; it has no keys."""
+        return Widths(queries=self.hidden, keys=0, values=self.hidden)
 
     @property
     def projections(self) -> tuple[Projection, ...]:
-        """Linear layers, with the names of transformers: two gates and what is convolved, and the
-        output.
-        """
+        """Linear layers, with the names of transformers."""
         return (
-            Projection("in_proj", self.hidden, 3 * self.hidden, self.bias),
-            Projection("out_proj", self.hidden, self.hidden, self.bias),
+            Projection("in_proj", self.hidden, self._inputs, bias=self.bias),
+            Projection("out_proj", self.hidden, self.hidden, bias=self.bias),
         )
 
     @property
+    def _inputs(self) -> int:
+        """Width of two gates and of what is convolved."""
+        return 3 * self.hidden
+
+    @property
     def other_parameters(self) -> int:
-        """The convolution's."""
+        """Those of the convolution."""
         return conv_parameters(self.hidden, self.kernel, bias=self.bias)
 
     @property
     def products(self) -> tuple[Product, ...]:
         """Both gates and what is convolved at once, and the output."""
         return (
-            Product(self.hidden, 3 * self.hidden, "outputs"),
-            Product(self.hidden, self.hidden, "inputs"),
+            Product(self.hidden, self._inputs, cut="outputs"),
+            Product(self.hidden, self.hidden, cut="inputs"),
         )
 
     def kept_elements(self, *, repeats_keys: bool, packs: bool) -> int:
-        """Both gates and what is convolved, this gated, the convolution's output, and this gated.
+        """The gates and what is convolved, the convolution's gated input and its output, and this
+        gated.
 
         **Source**: counted with autograd's saved-tensor hooks in Lfm2ShortConv: exactly this.
         """
-        return 6 * self.hidden
+        return self._inputs + 3 * self.hidden
 
     def core_flops(self, sequence: int) -> float:
-        """FLOPs of the convolution."""
+        """FLOPs of the convolution: a multiplication and an addition for each of its weights."""
         return 2.0 * self.hidden * self.kernel
 
     def core_elements(self, sequence: int) -> float:
-        """Two gates, each two elements read and one written, and the convolution."""
-        return 8 * self.hidden
+        """Elements read and written: each of two gates reads two and writes one, the convolution
+        reads one and writes one.
+        """
+        return (2 * 3 + 2) * self.hidden
 
     @property
     def tensor_cuts(self) -> Mapping[str, int]:
-        """Channels."""
+        """The channels, each of which is convolved by itself."""
         return {"convolved channels": self.hidden}

@@ -8,6 +8,7 @@ from ...submission.record import (
     Beside,
     DocumentKind,
     ProgramRecord,
+    Role,
     Rules,
     Says,
     Signs,
@@ -34,7 +35,7 @@ DEEPSPEED: Final = ProgramRecord(
         DocumentKind(
             name="DeepSpeed config",
             reader="programs.deepspeed.config:read_file",
-            beside=Beside(order=4, unless=("accelerate", "--config_file")),
+            beside=Beside(role=Role.ENGINE_CONFIG, unless=("accelerate", "--config_file")),
             signs=Signs(
                 plain=frozenset({"train_micro_batch_size_per_gpu", "zero_optimization"}),
                 own=frozenset(

@@ -39,6 +39,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
 # Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
 _WHOLE_DIGITS: Final = 4300
 _INT64: Final = 2.0**63  # pydantic 2 makes no int of a float beyond
+_HJSON_WHOLE: Final = 1e10  # hjson makes an int of a whole float below
 
 
 def mismatch(value: object, shape: Shape, *, pydantic: int = 2) -> Mismatch | None:
@@ -48,6 +49,7 @@ def mismatch(value: object, shape: Shape, *, pydantic: int = 2) -> Mismatch | No
 
 
 def _bool(value: object, kind: Type, profile: Profile) -> bool:
+    """Convert to a bool as pydantic does: its words, 0 and 1."""
     if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
         return value.lower() in _TRUE
     if isinstance(value, int | float) and value in (0, 1):
@@ -108,8 +110,10 @@ def _only(*accepted: type) -> Coercion:
 
 def _pairs(value: object, kind: Type, profile: Profile) -> object:
     """Accept what Python's `dict` does: objects, and lists of pairs, the empty one included."""
+    if not isinstance(value, dict | list | str):
+        raise Refused("type")
     try:
-        dict[object, object](value if isinstance(value, dict | list | str) else None)  # type: ignore[arg-type]
+        dict[object, object](value)  # type: ignore[arg-type]  # which is what is asked here
     except (TypeError, ValueError):
         raise Refused("type") from None
     return value
@@ -181,7 +185,7 @@ class Key(Shape):
     #: JSON kinds that fail: null, bool, int, float, str, list, object
     refuses: frozenset[str] = frozenset()
     needs: tuple[str, ...] = ()  #: keys that an object here must have
-    required: bool = False  #: of schedulers
+    required: bool = False  #: whether a scheduler needs it; known of these alone
 
     @property
     def written(self) -> str:
@@ -288,7 +292,7 @@ def as_hjson(value: Any) -> Any:
 
     **Source**: hjson 3.1.0, scanner.py, `getfn`.
     """
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e10:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _HJSON_WHOLE:
         return int(value)
     return value
 
@@ -314,24 +318,22 @@ def load_schema(version: Version | str) -> DeepSpeedSchema:
 
 def table_for(version: Version) -> Version:
     """The release whose table is used for `version`."""
-    minor = [release for release in versions() if release[:2] == version[:2]]
-    below = [release for release in (minor or versions()) if release <= version]
-    return below[-1] if below else (minor or versions())[0]
+    of_minor = [release for release in versions() if release[:2] == version[:2]]
+    candidates = of_minor or versions()
+    not_later = [release for release in candidates if release <= version]
+    return not_later[-1] if not_later else candidates[0]
 
 
 def first_version_of(section: str, key: str, after: Version = ()) -> Version | None:
     """The first release after `after` that knows this key of `section`, or None."""
-    return next(
-        (version for version in versions() if version > after and _knows(version, section, key)),
-        None,
-    )
+    later = (version for version in versions() if version > after)
+    return next((version for version in later if _knows(version, section, key)), None)
 
 
 def last_version_of(section: str, key: str) -> Version | None:
     """The last release with a table that knows this key of `section`, or None."""
-    return next(
-        (version for version in reversed(versions()) if _knows(version, section, key)), None
-    )
+    newest_first = reversed(versions())
+    return next((version for version in newest_first if _knows(version, section, key)), None)
 
 
 def _knows(version: Version, section: str, key: str) -> bool:
@@ -359,14 +361,16 @@ def _keys(table: Mapping[str, Any]) -> dict[str, Key]:
     """Keys by both of their names, from a table by the field's name."""
     keys: dict[str, Key] = {}
     for name, facts in table.items():
+        deprecated = facts.get("deprecated")
         parsed = {
             "type": _type(facts.get("type", "any")),
-            "deprecated": Deprecation(**facts["deprecated"]) if facts.get("deprecated") else None,
+            "deprecated": Deprecation(**deprecated) if deprecated else None,
             "refuses": frozenset(facts.get("refuses", ())),
             "needs": tuple(facts.get("needs", ())),
         }
         key = Key(name=name, **{**facts, **parsed})
-        keys[key.written] = keys[name] = key
+        keys[key.written] = key
+        keys[name] = key
     return keys
 
 

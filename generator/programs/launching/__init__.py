@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, Says
+from ...submission.record import Beside, DocumentKind, ProgramRecord, Role, Rules, Says
 
 LAUNCHING: Final = ProgramRecord(
     name="launching",
@@ -18,12 +18,12 @@ LAUNCHING: Final = ProgramRecord(
         DocumentKind(
             name="hostfile",
             reader="text.hostfile:read_hosts",
-            beside=Beside(order=5, options=("--hostfile", "--deepspeed_hostfile")),
+            beside=Beside(role=Role.HOSTS, options=("--hostfile", "--deepspeed_hostfile")),
         ),
         DocumentKind(
             name="environment file",
             reader="text.hostfile:read_environment",
-            beside=Beside(order=6, launchers=frozenset({"deepspeed", "accelerate"})),
+            beside=Beside(role=Role.ENVIRONMENT, launchers=frozenset({"deepspeed", "accelerate"})),
         ),
     ),
     rules=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, Says
+from ...submission.record import Beside, DocumentKind, ProgramRecord, Role, Rules, Says
 
 MEGATRON: Final = ProgramRecord(
     name="megatron",
@@ -12,7 +12,7 @@ MEGATRON: Final = ProgramRecord(
         DocumentKind(
             name="Megatron arguments",
             reader="programs.megatron.arguments:read_file",
-            beside=Beside(order=1),
+            beside=Beside(role=Role.MEGATRON_ARGUMENTS),
         ),
     ),
     rules=(

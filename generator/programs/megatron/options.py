@@ -73,16 +73,21 @@ def flavour_of(job: Job) -> Flavour | None:
 
 Kind = Literal["int", "float", "text", "flag"]
 
-_NEAR: Final = 0.75  # likeness of names of which one is taken for a slip of the other
-_SLIP: Final = 0.92  # the same where the name may well be another's: a letter or two
-_MOST_OF: Final = 0.75  # the least share of a name that counts as its abbreviation
+#: How alike an option must be for a hint, by `most_like`: one letter in four differs.
+_HINT_LIKENESS: Final = 0.75
+#: The same where the option may well be of another program: one letter in twelve differs.
+_SLIP_LIKENESS: Final = 0.92
+#: The share of an option's name that is its beginning, and not that of another option.
+_LEAST_BEGINNING: Final = 0.75
+_LONGEST_NAME: Final = 80  # no option is as long, and comparing takes time
 
 
 #: A fork that isn't known by name.
 A_FORK: Final = "a fork"
 # The release that has the options which all later ones refuse (megatron/arguments.py @ v1.0)
-_FIRST: Final = "Megatron-LM 1.0"
-_FEW: Final = 2  # of unknown options or removed ones: one may be a slip, two are another program's
+_FIRST_RELEASE: Final = "Megatron-LM 1.0"
+#: Unknown options, or removed ones, that show another program: one of them may be a slip.
+_SHOW_ANOTHER: Final = 2
 _PATH: Final = ("path",)
 #: Keys of `data.tokenizer` that a kind reads, where these are known.
 TOKENIZERS: Final = {
@@ -169,12 +174,15 @@ class OptionTable:
         came no later. None is the newest release of all.
         """
         numbers = _numbers(self.versions)
-        released = [index for index, known in enumerate(numbers) if known]
-        if release is None or not released:
-            return released[-1] if released else 0
-        if release[:2] > numbers[released[-1]][:2]:  # the branch that becomes the next one
+        released = [index for index, number in enumerate(numbers) if number]
+        if not released:
+            return 0
+        oldest, newest = released[0], released[-1]
+        if release is None:
+            return newest
+        if _minor(release) > _minor(numbers[newest]):  # the branch that becomes the next one
             return len(numbers) - 1
-        return max((one for one in released if numbers[one] <= release), default=released[0])
+        return max((index for index in released if numbers[index] <= release), default=oldest)
 
     def has(self, name: str) -> bool:
         return name in self.rows or name in self.aliases
@@ -184,11 +192,11 @@ class OptionTable:
 
         With `slip`, they differ only in a letter or two, or the end.
         """
-        # No option is as long, and comparing takes time.
-        return _near(self.flavour, name, slip) if len(name) <= 80 else None
+        return _near(self.flavour, name, slip) if len(name) <= _LONGEST_NAME else None
 
 
 def _places(text: str) -> tuple[int, ...]:
+    """The indexes of versions that the table writes as one digit each: `"013"`."""
     return tuple(map(whole, text))
 
 
@@ -196,11 +204,16 @@ def _by_text(places: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
     return {text: _places(where) for text, where in places.items()}
 
 
-@lru_cache(maxsize=2)
+def _minor(release: Version) -> Version:
+    """The major and the minor number of a release."""
+    return release[:2]
+
+
+@lru_cache(maxsize=2)  # one for each project, as below
 def _numbers(versions: tuple[str, ...]) -> tuple[Version, ...]:
     """The numbers of each version; none of a branch or a commit."""
-    found = (re.match(r"core_v([0-9]+)\.([0-9]+)\.([0-9]+)", name) for name in versions)
-    return tuple(tuple(map(whole, one.groups())) if one else () for one in found)
+    matches = (re.match(r"core_v([0-9]+)\.([0-9]+)\.([0-9]+)", name) for name in versions)
+    return tuple(tuple(map(whole, match.groups())) if match else () for match in matches)
 
 
 @lru_cache(maxsize=2)
@@ -234,17 +247,22 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
 
     Answers are kept, because comparing with hundreds of names takes time.
     """
-    table, dashed = option_table(flavour), "--" + name.lstrip("-").replace("_", "-").lower()
-    for candidate in (dashed, dashed.replace("-", "_").replace("__", "--", 1)):
-        if table.has(candidate):
-            return candidate
-    begun = [known for known in table.rows if known.startswith(dashed)]
-    if len(begun) == 1 and (not slip or len(dashed) >= _MOST_OF * len(begun[0])):
-        return begun[0]
-    known = _options_left(flavour)
-    alike = (option for option in known if len(option) == len(dashed))
-    swapped = (option for option in alike if is_swapped(dashed, option))
-    return next(swapped, None) or most_like(dashed, known, _SLIP if slip else _NEAR)
+    table = option_table(flavour)
+    dashed = "--" + name.lstrip("-").replace("_", "-").lower()
+    underscored = "--" + dashed.removeprefix("--").replace("-", "_")
+    for spelling in (dashed, underscored):
+        if table.has(spelling):
+            return spelling
+
+    begun = [option for option in table.rows if option.startswith(dashed)]
+    if len(begun) == 1:
+        (option,) = begun
+        if not slip or len(dashed) >= _LEAST_BEGINNING * len(option):
+            return option
+
+    options = _options_left(flavour)
+    swapped = next((option for option in options if is_swapped(dashed, option)), None)
+    return swapped or most_like(dashed, options, _SLIP_LIKENESS if slip else _HINT_LIKENESS)
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:
@@ -264,17 +282,20 @@ def fork_of(
     There is no name where nothing says that it is a fork. `unknown` are options that are no slips
     of known ones, `refused` choices by option, `given` all known options.
     """
-    signs = {
-        name: len(unknown & {*fork["options"]})
-        + sum(text in fork["choices"].get(option, ()) for option, text in refused.items())
-        for name, fork in forks().items()
-    }
-    name = max(signs, key=lambda name: signs[name])
-    if signs[name]:
-        return name, forks()[name]["base"]
-    if len(given & REMOVED.keys()) >= _FEW and "--micro-batch-size" not in given:
-        return _FIRST, flavour
-    return (A_FORK if len(unknown) >= _FEW else ""), flavour
+    signs = {name: _signs_of(fork, unknown, refused) for name, fork in forks().items()}
+    likeliest = max(signs, key=lambda name: signs[name])
+    if signs[likeliest]:
+        return likeliest, forks()[likeliest]["base"]
+    if len(given & REMOVED.keys()) >= _SHOW_ANOTHER and "--micro-batch-size" not in given:
+        return _FIRST_RELEASE, flavour
+    return (A_FORK if len(unknown) >= _SHOW_ANOTHER else ""), flavour
+
+
+def _signs_of(fork: Mapping[str, Any], unknown: Set[str], refused: Mapping[str, str]) -> int:
+    """Count the unknown options, and the refused choices, that a fork has."""
+    options = len(unknown & {*fork["options"]})
+    choices = sum(text in fork["choices"].get(option, ()) for option, text in refused.items())
+    return options + choices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,10 +340,13 @@ def parse_words(
     words: Sequence[Word], table: OptionTable, locate: Callable[[Word], Location]
 ) -> ParsedWords:
     """The options among `words`, in their order, and the places that `locate` gives them."""
-    given, strays, unsure = list[GivenOption](), list[Stray](), set[str]()
+    given: list[GivenOption] = []
+    strays: list[Stray] = []
+    unsure: set[str] = set()
     words = [_without_gap(word) for word in words]
-    complete, index = True, 0
+    complete = True
     after_foreign = False  # an option that isn't in the table: words may be its values
+    index = 0
     while index < len(words):
         word = words[index]
         index += 1
@@ -394,7 +418,12 @@ def _values(
     words: Sequence[Word], index: int, option: MegatronOption, table: OptionTable
 ) -> Iterator[Word]:
     """The words from `index` on that argparse takes as the option's values."""
-    most = {"?": 1, None: 0 if option.kind == "flag" else 1}.get(option.nargs, len(words))
+    if option.nargs not in (None, "?"):
+        most = len(words)
+    elif option.nargs is None and option.kind == "flag":
+        most = 0
+    else:
+        most = 1
     for word in words[index : index + most]:
         text = word.value
         if text is None:
@@ -413,6 +442,7 @@ def _given(
     *,
     explicit: bool = False,
 ) -> GivenOption:
+    """An option with its values; `explicit`: as `--name=value`."""
     value, problem = _typed(option, values, explicit=explicit)
     text = " ".join("..." if value is None else value for value in values)
     return GivenOption(
@@ -429,16 +459,17 @@ def _given(
 def _typed(
     option: MegatronOption, values: Sequence[str | None], *, explicit: bool
 ) -> tuple[object, str | None]:
+    """The value of an option by its type, and why the parser refuses it."""
     if option.kind == "flag":
         return True, "accepts no value" if explicit and option.nargs is None else None
     if not values and option.nargs in (None, "+"):
         return None, "has no value"
     results = [(None, None) if value is None else _convert(option, value) for value in values]
     problem = next((problem for _, problem in results if problem), None)
+    typed = tuple(value for value, _ in results)
     if option.nargs in ("+", "*"):
-        typed = tuple(value for value, _ in results)
         return (None if problem or None in typed else typed), problem
-    return (results[0][0] if results else None), problem
+    return (typed[0] if typed else None), problem
 
 
 def _convert(option: MegatronOption, text: str) -> tuple[object, str | None]:

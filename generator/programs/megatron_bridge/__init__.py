@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, loaded
+from ...submission.record import Beside, DocumentKind, ProgramRecord, Role, Rules, loaded
 
 
 def _has_overrides(submission: Any) -> bool:
@@ -38,7 +38,7 @@ MEGATRON_BRIDGE: Final = ProgramRecord(
         DocumentKind(
             name="Megatron-Bridge overrides",
             reader="programs.megatron_bridge.overrides:read_file",
-            beside=Beside(order=4),
+            beside=Beside(role=Role.ENGINE_CONFIG),
         ),
         DocumentKind(name="Megatron-Bridge config"),
     ),

@@ -4,15 +4,53 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...submission.record import Beside, DocumentKind, ProgramRecord, Rules, Says, Signs, loaded
+from ...submission.record import (
+    Beside,
+    DocumentKind,
+    ProgramRecord,
+    Role,
+    Rules,
+    Says,
+    Signs,
+    loaded,
+)
 
 
-def _reads_a_config(submission: Any) -> bool:
+def _has_arguments(submission: Any) -> bool:
+    """Whether a submission has what the Trainer or accelerate reads, or starts by accelerate."""
+    return bool(
+        submission.has("training arguments", "accelerate config") or submission.calls("accelerate")
+    )
+
+
+def _reads_a_deepspeed_config(submission: Any) -> bool:
     """Whether the Trainer or accelerate reads a DeepSpeed config of a submission."""
     if not submission.has("DeepSpeed config"):
         return False
-    every = loaded("programs.deepspeed.submission:configs_of")(submission)
-    return any(config.consumer in ("huggingface", "accelerate") for config in every)
+    configs_of = loaded("programs.deepspeed.submission:configs_of")
+    return any(
+        config.consumer in ("huggingface", "accelerate") for config in configs_of(submission)
+    )
+
+
+#: FSDP's settings, which have either no prefix or `fsdp_`. Those of a section `fsdp_config` of
+#: another file aren't top-level keys, so this kind alone has them.
+_FSDP_SETTINGS: Final = (
+    "auto_wrap_policy",
+    "backward_prefetch",
+    "cpu_ram_efficient_loading",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "min_num_params",
+    "reshard_after_forward",
+    "state_dict_type",
+    "sync_module_states",
+    "transformer_layer_cls_to_wrap",
+    "use_orig_params",
+    "xla_fsdp_grad_ckpt",
+    "xla_fsdp_settings",
+    "xla_fsdp_v2",
+)
 
 
 TRAINER: Final = ProgramRecord(
@@ -22,7 +60,7 @@ TRAINER: Final = ProgramRecord(
             name="accelerate config",
             reader="programs.trainer.accelerate:read_file",
             references="programs.trainer.references:of_accelerate",
-            beside=Beside(order=2, options=("--config_file",)),
+            beside=Beside(role=Role.LAUNCHER_CONFIG, options=("--config_file",)),
             signs=Signs(
                 plain=frozenset({"compute_environment", "distributed_type"}),
                 own=frozenset(
@@ -60,30 +98,10 @@ TRAINER: Final = ProgramRecord(
         DocumentKind(
             name="FSDP config",
             reader="programs.trainer.fsdp_config:read_file",
-            beside=Beside(order=5),
+            beside=Beside(role=Role.SHARDING_CONFIG),
             signs=Signs(
                 plain=frozenset(),
-                # what accelerate's fsdp_config and others' have too, is within a section there
-                own=frozenset(
-                    f"{prefix}{name}"
-                    for prefix in ("", "fsdp_")
-                    for name in (
-                        "auto_wrap_policy",
-                        "backward_prefetch",
-                        "cpu_ram_efficient_loading",
-                        "forward_prefetch",
-                        "limit_all_gathers",
-                        "min_num_params",
-                        "reshard_after_forward",
-                        "state_dict_type",
-                        "sync_module_states",
-                        "transformer_layer_cls_to_wrap",
-                        "use_orig_params",
-                        "xla_fsdp_grad_ckpt",
-                        "xla_fsdp_settings",
-                        "xla_fsdp_v2",
-                    )
-                ),
+                own=frozenset({*_FSDP_SETTINGS, *(f"fsdp_{name}" for name in _FSDP_SETTINGS)}),
                 shared=frozenset(
                     {
                         "activation_checkpointing",
@@ -106,7 +124,7 @@ TRAINER: Final = ProgramRecord(
             name="training arguments",
             reader="programs.trainer.training_arguments:read_file",
             references="programs.trainer.references:of_arguments",
-            beside=Beside(order=0),
+            beside=Beside(role=Role.TRAINING_ARGUMENTS),
             signs=Signs(
                 plain=frozenset({"per_device_train_batch_size"}),
                 own=frozenset(
@@ -160,9 +178,7 @@ TRAINER: Final = ProgramRecord(
                 "generations",
             ),
             when=lambda submission: (
-                submission.has("training arguments", "accelerate config")
-                or submission.calls("accelerate")
-                or _reads_a_config(submission)
+                _has_arguments(submission) or _reads_a_deepspeed_config(submission)
             ),
         ),
     ),
@@ -174,11 +190,7 @@ TRAINER: Final = ProgramRecord(
     ),
     consumer=Says(
         function="programs.trainer.submission:consumer_of",
-        when=lambda submission: (
-            submission.job
-            or submission.has("training arguments", "accelerate config")
-            or submission.calls("accelerate")
-        ),
+        when=lambda submission: submission.job or _has_arguments(submission),
     ),
     frameworks={"huggingface": "programs.trainer.write:FRAMEWORK"},
     log="programs.trainer.log:read",

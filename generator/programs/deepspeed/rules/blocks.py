@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import (
@@ -30,6 +30,7 @@ _LEGACY: Final = "/curriculum_learning"
 _LTD: Final = "/data_efficiency/data_routing/random_ltd"
 _SCHEDULER: Final = "runtime/data_pipeline/curriculum_scheduler.py"
 _ROUTING: Final = "runtime/data_pipeline/data_routing"
+#: What each schedule of a curriculum requires.
 _SCHEDULES: Final = {
     "fixed_discrete": ("difficulty", "max_step"),
     "fixed_root": ("total_curriculum_step", "difficulty_step", "root_degree"),
@@ -38,19 +39,32 @@ _SCHEDULES: Final = {
 }
 
 
-_Curriculum = tuple[Config, str]  #: that is enabled: its config, and its pointer in it
+class _Curriculum(NamedTuple):
+    """A curriculum that is enabled, by its pointer in a config."""
+
+    config: Config
+    pointer: str
+
+    @property
+    def schedule(self) -> str:
+        """The pointer of its schedule's settings."""
+        return f"{self.pointer}/schedule_config"
 
 
 @subject("DeepSpeed config")
 def _curricula(submission: Submission) -> Iterator[_Curriculum]:
+    """The curricula of all configs, of which the newer block has one for each metric."""
+    metrics = f"{_CURRICULUM}/curriculum_metrics"
     for config in configs(submission):
         if config.switch(f"{_CURRICULUM}/enabled"):
-            for name in config.block(f"{_CURRICULUM}/curriculum_metrics"):
-                yield config, f"{_CURRICULUM}/curriculum_metrics/{escape(name)}"
+            for name in config.block(metrics):
+                yield _Curriculum(config, f"{metrics}/{escape(name)}")
         if config.switch(f"{_LEGACY}/enabled"):
-            yield config, _LEGACY
+            yield _Curriculum(config, _LEGACY)
 
 
+_OF_CURRICULA: Final = ("min_difficulty", "max_difficulty", "schedule_type")  # required of all
+_TENSOR_CORE_STEP: Final = 8  # tokens: runtime/data_pipeline/curriculum_scheduler.py:74 asks for it
 _dropping: Final = configs.where(lambda config: config.switch(f"{_LTD}/enabled"))
 
 
@@ -63,11 +77,13 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     Fix: add the keys that the message names
     """
     config, pointer = curriculum
-    block, schedule = config.block(pointer), config.block(f"{pointer}/schedule_config")
-    kind, needed = block.get("schedule_type"), ("min_difficulty", "max_difficulty", "schedule_type")
-    missing = [key for key in needed if key not in block]
-    required = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
-    missing += [f"schedule_config.{key}" for key in required if key not in schedule]
+    block, schedule = config.block(pointer), config.block(curriculum.schedule)
+    kind = block.get("schedule_type")
+    required_by_kind = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
+    missing = [
+        *(key for key in _OF_CURRICULA if key not in block),
+        *(f"schedule_config.{key}" for key in required_by_kind if key not in schedule),
+    ]
     if missing:
         message = f"the curriculum has no {', '.join(missing)}"
         hint = f"add {' and '.join(missing)}"
@@ -75,8 +91,15 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     if isinstance(kind, str) and kind not in _SCHEDULES:
         message, hint = f"unknown schedule_type {shown(kind)}", suggest(kind, _SCHEDULES)
         yield violation(config, f"{pointer}/schedule_type", message, hint)
+    if kind == "fixed_discrete":
+        yield from _uneven_lists(curriculum)
+
+
+def _uneven_lists(curriculum: _Curriculum) -> Violations:
+    """Difficulties in a list that has not one more than the list of the steps at which they end."""
+    schedule = curriculum.config.block(curriculum.schedule)
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
-    if kind != "fixed_discrete" or not isinstance(levels, list) or not isinstance(steps, list):
+    if not isinstance(levels, list) or not isinstance(steps, list):
         return
     if not steps or len(levels) != len(steps) + 1:
         message = (
@@ -84,7 +107,7 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
             "have one less than difficulty, and one at least"
         )
         hint = "write max_step for all difficulties but the last"
-        yield violation(config, f"{pointer}/schedule_config", message, hint)
+        yield violation(curriculum.config, curriculum.schedule, message, hint)
 
 
 @_curricula.rule("DATA003", NOTE, "silent", deepspeed(f"{_SCHEDULER}:74"))
@@ -93,33 +116,35 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
     Prevents: matrix products that don't use the tensor cores, which only the log reports
     Fix: use a multiple of 8"""
     config, pointer = curriculum
-    step = whole_of(config.value(f"{pointer}/schedule_config/difficulty_step"))
+    step_pointer = f"{curriculum.schedule}/difficulty_step"
+    step = whole_of(config.value(step_pointer))
     are_lengths = "seqlen" in pointer or config.block(pointer).get("curriculum_type") == "seqlen"
-    if step and step % 8 and are_lengths:
+    if step and step % _TENSOR_CORE_STEP and are_lengths:
         message = f"difficulty_step: {step} gives sequences whose length is not a multiple of 8"
-        hint = f"set difficulty_step to {step + 8 - step % 8}"
-        yield violation(config, f"{pointer}/schedule_config/difficulty_step", message, hint)
+        next_multiple = step + _TENSOR_CORE_STEP - step % _TENSOR_CORE_STEP
+        hint = f"set difficulty_step to {next_multiple}"
+        yield violation(config, step_pointer, message, hint)
 
 
 @configs.rule(
     "DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414")
 )
 def parts_are_switched_off_themselves(config: Config) -> Violations:
-    """A curriculum, or token dropping, that is enabled is within blocks that are: their `enabled`
-    is not read.
+    """A curriculum, or token dropping, is enabled only in blocks that are enabled too: DeepSpeed
+    doesn't read their `enabled`.
     Prevents: A curriculum that runs where it seems to be off.
     Fix: set enabled to the same in each
     """
     for pointer in (_CURRICULUM, _LTD):
         parent, _, name = pointer.rpartition("/")
-        around = [
-            block
+        switched_off = [
+            block.rpartition("/")[2]
             for block in ("/data_efficiency", parent)
             if config.switch(f"{block}/enabled") is False
         ]
-        if config.switch(f"{pointer}/enabled") and around:
-            outer = " and ".join(block.rpartition("/")[2] for block in around)
-            message = f"{name} runs although {outer} is not enabled: only its own switch is read"
+        if config.switch(f"{pointer}/enabled") and switched_off:
+            blocks = " and ".join(switched_off)
+            message = f"{name} runs although {blocks} is not enabled: only its own switch is read"
             yield violation(config, f"{pointer}/enabled", message, "enable or disable all of them")
 
 
@@ -159,22 +184,18 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
     Prevents: A curriculum that stays at one difficulty.
     Fix: write the lower one as min_difficulty"""
     config, pointer = curriculum
-    lowest, highest = (
-        number_of(config.block(pointer).get(f"{end}_difficulty")) for end in ("min", "max")
-    )
+    block = config.block(pointer)
+    lowest = number_of(block.get("min_difficulty"))
+    highest = number_of(block.get("max_difficulty"))
     if lowest is not None and highest is not None and lowest > highest:
         message = f"min_difficulty: {shown(lowest)} is above max_difficulty: {shown(highest)}"
-        yield violation(
-            config,
-            f"{pointer}/min_difficulty",
-            message,
-            f"set min_difficulty to {shown(highest)} or less",
-        )
+        hint = f"set min_difficulty to {shown(highest)} or less"
+        yield violation(config, f"{pointer}/min_difficulty", message, hint)
 
 
 _COMPRESSION: Final = "/compression_training"
-#: What the parameters of each group must have.
-_NEEDED: Final = {
+#: What the parameters of each group must have, by technique.
+_OF_PARAMS: Final = {
     "weight_quantization": ("start_bits", "target_bits"),
     "activation_quantization": ("bits",),
     **dict.fromkeys(
@@ -182,7 +203,8 @@ _NEEDED: Final = {
     ),
 }
 _QUANTIZED: Final = {"quantization_type": ("symmetric", "asymmetric")}
-#: What shared parameters may be. Source: deepspeed/compression/constants.py @ 0.16.9
+#: What shared parameters may be, the default first.
+#: Source: deepspeed/compression/constants.py @ 0.16.9
 _CHOICES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "weight_quantization": {**_QUANTIZED, "rounding": ("nearest", "stochastic")},
     "activation_quantization": {**_QUANTIZED, "range_calibration": ("dynamic", "static")},
@@ -197,34 +219,46 @@ _CHOICES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "PARSE022", ERROR, "parse", deepspeed("compression/config.py:18-452"), before=(0, 19, 7)
 )
 def compression_is_whole(config: Config) -> Violations:
-    """Each technique of compression_training has groups, whose params have what it needs, and
-    methods that there are.
+    """Each technique of compression_training has groups with the params that it needs, and a method
+    that DeepSpeed has.
     Prevents: KeyError: 'different_groups'; dense_ratio must be specified for row pruning group rp1.
     Fix: add the key, or remove the technique
     """
-    for technique in _NEEDED:
-        if technique not in config.block(_COMPRESSION):
-            continue
-        at = f"{_COMPRESSION}/{technique}"
-        shared, groups = f"{at}/shared_parameters", f"{at}/different_groups"
-        yield from _lacking(config, at, ("different_groups",))
-        if config.has(shared):
-            needs_heads = technique == "head_pruning" and config.block(shared).get("enabled")
-            yield from _lacking(config, shared, ("num_heads",) if needs_heads else ())
-        if isinstance(config.value(shared), dict):
-            for name, choices in _CHOICES[technique].items():
-                value = config.value(f"{shared}/{name}", choices[0])
-                if value not in choices:
-                    message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
-                    yield violation(
-                        config, f"{shared}/{name}", message, f"use {' or '.join(choices)}"
-                    )
-        if config.has(groups):
-            yield from _lacking(config, groups, ())
-        for group in (f"{groups}/{escape(name)}" for name in config.block(groups)):
-            yield from _lacking(config, group, ("params",))
-            if "params" in config.block(group):
-                yield from _lacking(config, f"{group}/params", _NEEDED[technique])
+    for technique in _OF_PARAMS:
+        if technique in config.block(_COMPRESSION):
+            pointer = f"{_COMPRESSION}/{technique}"
+            yield from _lacking(config, pointer, ("different_groups",))
+            yield from _shared_parameters(config, technique)
+            yield from _groups(config, technique)
+
+
+def _shared_parameters(config: Config, technique: str) -> Violations:
+    """What a technique's shared parameters lack, and choices that DeepSpeed doesn't have."""
+    shared = f"{_COMPRESSION}/{technique}/shared_parameters"
+    if not config.has(shared):
+        return
+    needs_heads = technique == "head_pruning" and config.block(shared).get("enabled")
+    yield from _lacking(config, shared, ("num_heads",) if needs_heads else ())
+    if not isinstance(config.value(shared), dict):
+        return
+    for name, choices in _CHOICES[technique].items():
+        value = config.value(f"{shared}/{name}", choices[0])
+        if value not in choices:
+            message = f"{name} is {show(value)}, which DeepSpeed doesn't have here"
+            hint = f"use {' or '.join(choices)}"
+            yield violation(config, f"{shared}/{name}", message, hint)
+
+
+def _groups(config: Config, technique: str) -> Violations:
+    """What a technique's groups of layers lack."""
+    groups = f"{_COMPRESSION}/{technique}/different_groups"
+    if config.has(groups):
+        yield from _lacking(config, groups, ())
+    for name in config.block(groups):
+        group = f"{groups}/{escape(name)}"
+        yield from _lacking(config, group, ("params",))
+        if "params" in config.block(group):
+            yield from _lacking(config, f"{group}/params", _OF_PARAMS[technique])
 
 
 def _lacking(config: Config, at: str, needed: tuple[str, ...]) -> Violations:
@@ -283,24 +317,25 @@ _HIGHLY_COMPOSITE: Final = (
     665280,
     720720,
 )
-#: Beyond these the search for the batch takes seconds: samples of a step, and micro batches.
-_MOST: Final = 10**6
+#: Samples of a step, and micro batches, beyond which the search for the batch takes seconds.
+_MOST_SAMPLES: Final = 10**6
 _MOST_SIZES: Final = 32
-#: Numbers of the block, which are at least 1, but for the time.
-_NUMBERS: Final = (
-    "max_train_batch_size",
-    "min_gpus",
-    "max_gpus",
-    "num_gpus_per_node",
-    "model_parallel_size",
-    "min_time",
-)
+#: Numbers of the block, and the least that each may be.
+_LEAST: Final = {
+    "max_train_batch_size": 1,
+    "min_gpus": 1,
+    "max_gpus": 1,
+    "num_gpus_per_node": 1,
+    "model_parallel_size": 1,
+    "min_time": 0,
+}
 
 
 def chosen(
     sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """The batch that suits most GPU counts, and the counts.
+    """The batch of at most `most` samples that suits most GPU counts from `low` to `high`, and
+    these counts; 0 is no bound. Of two that suit as many, the `larger` or the smaller one.
 
     Candidates are each micro batch and their common multiple, scaled up.
     """
@@ -318,8 +353,9 @@ def chosen(
         counts = sorted(
             {count for whole in wholes for count in divisors(whole, limit=high) if count >= low}
         )
-        nearer = batch > best if larger else batch < best
-        if len(counts) > len(best_counts) or (len(counts) == len(best_counts) and nearer):
+        is_preferred = batch > best if larger else batch < best
+        more_counts = len(counts) - len(best_counts)
+        if more_counts > 0 or (more_counts == 0 and is_preferred):
             best, best_counts = batch, counts
     return best, tuple(best_counts)
 
@@ -348,32 +384,30 @@ def _problems(config: Config) -> Violations:
             message = f"`elasticity` is enabled, and requires `{key}`"
             yield violation(config, f"{_ELASTICITY}/", message, f'add "{key}": {example}')
     sizes = block.get("micro_batch_sizes", [1])
-    if (
-        not isinstance(sizes, list)
-        or not sizes
-        or not all(isinstance(s, int) and s > 0 for s in sizes)
-    ):
+    are_sizes = isinstance(sizes, list) and all(isinstance(s, int) and s > 0 for s in sizes)
+    if not are_sizes or not sizes:
         message = "`elasticity.micro_batch_sizes` must be a list of integers greater than 0"
         yield violation(config, f"{_ELASTICITY}/micro_batch_sizes", message, "write [2, 4, 8]")
-    for key in (key for key in _NUMBERS if key in block):
-        value, least = _get(config, key), 0 if key == "min_time" else 1
+    for key, least in _LEAST.items():
+        if key not in block:
+            continue
+        value = _get(config, key)
         if not isinstance(value, int | float) or value < least:
             message = f"`elasticity.{key}` must be a number of at least {least}, not {shown(value)}"
             yield violation(config, f"{_ELASTICITY}/{key}", message, f"set it to {least} or more")
     low, high = _get(config, "min_gpus"), _get(config, "max_gpus")
     if isinstance(low, int | float) and isinstance(high, int | float) and high < low:
         message = f"`elasticity.max_gpus` {shown(high)} is less than `min_gpus` {shown(low)}"
-        yield violation(
-            config, f"{_ELASTICITY}/max_gpus", message, f"set it to {shown(low)} or more"
-        )
+        hint = f"set it to {shown(low)} or more"
+        yield violation(config, f"{_ELASTICITY}/max_gpus", message, hint)
     if _version(config) not in (0.1, 0.2):
         message = f"`elasticity.version` must be 0.1 or 0.2, not {shown(_get(config, 'version'))}"
         yield violation(config, f"{_ELASTICITY}/version", message, "set it to 0.2")
 
 
-#: The configs with an elasticity block that is on; and those of them with nothing missing or out of
-#: range.
+#: Configs with an elasticity block that is on.
 _elastic: Final = configs.where(lambda config: config.is_elastic)
+#: Their runs, where nothing of the block is missing or out of range.
 _sound: Final = runs.where(
     lambda run: run.config.is_elastic and not any(True for _ in _problems(run.config))
 )
@@ -414,20 +448,19 @@ def elasticity_has_the_version(run: Run) -> Violations:
     Fix: use version 0.2, and a divisor of a node's GPUs
     """
     config, version = run.config, _version(run.config)
-    parallel, each = _get(config, "model_parallel_size"), _get(config, "num_gpus_per_node")
+    parallel, node_gpus = _get(config, "model_parallel_size"), _get(config, "num_gpus_per_node")
     if parallel > 1 and version != 0.2:
         message = (
             f"`model_parallel_size` {shown(parallel)} requires `version` 0.2, not {shown(version)}"
         )
         yield violation(config, f"{_ELASTICITY}/version", message, "set it to 0.2")
-    elif version == 0.2 and each % parallel:
+    elif version == 0.2 and node_gpus % parallel:
         message = (
-            f"`num_gpus_per_node` {shown(each)} is not a multiple of "
+            f"`num_gpus_per_node` {shown(node_gpus)} is not a multiple of "
             f"`model_parallel_size` {shown(parallel)}"
         )
-        yield violation(
-            config, f"{_ELASTICITY}/model_parallel_size", message, "use a divisor of it"
-        )
+        pointer = f"{_ELASTICITY}/model_parallel_size"
+        yield violation(config, pointer, message, "use a divisor of it")
 
 
 @_sound.rule(
@@ -446,7 +479,8 @@ def gpus_are_elastic(run: Run) -> Violations:
     counts_nodes = _version(config) == 0.2
     # Another rule reports what can't be divided.
     is_uneven = parallel > 1 and (not counts_nodes or node_gpus % parallel)
-    if gpus is None or is_uneven or max_batch > _MOST or len(sizes) > _MOST_SIZES:
+    is_slow = max_batch > _MOST_SAMPLES or len(sizes) > _MOST_SIZES
+    if gpus is None or is_uneven or is_slow:
         return
 
     node_replicas = node_gpus // parallel if counts_nodes else 1
@@ -457,17 +491,20 @@ def gpus_are_elastic(run: Run) -> Violations:
         yield violation(config, pointer, message, f"use sizes of at most {max_share}")
         return
 
+    # Version 0.2 counts nodes, and asks for the replicas; 0.1 counts GPUs, each of them a replica.
     unit = node_gpus if counts_nodes else 1
-    low, high = (int(_get(config, name) / unit) for name in ("min_gpus", "max_gpus"))
-    larger = bool(_get(config, "prefer_larger_batch"))
-    batch, counts = chosen(tuple(sizes), max_share, low, high, larger)
+    least_units = int(_get(config, "min_gpus") / unit)
+    most_units = int(_get(config, "max_gpus") / unit)
+    prefers_larger = bool(_get(config, "prefer_larger_batch"))
+    batch, counts = chosen(tuple(sizes), max_share, least_units, most_units, prefers_larger)
     valid = [count * node_replicas for count in counts]
-    if gpus in valid and gpus // (parallel if counts_nodes else 1) in valid:
+    replicas = gpus // parallel if counts_nodes else gpus
+    if gpus in valid and replicas in valid:
         return
     # Version 0.2 accepts any number of GPUs without model parallelism that some batch fits.
     if counts_nodes and parallel == 1:
-        batches = [max_batch // (size * gpus) * size * gpus for size in sizes]
-        if (max(batches) if larger else min(batches)) > 0:
+        largest_batches = [max_batch // (size * gpus) * size * gpus for size in sizes]
+        if (max(largest_batches) if prefers_larger else min(largest_batches)) > 0:
             return
     message = (
         f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch "

@@ -6,6 +6,7 @@ DeepSpeed's options are checked against one another, and how torchrun's nodes fi
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from ....catalog.names import closest
@@ -13,6 +14,8 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import python_int
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ....submission.repository import program_text
+from ....submission.script import LaunchScript
+from ....text.options import Options
 from ....text.wording import show
 from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, LauncherCall
 from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
@@ -24,8 +27,7 @@ _RUNNER: Final = deepspeed_now("launcher/multinode_runner.py:152, 212, 284 and 4
 _SLURM_RUNNER: Final = (
     "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
 )
-#: What takes options that nobody declared, or declares more than can be seen here: it hands the
-#: parser to a function.
+#: Code that takes options which it doesn't declare itself, or that hands its parser to a function.
 _TAKES_MORE: Final = re.compile(
     r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|"
     r"\bsys\.argv\b"
@@ -35,15 +37,17 @@ _OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
 _PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
 #: Words that torchrun takes for a count of processes.
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
-#: What only a launch of several nodes needs, and what each node says of itself.
-_OF_SEVERAL: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
-_OWN_RANK: Final = ("--node-rank", "--machine_rank")
+#: Options that only a launch of several nodes needs.
+_OF_SEVERAL_NODES: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
+_NODE_RANKS: Final = ("--node-rank", "--machine_rank")  # of torchrun, of accelerate
+#: What the shell expands to another text each time.
 _DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
 _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
 _COUNTS: Final = torch(
     "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
 )
-_ALL_NODES: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")  # of a job
+_ALL_NODES_OF_JOB: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")
+_ALL_GPUS: Final = -1  # as --num_gpus has it, whose default it is
 
 
 @deepspeed_calls.rule(
@@ -66,10 +70,10 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
     Prevents: ValueError: Cannot specify num_nodes/gpus with include/exclude.
     Fix: keep one form"""
     chosen = call.argument("--include", "--exclude")
-    if not chosen:
+    if chosen is None:
         return
     for number in (call.integer("--num_nodes"), call.integer("--num_gpus")):
-        if chosen and number is not None and number.value >= 0:
+        if number is not None and number.value >= 0:
             message = f"{number} and {chosen.option.name} exclude each other"
             yield number.bad_option(message, f"leave {number.option.name} out")
 
@@ -156,20 +160,24 @@ def node_says_its_rank(call: LauncherCall) -> Violations:
     Prevents: AssertionError: Launching training without ssh, but --node_rank is not set correctly.
     Fix: add --node_rank "$SLURM_NODEID"
     """
-    alone, rank, hosts = call.argument("--no_ssh"), call.integer("--node_rank"), None
-    if alone is None:
+    without_ssh, rank, hosts = call.argument("--no_ssh"), call.integer("--node_rank"), _hosts(call)
+    if without_ssh is None:
         return
-    if call.hostfile is not None and not call.has("--include", "--exclude"):
-        chosen, hosts = call.options.integer("--num_nodes"), len(call.hostfile.entries)
-        hosts = min(chosen, hosts) if chosen and chosen > 0 else hosts
     if rank is not None and hosts and not 0 <= rank.value < hosts:
         message = f"{rank} is not below {hosts} hosts: ranks count from 0"
         yield rank.bad_value(message, f"write --node_rank 0 to {hosts - 1}")
     if not call.has("--node_rank") and not call.opaque:
         message = "deepspeed --no_ssh without --node_rank: nothing says which node it is"
-        yield alone.bad_option(
-            message, f'add --node_rank "{call.node_number}", expanded on the node'
-        )
+        hint = f'add --node_rank "{call.node_number}", expanded on the node'
+        yield without_ssh.bad_option(message, hint)
+
+
+def _hosts(call: LauncherCall) -> int | None:
+    """The hosts that deepspeed starts, of those in its hostfile; None where they aren't known."""
+    if call.hostfile is None or call.has("--include", "--exclude"):
+        return None
+    hosts, most = len(call.hostfile.entries), call.options.integer("--num_nodes")
+    return min(most, hosts) if most and most > 0 else hosts
 
 
 @launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))
@@ -199,28 +207,28 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
         return
     number = call.options.integer("--num_gpus")
     visible = (devices.value or "").split(",")
-    are_first = visible == [*map(str, range(len(visible)))]
-    same = number == len(visible) and are_first
-    included = call.options.text("--include") or ""
-    same = same or (
-        "@" not in included and sorted(included.partition(":")[2].split(",")) == sorted(visible)
+    are_first = visible == [str(gpu) for gpu in range(len(visible))]
+    are_same = (are_first and number == len(visible)) or _includes(call, visible)
+    if number == _ALL_GPUS or are_same:
+        return
+    message = (
+        f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as "
+        f"deepspeed is given {chosen.option.name}"
     )
-    if number != -1 and not same:  # -1 is all GPUs
-        name = chosen.option.name
-        message = (
-            f"CUDA_VISIBLE_DEVICES={devices.raw} is ignored and deleted, as "
-            f"deepspeed is given {name}"
-        )
-        hint = (
-            f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
-        )
-        # A variable that isn't set may be empty, or the same.
-        severity = (
-            NOTE
-            if devices.value is None or (are_first and number is None and call.has("--num_gpus"))
-            else None
-        )
-        yield Violation(call.shell.locate(devices), message, hint, severity=severity)
+    hint = f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
+    # Of what isn't known, the variable may be empty, and the number may be that of its GPUs.
+    is_number_unknown = call.has("--num_gpus") and number is None
+    may_agree = devices.value is None or (are_first and is_number_unknown)
+    severity = NOTE if may_agree else None
+    yield Violation(call.shell.locate(devices), message, hint, severity=severity)
+
+
+def _includes(call: LauncherCall, gpus: list[str]) -> bool:
+    """Whether --include of one host has just these GPUs: `localhost:0,1`."""
+    included = call.options.text("--include") or ""
+    _, _, listed_gpus = included.partition(":")
+    has_several_hosts = "@" in included
+    return not has_several_hosts and sorted(listed_gpus.split(",")) == sorted(gpus)
 
 
 @deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"))
@@ -230,45 +238,47 @@ def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     the script's folder.
     Fix: add parser.add_argument("--local_rank", type=int), or --no_local_rank
     """
-    direct = call.argument("--no_python")
-    program = call.launch.program
-    text = program_text(call.launch)
-    message = "deepspeed puts --local_rank=N after the program, before its own arguments"
-    hint = "add --no_local_rank: LOCAL_RANK is set as well"
     if call.has("--no_local_rank") or call.opaque:
         return
-    if direct is not None:
-        yield direct.bad_option(message, hint)
-    elif program and text and call.is_innermost and not _TAKES_MORE.search(text):
-        if not _OWN_PARSER.search(text) or not _PARSES.search(text):
-            return
+    without_python, program = call.argument("--no_python"), call.launch.program
+    message = "deepspeed puts --local_rank=N after the program, before its own arguments"
+    hint = "add --no_local_rank: LOCAL_RANK is set as well"
+    if without_python is not None:
+        yield without_python.bad_option(message, hint)
+    elif program and call.is_innermost and _refuses_others(program_text(call.launch) or ""):
         message += f", and {program.raw} has no such option"
         yield Violation(call.shell.locate(program), message, hint)
 
 
-def _several(call: LauncherCall) -> int:
+def _refuses_others(program: str) -> bool:
+    """Whether a program's text has a parser of its own that refuses what it doesn't declare."""
+    has_parser = _OWN_PARSER.search(program) and _PARSES.search(program)
+    return bool(has_parser) and not _TAKES_MORE.search(program)
+
+
+def _several_nodes(call: LauncherCall) -> int:
     """The nodes of a torchrun that is for more than one; else 0."""
     return call.nodes if call.nodes is not None and call.nodes > 1 and not call.opaque else 0
 
 
 def _has(call: LauncherCall, *names: str) -> bool:
-    """Return whether an option is given.
-
-    torchrun accepts a PET_ variable in its place.
-    """
+    """Return whether an option is given, or the PET_ variable that torchrun reads in its place."""
     variables = {"PET_" + name.lstrip("-").replace("-", "_").upper() for name in names}
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
 def _all_nodes_are_here(call: LauncherCall) -> bool:
-    """Return whether one script starts several of the nodes on its own machine.
-
-    It does so by one command after another.
+    """Return whether one script starts several of the nodes on its own machine: it has a command
+    for each of several ranks.
     """
-    lines = (launch for launch in call.submission.launches if launch.script is call.launch.script)
-    calls = (other for launch in lines for other in launch.calls if not other.command.guarded)
-    ranks = {rank.value for other in calls if (rank := other.argument("--node-rank"))}
-    return len(ranks) > 1 and not call.in_task
+    if call.in_task:
+        return False
+    launches = [
+        launch for launch in call.submission.launches if launch.script is call.launch.script
+    ]
+    calls = (other for launch in launches for other in launch.calls if not other.command.guarded)
+    ranks = [other.argument("--node-rank") for other in calls]
+    return len({rank.value for rank in ranks if rank is not None}) > 1
 
 
 @torchrun_calls.rule(
@@ -278,21 +288,18 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes has a place where they meet: --master-addr or --rdzv-endpoint.
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    nodes = 0 if _all_nodes_are_here(call) else _several(call)
-    if (
-        nodes
-        and not _has(call, "--master-addr", "--rdzv-endpoint")
-        and not call.has("--standalone")
-    ):
-        tail = "; it doesn't read MASTER_ADDR" if "MASTER_ADDR" in call.launch.environment else ""
-        each = f"each waits at its own 127.0.0.1{tail}"
-        message = f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: {each}"
-        in_task = call.first_node if call.in_task else None
-        yield Violation(
-            call.where,
-            message,
-            f'add --master-addr="{in_task}"' if in_task else f"add {_RENDEZVOUS}",
-        )
+    nodes = 0 if _all_nodes_are_here(call) else _several_nodes(call)
+    meets = _has(call, "--master-addr", "--rdzv-endpoint")
+    if not nodes or meets or call.has("--standalone"):
+        return
+    message = (
+        f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: "
+        "each waits at its own 127.0.0.1"
+    )
+    if "MASTER_ADDR" in call.launch.environment:
+        message += "; it doesn't read MASTER_ADDR"
+    hint = f'add --master-addr="{call.first_node}"' if call.in_task else f"add {_RENDEZVOUS}"
+    yield Violation(call.where, message, hint)
 
 
 @torchrun_calls.rule(
@@ -302,9 +309,9 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """torchrun over several nodes with a static rendezvous has a --node-rank.
     Prevents: Address already in use, or a hang: every node is the master.
     Fix: add --node-rank, or --rdzv-backend=c10d"""
-    backend, nodes = call.argument("--rdzv-backend"), _several(call)
-    static = backend.value == "static" if backend else not _has(call, "--rdzv-backend")
-    if nodes and static and not _has(call, "--node-rank") and not call.has("--standalone"):
+    backend, nodes = call.argument("--rdzv-backend"), _several_nodes(call)
+    is_static = backend.value == "static" if backend else not _has(call, "--rdzv-backend")
+    if nodes and is_static and not _has(call, "--node-rank") and not call.has("--standalone"):
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
         hint = f'add --node-rank="{call.node_number}" expanded on the node, or --rdzv-backend=c10d'
         yield Violation(call.where, message, hint)
@@ -315,23 +322,31 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     """torchrun --standalone is for one node, and so is torchrun without --nnodes.
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    alone, srun = call.argument("--standalone"), call.launch.call("srun")
-    apart = any(
-        LOOPBACK.fullmatch(address.value) for name in ADDRESSES if (address := call.text(name))
-    )
-    nodes = call.nodes if call.has("--nnodes") else call.script_nodes if srun else None
+    standalone = call.argument("--standalone")
+    nodes = None
+    if call.has("--nnodes"):
+        nodes = call.nodes
+    elif call.launch.call("srun"):
+        nodes = call.script_nodes
     if nodes is None or nodes <= 1:
         return
-    if alone is not None:
+    if standalone is not None:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
-        yield alone.bad_option(message, f"use {_RENDEZVOUS} in its place")
-    elif not _has(call, "--nnodes") and not apart and not call.opaque and _has(call, *_OF_SEVERAL):
+        yield standalone.bad_option(message, f"use {_RENDEZVOUS} in its place")
+        return
+
+    is_for_one = not _has(call, "--nnodes") and not call.opaque
+    # One that meets itself is meant to train by itself.
+    means_several = _has(call, *_OF_SEVERAL_NODES) and not _meets_itself(call)
+    if is_for_one and means_several and _is_on(nodes, call):
         message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
-        yield from (
-            [Violation(call.where, message, f"write --nnodes={nodes}")]
-            if _is_on(nodes, call)
-            else ()
-        )
+        yield Violation(call.where, message, f"write --nnodes={nodes}")
+
+
+def _meets_itself(call: LauncherCall) -> bool:
+    """Whether an address that a launcher is given is its own machine's."""
+    addresses = [call.text(name) for name in ADDRESSES]
+    return any(address and LOOPBACK.fullmatch(address.value) for address in addresses)
 
 
 def _is_on(nodes: int, call: LauncherCall) -> bool:
@@ -342,10 +357,14 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     srun = call.launch.call("srun")
     if srun is None:
         return False
-    counts = [srun.options.integer(name) for name in ("--nodes", "--ntasks")]
-    named = srun.options.get("--nodelist")
-    is_all = named is None or any(_ALL_NODES.search(word.raw) for word in named.values)
-    return (is_all or counts[0] is not None) and all((count or nodes) >= nodes for count in counts)
+    step_nodes, tasks = srun.options.integer("--nodes"), srun.options.integer("--ntasks")
+    if (step_nodes or nodes) < nodes or (tasks or nodes) < nodes:
+        return False
+    listed_nodes = srun.options.get("--nodelist")
+    is_on_all = listed_nodes is None or any(
+        _ALL_NODES_OF_JOB.search(word.raw) for word in listed_nodes.values
+    )
+    return is_on_all or step_nodes is not None
 
 
 @torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
@@ -373,36 +392,43 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
-    ranks = [call.options.integer(name) for name in _OWN_RANK]
-    scripts = call.submission.files.beside(call.where.path, "launch script")
-    others = (
-        each.options for script in scripts for launch in script.launches for each in launch.calls
-    )
-    # each has its line
-    apart = 0 in ranks and any(options.integer(name) for options in others for name in _OWN_RANK)
-    # the nodes of one machine, as a test has them
-    beside = (
-        each.options
-        for script in scripts
-        if script.path == call.where.path
-        for launch in script.launches
-        for each in launch.calls
-    )
-    apart |= any(ranks) and any(
-        options.integer(name) == 0 for options in beside for name in _OWN_RANK
-    )
-    if (call.nodes or 1) <= 1 or apart:
+    if (call.nodes or 1) <= 1 or _has_lines_for_others(call):
         return
+    nnodes = call.text("--nnodes")
+    may_be_one = nnodes is not None and nnodes.value.strip().startswith("1:")  # of MIN:MAX
     for name in ADDRESSES:
         address = call.text(name)
         if address is not None and LOOPBACK.fullmatch(address.value):
-            hint = f"use the name of the first node: {call.first_node}"
             message = f"{address} is another machine on each of {call.nodes} nodes"
-            elastic = (
-                count := call.text("--nnodes")
-            ) is not None and count.value.strip().startswith("1:")
-            # one node is enough
-            yield address.bad_value(message, hint, severity=NOTE if elastic else None)
+            hint = f"use the name of the first node: {call.first_node}"
+            yield address.bad_value(message, hint, severity=NOTE if may_be_one else None)
+
+
+def _has_lines_for_others(call: LauncherCall) -> bool:
+    """Whether other nodes have launch lines of their own, as in a test on one machine.
+
+    Then rank 0 has its own address, whose others are in this script or one beside it; and others
+    are on the machine of rank 0 where one script starts both.
+    """
+    ranks = [*_node_ranks(call.options)]
+    scripts = call.submission.files.beside(call.where.path, "launch script")
+    if 0 in ranks and any(rank for script in scripts for rank in _ranks_in(script)):
+        return True
+    own_script = (script for script in scripts if script.path == call.where.path)
+    return any(ranks) and any(rank == 0 for script in own_script for rank in _ranks_in(script))
+
+
+def _ranks_in(script: LaunchScript) -> Iterator[int]:
+    """The ranks of nodes that the launch lines of a script say."""
+    for launch in script.launches:
+        for call in launch.calls:
+            yield from _node_ranks(call.options)
+
+
+def _node_ranks(options: Options) -> Iterator[int]:
+    """The node's rank that a call's options say, if they do."""
+    ranks = (options.integer(name) for name in _NODE_RANKS)
+    return (rank for rank in ranks if rank is not None)
 
 
 @torchrun_calls.rule("LNCH031", ERROR, "launcher", _COUNTS)
@@ -410,19 +436,19 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
     """--nnodes is N or MIN:MAX, and --nproc-per-node a number, auto, gpu, cpu or xpu.
     Prevents: ValueError: invalid literal for int(); Unsupported nproc_per_node value.
     Fix: write numbers"""
-    nodes, each = call.text("--nnodes"), call.text("--nproc-per-node")
+    nodes, processes = call.text("--nnodes"), call.text("--nproc-per-node")
     if nodes is not None and not NODE_RANGE.fullmatch(nodes.value.strip()):
         message = f"{nodes}: {show(nodes.value)} is neither a number nor MIN:MAX"
-        range_meant = re.fullmatch(r"[0-9]+-[0-9]+", nodes.value)
-        hint = f"write --nnodes={nodes.value.replace('-', ':') if range_meant else '2, or MIN:MAX'}"
-        yield nodes.bad_value(message, hint, severity=note_if_to_fill(nodes.value))
-    if each is None or each.value in _PROCESSES:
+        is_range = re.fullmatch(r"[0-9]+-[0-9]+", nodes.value)
+        meant = nodes.value.replace("-", ":") if is_range else "2, or MIN:MAX"
+        severity = note_if_to_fill(nodes.value)
+        yield nodes.bad_value(message, f"write --nnodes={meant}", severity=severity)
+    if processes is None or processes.value in _PROCESSES:
         return
-    if (python_int(each.value) or 0) <= 0:
-        message = f"{each}: {show(each.value)} is not a number of processes"
+    if (python_int(processes.value) or 0) <= 0:
+        message = f"{processes}: {show(processes.value)} is not a number of processes"
         hint = "write a number, or gpu for all of the node's GPUs"
-        less = note_if_to_fill(each.value)
-        yield each.bad_value(message, hint, severity=less)
+        yield processes.bad_value(message, hint, severity=note_if_to_fill(processes.value))
 
 
 @torchrun_calls.rule(
@@ -432,7 +458,7 @@ def identifier_is_one_for_all(call: LauncherCall) -> Violations:
     """--rdzv-id is the same on every node.
     Prevents: Every node waits in a rendezvous of its own.
     Fix: use the job's number"""
-    identifier, nodes, command = call.argument("--rdzv-id"), _several(call), call.command
+    identifier, nodes, command = call.argument("--rdzv-id"), _several_nodes(call), call.command
     if identifier is None or not nodes or command.shell is None or not command.single_quoted:
         return
     for word in identifier.option.values[:1]:

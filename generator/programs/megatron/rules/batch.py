@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from ....findings import ERROR, NOTE, Severity, Violations
+from ....findings import ERROR, NOTE, Severity, Violation, Violations
 from ....numerals import read_whole
 from ....rules.violations import (
     divisors,
@@ -20,12 +20,42 @@ from ..run import GLOBAL, MICRO, SCHEDULE, MegatronRun
 from ..table import NULL_TOKENIZER, OF_FILES
 from .rule import at, excludes, lm_runs, mds_runs
 
+
+class _CountedIn(NamedTuple):
+    """The options that count a run in one unit."""
+
+    length: str
+    decay: str
+    warmup: str
+
+
+class _RampUp(NamedTuple):
+    """A batch that grows by `increment` from `start` to the global batch over `samples`."""
+
+    start: int
+    increment: int
+    samples: int
+
+
 _RAMP_UP: Final = "--rampup-batch-size"
-_FIRST_WITH_SCHEDULE: Final = (0, 18)  #: core/num_microbatches_calculator.py @ core_v0.18.2
+_RAMP_UP_DIGITS: Final = 15  #: of its numbers: no run has a quadrillion samples
 _EXAMPLE: Final = f"use {_RAMP_UP} 16 8 300000"
-_STEPS: Final = ("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
-_SAMPLES: Final = ("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
+_FIRST_WITH_SCHEDULE: Final = (0, 18)  #: core/num_microbatches_calculator.py @ core_v0.18.2
+_STEPS: Final = _CountedIn("--train-iters", "--lr-decay-iters", "--lr-warmup-iters")
+_SAMPLES: Final = _CountedIn("--train-samples", "--lr-decay-samples", "--lr-warmup-samples")
 _WARMUP_SHARE: Final = "--lr-warmup-fraction"
+#: What makes a length unnecessary, or gives it in another way.
+_LENGTH_OR_NONE_NEEDED: Final = (
+    _STEPS.length,
+    _SAMPLES.length,
+    "--train-tokens",
+    "--skip-train",
+    "--yaml-cfg",
+    "--eval-only",
+    "--epochs",
+    "--phase-transition-iterations",
+)
+_GPT2_VOCABULARY: Final = 50257  #: huggingface.co/openai-community/gpt2, config.json
 
 
 @lm_runs.rule("MLM030", ERROR, "init", megatron_lm("training/arguments.py:1276-1302"))
@@ -34,23 +64,24 @@ def steps_or_samples(run: MegatronRun) -> Violations:
     """A run, its warm-up and its decay are counted in one unit: steps or samples.
     Prevents: AssertionError: expected iteration-based training
     Fix: count in steps alone, or in samples alone"""
-    steps = run.has(_STEPS[0])
-    own, others = (_STEPS, _SAMPLES) if steps else (_SAMPLES, _STEPS)
-    first, warmup = own[0], own[2]
-    if not run.has(first) or run.has("--skip-train") or run.integer(first) == 0:
+    in_steps = run.has(_STEPS.length)
+    right, wrong = (_STEPS, _SAMPLES) if in_steps else (_SAMPLES, _STEPS)
+    length, warmup = right.length, right.warmup
+    if not run.has(length) or run.has("--skip-train") or run.integer(length) == 0:
         return
-    for instead, other in zip(own, others, strict=True):
+
+    for instead, other in zip(right, wrong, strict=True):
         if run.value(other) not in (None, 0):
-            message = f"{run.shown(other)} is given with {run.shown(first)}"
+            message = f"{run.shown(other)} is given with {run.shown(length)}"
             yield at(run, other, message, f"use {instead}, or remove {other}")
+
     if run.has(_WARMUP_SHARE) and run.value(warmup) not in (None, 0):
-        yield at(
-            run, warmup, f"{run.shown(warmup)} is given with {_WARMUP_SHARE}", f"remove {warmup}"
-        )
-    if steps:  # A ramp-up counts samples; newer versions of Megatron-LM ignore it.
-        yield from excludes(
-            run, first, [_RAMP_UP], ", which ramps over samples: give --train-samples"
-        )
+        message = f"{run.shown(warmup)} is given with {_WARMUP_SHARE}"
+        yield at(run, warmup, message, f"remove {warmup}")
+
+    if in_steps:  # A ramp-up counts samples; newer versions of Megatron-LM ignore it.
+        reason = ", which ramps over samples: give --train-samples"
+        yield from excludes(run, length, [_RAMP_UP], reason)
 
 
 @lm_runs.rule("MLM057", ERROR, "init", megatron_lm("training/training.py:2586"))
@@ -59,20 +90,10 @@ def length_is_given(run: MegatronRun) -> Violations:
     """A training run has a length: --train-iters or --train-samples.
     Prevents: Exception: either train-iters or train-samples should be provided
     Fix: add --train-iters"""
-    others = (
-        _STEPS[0],
-        _SAMPLES[0],
-        "--train-tokens",
-        "--skip-train",
-        "--yaml-cfg",
-        "--eval-only",
-        "--epochs",
-    )
     trains = run.is_own_program and run.launch is not None
-    if trains and run.lacks_all(*others) and not run.has("--phase-transition-iterations"):
-        yield at(
-            run, "", "neither --train-iters nor --train-samples is given", "add --train-iters N"
-        )
+    if trains and run.lacks_all(*_LENGTH_OR_NONE_NEEDED):
+        message = "neither --train-iters nor --train-samples is given"
+        yield at(run, "", message, "add --train-iters N")
 
 
 @lm_runs.rule("MLM058", ERROR, "init", megatron_lm("core/optimizer_param_scheduler.py:160"))
@@ -85,16 +106,16 @@ def warm_up_ends_before_decay(run: MegatronRun) -> Violations:
     Prevents: AssertionError: lr_warmup_steps < lr_decay_steps
     Fix: shorten the warm-up
     """
-    for total, decay, warmup in (_STEPS, _SAMPLES):
-        name = decay if run.has(decay) else total
-        steps, warm = run.integer(name), run.integer(warmup)
-        if steps and steps > 0 and warm is not None and warm >= steps and run.lacks(_WARMUP_SHARE):
-            yield at(
-                run,
-                warmup,
-                f"{warmup} {warm} is not less than {name} {steps}",
-                f"use {warmup} {steps // 100}",
-            )
+    for unit in (_STEPS, _SAMPLES):
+        decay = unit.decay if run.has(unit.decay) else unit.length
+        decay_end, warmup_end = run.integer(decay), run.integer(unit.warmup)
+        if decay_end is None or warmup_end is None or not run.lacks(_WARMUP_SHARE):
+            continue
+        if 0 < decay_end <= warmup_end:
+            message = f"{unit.warmup} {warmup_end} is not less than {decay} {decay_end}"
+            hundredth = decay_end // 100
+            yield at(run, unit.warmup, message, f"use {unit.warmup} {hundredth}")
+
     share = run.number(_WARMUP_SHARE)
     if share is not None and not 0 <= share < 1:
         message = f"{_WARMUP_SHARE} {share:g} is not a fraction from 0 to below 1"
@@ -107,28 +128,31 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
     """--save comes with --save-interval, and the smallest learning rate is not above the largest.
     Prevents: AssertionError
     Fix: add --save-interval; lower --min-lr"""
-    name, kept = "--save-interval", "--save-retain-interval"
-    interval, keep = run.integer(name), run.integer(kept)
+    yield from _save_intervals(run)
+    lowest, highest = run.number("--min-lr"), run.number("--lr")
+    if lowest is not None and highest is not None and lowest > highest:
+        message = f"--min-lr {lowest:g} is more than --lr {highest:g}"
+        tenth = highest / 10
+        yield at(run, "--min-lr", message, f"use --min-lr {tenth:g}")
+
+
+def _save_intervals(run: MegatronRun) -> Violations:
+    """What is wrong with when checkpoints are saved, and which of them are kept."""
+    name, retained_name = "--save-interval", "--save-retain-interval"
+    interval, retained = run.integer(name), run.integer(retained_name)
     if run.has("--save") and run.lacks(name):
         # The program lies beside the script, and its parser isn't known.
-        older = run.beside.strings and run.beside.judged is None
-        severity = NOTE if older else None
-        yield at(
-            run, "--save", f"--save is given without {name}", f"add {name} 1000", severity=severity
-        )
+        may_be_older = run.beside.strings and run.beside.judged is None
+        message, hint = f"--save is given without {name}", f"add {name} 1000"
+        yield at(run, "--save", message, hint, severity=NOTE if may_be_older else None)
     if run.has("--save") and interval is not None and interval < 1 and run.is_lm:
         yield at(run, name, f"{name} {interval} is less than 1", f"use {name} 1000")
-    if keep is not None and interval and interval > 0 and (keep < 1 or keep % interval):
-        hint = f"use {kept} {listed(neighbours(interval, max(keep, 1)))}"
-        yield at(run, kept, f"{kept} {keep} is not a multiple of {name} {interval}", hint)
-    least, most = run.number("--min-lr"), run.number("--lr")
-    if least is not None and most is not None and least > most:
-        yield at(
-            run,
-            "--min-lr",
-            f"--min-lr {least:g} is more than --lr {most:g}",
-            f"use --min-lr {most / 10:g}",
-        )
+    if retained is None or not interval or interval < 0:
+        return
+    if retained < 1 or retained % interval:
+        message = f"{retained_name} {retained} is not a multiple of {name} {interval}"
+        multiples = listed(neighbours(interval, max(retained, 1)))
+        yield at(run, retained_name, message, f"use {retained_name} {multiples}")
 
 
 @lm_runs.rule("MLM038", ERROR, "init", megatron_lm("training/arguments.py:715"))
@@ -136,19 +160,19 @@ def evaluation_batch_is_whole(run: MegatronRun) -> Violations:
     """The evaluation's global batch is a multiple of micro-batch × replicas.
     Prevents: AssertionError: eval_global_batch_size must be divisible ...
     Fix: use a multiple of micro-batch × replicas"""
-    whole, part = "--eval-global-batch-size", "--eval-micro-batch-size"
-    batch = run.size(whole) if run.has(whole) else run.global_batch
-    micro = run.size(part) if run.has(part) else run.micro_batch
-    if not run.has_any(whole, part) or not batch or not micro or not run.replicas:
+    of_all, of_one = "--eval-global-batch-size", "--eval-micro-batch-size"
+    batch = run.size(of_all) if run.has(of_all) else run.global_batch
+    micro = run.size(of_one) if run.has(of_one) else run.micro_batch
+    if not run.has_any(of_all, of_one) or not batch or not micro or not run.replicas:
         return
     unit = micro * run.replicas
     if batch % unit:
         message = (
             f"an evaluation batch of {batch} is not a multiple of micro-batches of "
-            f"{micro} × {run.replicas}"
+            f"{micro} × {run.replicas} replicas = {unit}"
         )
-        hint = f"use {whole} {listed(neighbours(unit, batch))}"
-        yield at(run, run.first_of(whole, part), f"{message} replicas = {unit}", hint)
+        hint = f"use {of_all} {listed(neighbours(unit, batch))}"
+        yield at(run, run.first_of(of_all, of_one), message, hint)
 
 
 @lm_runs.rule("MLM059", ERROR, "init", megatron_lm("training/arguments.py:1391-1398"))
@@ -161,12 +185,8 @@ def decay_style_has_its_ends(run: MegatronRun) -> Violations:
     style = run.choice(name, "constant")
     for end in ("--start-weight-decay", "--end-weight-decay"):
         if style == "constant" and run.has(end):
-            yield at(
-                run,
-                end,
-                f"{end} is given, but {name} is constant",
-                f"remove {end}, or use {name} linear",
-            )
+            message = f"{end} is given, but {name} is constant"
+            yield at(run, end, message, f"remove {end}, or use {name} linear")
         elif style in ("linear", "cosine") and run.lacks(end):
             yield at(run, name, f"{name} {style} is given without {end}", f"add {end} 0.1")
 
@@ -177,17 +197,19 @@ def tokenizers_have_their_files(run: MegatronRun) -> Violations:
     """A tokenizer comes with the files, or the size, that it is built from.
     Prevents: AssertionError
     Fix: give the tokenizer's files"""
-    kind = str(run.value("--tokenizer-type"))
-    names = [OF_FILES[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())]
     if run.launch is None:
         return
-    for name in ["--vocab-size"] if kind == NULL_TOKENIZER else names:
+    kind = str(run.value("--tokenizer-type"))
+    if kind == NULL_TOKENIZER:
+        needed = {"--vocab-size": str(_GPT2_VOCABULARY)}
+    else:
+        option_names = (OF_FILES[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ()))
+        needed = dict.fromkeys(option_names, "PATH")
+    for name, example in needed.items():
         # newer versions take --tokenizer-model for every kind
         if run.lacks_all(name, "--tokenizer-model"):
-            hint = f"add {name} {'50257' if name == '--vocab-size' else 'PATH'}"
-            yield at(
-                run, "--tokenizer-type", f"--tokenizer-type {kind} is given without {name}", hint
-            )
+            message = f"--tokenizer-type {kind} is given without {name}"
+            yield at(run, "--tokenizer-type", message, f"add {name} {example}")
 
 
 @mds_runs.rule("MDS009", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:21-137"))
@@ -197,61 +219,71 @@ def ramp_up_is_whole(run: MegatronRun) -> Violations:
     Prevents: AssertionError: expected the following format ...
     Fix: make every batch of the ramp-up whole
     """
-    numbers, final = _numbers(run), run.global_batch
+    numbers = _numbers(run)
     if numbers is None:
         return
-    if len(numbers) != 3:
-        yield at(
-            run,
-            _RAMP_UP,
-            f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples",
-            _EXAMPLE,
-        )
+    if len(numbers) != len(_RampUp._fields):
+        message = f"{_RAMP_UP} has {len(numbers)} values, not 3: start, increment, samples"
+        yield at(run, _RAMP_UP, message, _EXAMPLE)
         return
-    start, step, samples = numbers
-    if min(numbers) < 1:
+    ramp_up = _RampUp(*numbers)
+    if min(ramp_up) < 1:
+        start, increment, samples = ramp_up
         message = (
-            f"{_RAMP_UP} {start} {step} {samples}: start, increment and samples must be at least 1"
+            f"{_RAMP_UP} {start} {increment} {samples}: "
+            "start, increment and samples must be at least 1"
         )
         yield at(run, _RAMP_UP, message, _EXAMPLE)
-    elif final == start:
+    elif run.global_batch is not None:
+        yield from _ramp_up_to(run.global_batch, ramp_up, run)
+
+
+def _ramp_up_to(final: int, ramp_up: _RampUp, run: MegatronRun) -> Violations:
+    """What keeps a ramp-up from reaching its final batch in whole steps."""
+    start, increment, _ = ramp_up
+    way = final - start
+    if way == 0:
         message = (
             f"{_RAMP_UP} starts at {start}, which is {GLOBAL} already: its steps are divided by 0"
         )
         yield at(run, _RAMP_UP, message, f"use a start below {final}, or remove {_RAMP_UP}")
-    elif final is not None and final < start:
-        message = f"{_RAMP_UP} {start} {step}: {start} is more than {GLOBAL} {final}"
+    elif way < 0:
+        message = f"{_RAMP_UP} {start} {increment}: {start} is more than {GLOBAL} {final}"
         yield at(run, _RAMP_UP, message, f"use a start below {final}")
-    elif final is not None and (way := final - start) % step:
+    elif way % increment:
         message = (
-            f"{_RAMP_UP} {start} {step}: {final} − {start} = {way} is not a multiple of {step}"
+            f"{_RAMP_UP} {start} {increment}: "
+            f"{final} − {start} = {way} is not a multiple of {increment}"
         )
-        yield at(
-            run, _RAMP_UP, message, f"use an increment of {listed(nearest(divisors(way), step, 3))}"
-        )
-    elif final is not None:
-        if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
-            return
-        unit = run.micro_batch * run.replicas
-        product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
-        for value, what in ((start, "start"), (step, "increment")):
-            if value % unit:
-                message = f"{_RAMP_UP}: the {what} of {value} is not a multiple of {product}"
-                article = "a" if what == "start" else "an"
-                yield at(
-                    run,
-                    _RAMP_UP,
-                    message,
-                    f"use {article} {what} of {listed(neighbours(unit, value))}",
-                )
+        fitting = listed(nearest(divisors(way), increment, 3))
+        yield at(run, _RAMP_UP, message, f"use an increment of {fitting}")
+    else:
+        yield from _ramp_up_in_micro_batches(ramp_up, run)
+
+
+def _ramp_up_in_micro_batches(ramp_up: _RampUp, run: MegatronRun) -> Violations:
+    """A start or an increment that the replicas can't share in whole micro-batches."""
+    if not run.micro_batch or not run.replicas or run.has("--decrease-batch-size-if-needed"):
+        return
+    unit = run.micro_batch * run.replicas
+    product = f"{MICRO} {run.micro_batch} × {run.replicas} replicas = {unit}"
+    for size, name, article in (
+        (ramp_up.start, "start", "a"),
+        (ramp_up.increment, "increment", "an"),
+    ):
+        if size % unit:
+            message = f"{_RAMP_UP}: the {name} of {size} is not a multiple of {product}"
+            hint = f"use {article} {name} of {listed(neighbours(unit, size))}"
+            yield at(run, _RAMP_UP, message, hint)
 
 
 def _numbers(run: MegatronRun) -> list[int] | None:
-    """The ramp-up's numbers; None where they can't be known."""
+    """The ramp-up's numbers, however many; None where one can't be known."""
     values = run.value(_RAMP_UP)
     texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
-    numbers = [number for text in texts if (number := read_whole(text, 15)) is not None]
-    return numbers if len(numbers) == len(texts) else None
+    numbers = [read_whole(text, _RAMP_UP_DIGITS) for text in texts]
+    known = [number for number in numbers if number is not None]
+    return known if len(known) == len(numbers) else None
 
 
 @lm_runs.rule(
@@ -268,21 +300,29 @@ def lm_ramp_up(run: MegatronRun) -> Violations:
     for violation in ramp_up_is_whole.check(run):
         yield replace(violation, severity=Severity.ERROR)
     # A parser beside the script is of another version; a version that the repository names decides.
-    named = bool(run.release.where)
-    ignored = run.release.version >= _FIRST_WITH_SCHEDULE
-    judged = run.beside.parser is None and not run.fork and (ignored or not named)
-    if run.has(_RAMP_UP) and judged:
-        numbers, tokens, schedule = _numbers(run), run.size("--seq-length"), '"0:16 1B:32"'
-        # a schedule counts in tokens
-        if numbers is not None and len(numbers) == 3 and run.global_batch and tokens:
-            schedule = f'"0:{numbers[0]} {numbers[2] * tokens}:{run.global_batch}"'
-        ignoring = (
-            f"{run.release}, which has" if named else "Megatron-LM 0.18 and later, which have"
-        )
-        message = f"{_RAMP_UP} is ignored by {ignoring} {SCHEDULE} for it"
-        hint = f"use {SCHEDULE} {schedule}, without {GLOBAL}"
-        severity = Severity.WARNING if named and run.release.exact else None
-        yield at(run, _RAMP_UP, message, hint if named else f"in those {hint}", severity=severity)
+    is_named = bool(run.release.where)
+    may_ignore_it = not is_named or run.release.version >= _FIRST_WITH_SCHEDULE
+    if run.has(_RAMP_UP) and may_ignore_it and run.beside.parser is None and not run.fork:
+        yield _ignored_ramp_up(run, is_named=is_named)
     if run.has(SCHEDULE) and run.has(GLOBAL):
         message = f"{run.shown(GLOBAL)} is given with {SCHEDULE}, which has the batches"
         yield at(run, GLOBAL, message, f"remove {GLOBAL}", severity=Severity.ERROR)
+
+
+def _ignored_ramp_up(run: MegatronRun, *, is_named: bool) -> Violation:
+    """A ramp-up that newer releases ignore, with the schedule that they read instead.
+
+    `is_named` says that the repository names a release, and that it is one of these.
+    """
+    schedule, length, numbers = '"0:16 1B:32"', run.size("--seq-length"), _numbers(run)
+    if numbers is not None and len(numbers) == len(_RampUp._fields) and run.global_batch and length:
+        ramp_up = _RampUp(*numbers)
+        tokens = ramp_up.samples * length  # a schedule counts in these
+        schedule = f'"0:{ramp_up.start} {tokens}:{run.global_batch}"'
+    releases = f"{run.release}, which has" if is_named else "Megatron-LM 0.18 and later, which have"
+    message = f"{_RAMP_UP} is ignored by {releases} {SCHEDULE} for it"
+    hint = f"use {SCHEDULE} {schedule}, without {GLOBAL}"
+    if not is_named:
+        hint = f"in those {hint}"
+    severity = Severity.WARNING if is_named and run.release.exact else None
+    return at(run, _RAMP_UP, message, hint, severity=severity)

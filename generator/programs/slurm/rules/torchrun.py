@@ -6,14 +6,17 @@ from typing import Final
 
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....rules.violations import torch
+from ....submission.launches import Call
+from ....text.options import Argument
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import torchrun_calls
 from ..request import Request
 from ..subjects import blocks
 
 #: Options by which a step takes a part of its job: others may take the rest.
-_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
-_OF_THE_JOB: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
+_TAKES_A_PART: Final = ("--nodelist", "--exclude", "--relative", "--jobid", "--het-group")
+#: Variables with the number of the job's nodes.
+_JOB_NODES: Final = frozenset({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
 
 
 @torchrun_calls.rule(
@@ -23,45 +26,43 @@ def srun_starts_every_node(call: LauncherCall) -> Violations:
     """srun starts torchrun on each of the nodes that its --nnodes counts.
     Prevents: The rendezvous waits for nodes that never come, until it times out.
     Fix: give srun and the job the same nodes; $SLURM_NNODES is always the job's"""
-    step, nnodes = call.launch.call("srun"), call.argument("--nnodes")
-    others = sum(
+    srun = call.launch.call("srun")
+    if srun is None or srun.command.guarded or _calls_in_script(call) > 1:
+        return
+    fewest = _fewest(srun, call)
+    nnodes = call.argument("--nnodes")
+    if fewest is None or nnodes is None:
+        return
+    variables = nnodes.option.values[0].variables if nnodes.option.values else ()
+    if not _JOB_NODES.isdisjoint(variables):
+        nodes, asked_by = call.script_nodes, "#SBATCH --nodes"
+        counted = f"the job's {nodes} nodes"
+    else:
+        number = call.integer("--nnodes")
+        nodes, asked_by = number.value if number else None, "--nnodes"
+        counted = f"{nodes} nodes"
+    if nodes is not None and fewest.value < nodes:
+        message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
+        hint = f"write {fewest.name}={nodes}, or {asked_by}={fewest.value}"
+        yield fewest.bad_value(message, hint)
+
+
+def _calls_in_script(call: LauncherCall) -> int:
+    """Count the lines of a call's script that start torchrun."""
+    return sum(
         launch.script is call.shell and launch.call("torchrun") is not None
         for launch in call.submission.launches
     )
-    if step is None or step.command.guarded or nnodes is None or others > 1:
-        return
-    step_request = Request(shell=call.shell, options=step.options, program="srun")
-    of_job = not _OF_THE_JOB.isdisjoint(
-        nnodes.option.values[0].variables if nnodes.option.values else ()
-    )
-    nodes = (
-        call.script_nodes
-        if of_job
-        else number.value
-        if (number := call.integer("--nnodes"))
-        else None
-    )
-    counts = [
-        count
-        for name in ("--nodes", "--ntasks")
-        if (count := step_request.integer(name)) is not None
-    ]
-    fewest = min(counts, key=lambda count: count.value, default=None)
-    if (
-        nodes is None
-        or fewest is None
-        or fewest.value >= nodes
-        or step_request.has(*_PART)
-        or step_request.opaque
-    ):
-        return
-    counted = f"the job's {nodes} nodes" if of_job else f"{nodes} nodes"
-    message = f"{fewest} starts fewer than {counted}, which torchrun --nnodes waits for"
-    hint = (
-        f"write {fewest.name}={nodes}, or "
-        f"{'#SBATCH --nodes' if of_job else '--nnodes'}={fewest.value}"
-    )
-    yield fewest.bad_value(message, hint)
+
+
+def _fewest(srun: Call, call: LauncherCall) -> Argument[int] | None:
+    """The option by which srun starts the fewest nodes; None where it may start others too."""
+    step = Request(shell=call.shell, options=srun.options, program="srun")
+    if step.has(*_TAKES_A_PART) or step.opaque:
+        return None
+    given = (step.integer("--nodes"), step.integer("--ntasks"))
+    counts = [count for count in given if count is not None]
+    return min(counts, key=lambda count: count.value, default=None)
 
 
 @blocks.rule(
@@ -76,15 +77,12 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
         return
     for launch in block.launches:
         call = launch.call("torchrun")
-        has_ranks = call is None or call.opaque or call.has("--nproc-per-node")
-        if (
-            gpus is not None
-            and call is not None
-            and not has_ranks
-            and "PET_NPROC_PER_NODE" not in launch.environment
-        ):
-            message = (
-                "torchrun without --nproc-per-node starts 1 process, and "
-                f"{gpus.name} gives {gpus.value}"
-            )
-            yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")
+        if call is None or call.opaque or call.has("--nproc-per-node"):
+            continue
+        if "PET_NPROC_PER_NODE" in launch.environment:  # torchrun reads it in the option's place
+            continue
+        message = (
+            "torchrun without --nproc-per-node starts 1 process, and "
+            f"{gpus.name} gives {gpus.value}"
+        )
+        yield Violation(call.where, message, f"write --nproc-per-node={gpus.value}")

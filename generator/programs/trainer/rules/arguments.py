@@ -44,17 +44,21 @@ _POSITIVE: Final = derived(
     "torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation"
 )
 _RELEASES: Final = f"{transformers(_ARGUMENTS)}; the same file of every minor release from 4.28 on"
-#: Where nothing names a release, many still have the one before.
-_NEXT: Final = (5, 0)
+#: The newest major release. Where nothing names a release, many still have the major one before:
+#: what is gone only since this one is a note.
+_NEWEST_MAJOR: Final = (5, 0)
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
+_MOST_CHOICES: Final = 12  # in a hint: more fill several lines of a terminal
 _LONGEST_NUMBER: Final = 40  # characters of a text that is read as one
-_NO_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
+_MOST_STEPS: Final = 1e15  # up to here a float tells one whole number from the next
+_USUAL_STEPS: Final = 500  # TrainingArguments' own default of logging_steps and save_steps
+_EXPONENT_WITHOUT_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
-_NAMES: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
-#: Severities of values that are left out, by type: a number is nobody's switch, and a flag was one
-#: in older releases.
-_BARE: Final = {"int": None, "float": None, "bool": NOTE}
+_TYPES_IN_WORDS: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
+#: Severities of an option without a value, by its type: a number is never a switch, and a flag was
+#: one in older releases.
+_SEVERITY_WITHOUT_VALUE: Final = {"int": None, "float": None, "bool": NOTE}
 
 
 @training_arguments.rule("HF023", WARNING, "parse", _RELEASES)
@@ -70,7 +74,8 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         verb = "has no" if is_gone else "has the"
         message = f"{release} {verb} argument {name}, which is gone since {gone}"
         severity: Severity | None = NOTE
-        if is_gone and (release.planned or (not release.where and numbers(gone) < _NEXT)):
+        gone_before = numbers(gone) < _NEWEST_MAJOR
+        if is_gone and (release.planned or (not release.where and gone_before)):
             severity = None
         elif is_gone and release.where and release.exact:
             severity = ERROR
@@ -91,7 +96,11 @@ def names_are_of_the_release(arguments: TrainingArguments) -> Violations:
         since = new_arguments()[name]
         if release.version[:2] < numbers(since):
             message = f"{release} has no argument {name}, which is new in {since}"
-            severity = WARNING if release.planned else None if release.exact else NOTE
+            severity: Severity | None = NOTE
+            if release.planned:
+                severity = WARNING
+            elif release.exact:
+                severity = None
             hint = f"use transformers {since} or later, or remove it"
             yield violation(arguments, name, message, hint, severity=severity)
 
@@ -146,7 +155,7 @@ def values_have_their_types(arguments: TrainingArguments) -> Violations:
     Fix: use a value of the argument's type
     """
     for name in sorted(arguments.bare.keys() - arguments.redefined):
-        severity = _BARE.get(known_arguments()[name]["type"], WARNING)
+        severity = _SEVERITY_WITHOUT_VALUE.get(known_arguments()[name]["type"], WARNING)
         if arguments.bare[name]:
             severity = NOTE
         message, hint = f"{name} has no value, but takes one", f"give it one, or remove --{name}"
@@ -174,7 +183,7 @@ def _wrong_choice(
     elif close := closest(str(value), choices):
         hint = f"did you mean {close}?"
     else:
-        hint = suggest("", choices[:12])
+        hint = suggest("", choices[:_MOST_CHOICES])
     to_fill = isinstance(value, str) and is_left_open(value, name)
     # Trainers of other programs have more optimizers.
     severity = NOTE if name == "optim" or to_fill else None
@@ -188,10 +197,11 @@ def _wrong_type(arguments: TrainingArguments, name: str, value: object, kind: st
         return
     if in_file and _may_be_converted(value, arguments.path):
         return
-    message, hint = f"{name} is {show(value)}, not {_NAMES[kind]}", None
-    without_dot = _NO_DOT.fullmatch(value) if isinstance(value, str) else None
+    message, hint = f"{name} is {show(value)}, not {_TYPES_IN_WORDS[kind]}", None
+    without_dot = _EXPONENT_WITHOUT_DOT.fullmatch(value) if isinstance(value, str) else None
     if without_dot is not None:
-        hint = f"write {name}: {without_dot[1]}.0e{without_dot[2]}"
+        digits, exponent = without_dot.groups()
+        hint = f"write {name}: {digits}.0e{exponent}"
         if in_file:
             message += ": YAML 1.1 reads a number with an exponent only with a dot, as in 1.0e-5"
     elif isinstance(value, str) and len(value) < _LONGEST_NUMBER:
@@ -239,9 +249,10 @@ def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Using --fsdp xxx together with --deepspeed is not possible.
     Fix: remove one of them"""
     off = (None, "", False)
-    # of a path in a folder that only the shell knows, the place is known
-    named = arguments.value("deepspeed", NOTHING) not in off and arguments.has("deepspeed")
-    if arguments.value("fsdp") not in (*off, []) and named:
+    # A path in a folder that only the shell knows has no value, but it is given.
+    has_deepspeed = arguments.value("deepspeed", NOTHING) not in off and arguments.has("deepspeed")
+    has_fsdp = arguments.value("fsdp") not in (*off, [])
+    if has_fsdp and has_deepspeed:
         yield violation(
             arguments, "fsdp", "fsdp and deepspeed are both given", "remove one of them"
         )
@@ -297,16 +308,26 @@ _CHECKED: Final = transformers(
     "src/transformers/training_args.py (TrainingArguments._validate_args)"
 )
 _TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
-_OLD: Final = "evaluation_strategy"  # up to 4.46
+_OLD_NAME: Final = "evaluation_strategy"  # of eval_strategy, up to 4.46
 
 
-def _strategies(arguments: TrainingArguments) -> tuple[object, object]:
-    """When models are saved, and when they are evaluated."""
-    if arguments.has(_OLD) and not arguments.has("eval_strategy"):
-        evaluation: object = arguments.value(_OLD)
+_FRACTIONS_SCALE: Final = 1_000_000  # transformers compares fractions as whole millionths
+
+
+class _Strategies(NamedTuple):
+    """When models are saved, and when they are evaluated: `steps`, `epoch`, `best` or `no`."""
+
+    save: object
+    evaluation: object
+
+
+def _strategies(arguments: TrainingArguments) -> _Strategies:
+    """The strategies of arguments, by the older name of one of them too."""
+    if arguments.has(_OLD_NAME) and not arguments.has("eval_strategy"):
+        evaluation: object = arguments.value(_OLD_NAME)
     else:
         evaluation = arguments.setting("eval_strategy")
-    return arguments.setting("save_strategy"), evaluation
+    return _Strategies(arguments.setting("save_strategy"), evaluation)
 
 
 @training_arguments.rule("HF030", ERROR, "init", _CHECKED)
@@ -317,7 +338,7 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     save, evaluation = _strategies(arguments)
     known = isinstance(save, str) and isinstance(evaluation, str)
     if known and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
-        name = _OLD if arguments.has(_OLD) else "eval_strategy"
+        name = _OLD_NAME if arguments.has(_OLD_NAME) else "eval_strategy"
         default = "" if arguments.has("save_strategy") else " (the default)"
         message = (
             f"load_best_model_at_end with {name} {evaluation} and save_strategy {save}{default}"
@@ -335,27 +356,28 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
     of the evaluation steps
     Fix: use a multiple of eval_steps
     """
-    by_steps = _strategies(arguments) == ("steps", "steps")
-    save, evaluate, log = (
-        not_negative(arguments.setting(f"{what}_steps")) for what in ("save", "eval", "logging")
-    )
-    saved = save or 0
-    evaluated = (log if evaluate == 0 or arguments.lacks("eval_steps") else evaluate) or 0
-    if not by_steps or not arguments.is_on("load_best_model_at_end") or not saved or not evaluated:
+    by_steps = _strategies(arguments) == _Strategies(save="steps", evaluation="steps")
+    if not by_steps or not arguments.is_on("load_best_model_at_end"):
         return
-    mixed = (saved < 1) != (evaluated < 1)
-    # transformers compares them as whole millionths
-    scale = 1_000_000 if saved < 1 and evaluated < 1 else 1
-    if mixed or (saved % evaluated and (saved * scale) % (evaluated * scale)):
-        message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
+    saved = not_negative(arguments.setting("save_steps"))
+    evaluated = not_negative(arguments.setting("eval_steps"))
+    if evaluated == 0 or arguments.lacks("eval_steps"):
+        evaluated = not_negative(arguments.setting("logging_steps"))
+    if not saved or not evaluated:
+        return
+
+    # From 1 on they are steps, below 1 fractions of the run.
+    if (saved < 1) != (evaluated < 1):
+        hint = "give both as steps, or both as fractions"
+    else:
+        scale = _FRACTIONS_SCALE if saved < 1 else 1
+        if saved % evaluated == 0 or (saved * scale) % (evaluated * scale) == 0:
+            return
         multiple = evaluated * max(1, round(saved / evaluated))
-        hint = (
-            f"set save_steps to {multiple:g}"
-            if not mixed
-            else "give both as steps, or both as fractions"
-        )
-        name = "save_steps" if arguments.has("save_steps") else "load_best_model_at_end"
-        yield violation(arguments, name, message, hint)
+        hint = f"set save_steps to {multiple:g}"
+    message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
+    name = "save_steps" if arguments.has("save_steps") else "load_best_model_at_end"
+    yield violation(arguments, name, message, hint)
 
 
 @training_arguments.rule("HF032", ERROR, "init", _CHECKED)
@@ -368,26 +390,17 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
     for what, default in (("logging", "steps"), ("eval", "no"), ("save", "steps")):
         strategy, name = f"{what}_strategy", f"{what}_steps"
         value = arguments.number(name)
-        if (
-            value is None
-            or arguments.value(strategy, None if arguments.has(strategy) else default) != "steps"
-        ):
+        # One that is given with a value that isn't known is not the default.
+        counts = arguments.value(strategy, None if arguments.has(strategy) else default)
+        if value is None or counts != "steps":
             continue
-        if value > 1 and value != int(min(value, 1e15)):
+        if value > 1 and value != int(min(value, _MOST_STEPS)):
             message = f"{name} is {value}: above 1 it must be an integer"
-            yield violation(
-                arguments,
-                name,
-                message,
-                f"set {name} to {round(value) if isfinite(value) else 500}",
-            )
+            nearest = round(value) if isfinite(value) else _USUAL_STEPS
+            yield violation(arguments, name, message, f"set {name} to {nearest}")
         elif value == 0 and what == "logging":
-            yield violation(
-                arguments,
-                name,
-                "logging_steps is 0",
-                "set logging_steps to 10, or logging_strategy to no",
-            )
+            hint = "set logging_steps to 10, or logging_strategy to no"
+            yield violation(arguments, name, "logging_steps is 0", hint)
 
 
 @training_arguments.rule("HF033", ERROR, "init", _CHECKED)
@@ -395,8 +408,9 @@ def plateau_has_evaluations(arguments: TrainingArguments) -> Violations:
     """lr_scheduler_type reduce_lr_on_plateau and greedy go with evaluation.
     Prevents: ValueError: lr_scheduler_type reduce_lr_on_plateau requires an eval strategy
     Fix: set eval_strategy to steps or epoch"""
-    kind, (_, evaluation) = arguments.value("lr_scheduler_type"), _strategies(arguments)
-    if kind in ("reduce_lr_on_plateau", "greedy") and evaluation == "no":
+    kind = arguments.value("lr_scheduler_type")
+    is_by_results = kind in ("reduce_lr_on_plateau", "greedy")
+    if is_by_results and _strategies(arguments).evaluation == "no":
         message = f"lr_scheduler_type {kind} with eval_strategy no"
         yield violation(arguments, "lr_scheduler_type", message, "set eval_strategy to steps")
 
@@ -414,7 +428,8 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
         message = (
             f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"
         )
-        hint = f"set warmup_steps to {total // 20}"
+        twentieth = total // 20
+        hint = f"set warmup_steps to {twentieth}"
         severity = Severity.NOTE if total < _TRIAL else Severity.WARNING
         yield violation(arguments, "warmup_steps", message, hint, severity=severity)
 
@@ -451,10 +466,10 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     save_strategy
     Fix: set metric_for_best_model
     """
-    unnamed = arguments.lacks("metric_for_best_model") and not arguments.is_on(
-        "load_best_model_at_end"
-    )
-    if arguments.value("save_strategy") == "best" and unnamed:
+    has_metric = not arguments.lacks("metric_for_best_model")
+    # load_best_model_at_end takes the loss without one.
+    has_metric = has_metric or arguments.is_on("load_best_model_at_end")
+    if arguments.value("save_strategy") == "best" and not has_metric:
         message = "save_strategy best without metric_for_best_model"
         yield violation(arguments, "save_strategy", message, "set metric_for_best_model to loss")
 
@@ -473,11 +488,11 @@ class Planned(NamedTuple):
 @subject("training arguments", "job spec")
 def planned(submission: Submission) -> Iterator[Planned]:
     """TrainingArguments of a submission with a job."""
-    if (job := submission.job) is not None:
-        yield from (
-            Planned(one, job, world_of(submission).replicas)
-            for one in submission.of(TrainingArguments)
-        )
+    job = submission.job
+    if job is None:
+        return
+    for arguments in submission.of(TrainingArguments):
+        yield Planned(arguments, job, world_of(submission).replicas)
 
 
 @planned.rule("HF040", ERROR, "silent", _PLANNED)
@@ -488,7 +503,8 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
     steps.
     Fix: set gradient_accumulation_steps so that the product is the job's global_batch
     """
-    arguments, batch, replicas = planned.arguments, planned.arguments.batch, planned.replicas
+    arguments, replicas = planned.arguments, planned.replicas
+    batch = arguments.batch
     if batch is None or replicas is None:
         return
     total, wanted = batch.sequences * replicas, planned.job.training.global_batch
@@ -496,19 +512,12 @@ def batch_is_the_jobs(planned: Planned) -> Violations:
         message = (
             f"{batch.text} × {replicas} replicas = {total}, but the job's global_batch is {wanted}"
         )
-        each, exact = batch.micro * replicas, wanted % (batch.micro * replicas) == 0
-        hint = (
-            f"set gradient_accumulation_steps to {wanted // each}"
-            if exact
-            else f"set global_batch to {total}"
-        )
-        yield violation(
-            arguments,
-            batch.name,
-            message,
-            hint,
-            severity=None if batch.written else Severity.WARNING,
-        )
+        accumulation, rest = divmod(wanted, batch.micro * replicas)
+        hint = f"set global_batch to {total}"
+        if rest == 0:
+            hint = f"set gradient_accumulation_steps to {accumulation}"
+        severity = None if batch.written else Severity.WARNING
+        yield violation(arguments, batch.name, message, hint, severity=severity)
 
 
 @planned.rule("HF041", ERROR, "silent", _PLANNED)
@@ -520,15 +529,16 @@ def precision_is_the_jobs(planned: Planned) -> Violations:
     fp16, bf16 = arguments.stated("fp16"), arguments.stated("bf16")
     if fp16 is None or bf16 is None or wanted not in ("fp16", "bf16", "fp32"):
         return
-    if not (fp16.written or bf16.written) or (fp16.value is True and bf16.value is True):
+    switched_on = [name for name, flag in (("fp16", fp16), ("bf16", bf16)) if flag.value is True]
+    if not (fp16.written or bf16.written) or len(switched_on) == 2:
         return
-    stated = "fp16" if fp16.value is True else "bf16" if bf16.value is True else "fp32"
+    stated = switched_on[0] if switched_on else "fp32"
     if stated != wanted:
-        name = stated if stated != "fp32" else "bf16" if bf16.written else "fp16"
-        hint = f"set {wanted} to true" if wanted != "fp32" else f"set {stated} to false"
-        yield violation(
-            arguments, name, f"the arguments train in {stated}, the job in {wanted}", hint
-        )
+        off = "bf16" if bf16.written else "fp16"  # the switch to point at where both are off
+        name = off if stated == "fp32" else stated
+        hint = f"set {stated} to false" if wanted == "fp32" else f"set {wanted} to true"
+        message = f"the arguments train in {stated}, the job in {wanted}"
+        yield violation(arguments, name, message, hint)
 
 
 @planned.rule("HF029", WARNING, "silent", _PLANNED)
