@@ -387,6 +387,7 @@ def _placed(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int, bool]
         between = text[last : match.start()]
         behind_newline = between.rpartition("\n")[2]
         is_same_line = len(behind_newline) == len(between)
+        behind_newline = behind_newline.removeprefix("#SBATCH ")  # no comment to Slurm
         is_comment = "#" in behind_newline or (is_same_line and is_comment)
         line, last = line + between.count("\n"), match.start()
         yield match, line, is_comment

@@ -379,7 +379,9 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
                 # after the overrides, where they are a program's of performance
                 to = given if is_started(launch) else short
                 text = "null" if value == "None" else value
-                to.append(Override(key=SHORT[name], sign="", text=text, where=where))
+                # the program quotes a text for Hydra
+                key = SHORT[name]
+                to.append(Override(key=key, sign="", text=text, where=where, is_word=False))
         else:
             strays.append(word)
     named = {name: word.value for name, word in options.items() if word.value is not None}

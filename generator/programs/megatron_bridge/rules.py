@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...catalog.names import closest, is_swapped
-from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ...rules.violations import divisors, listed, nearest
 from ...submission.launches import Launch
 from ...submission.subjects import Subject
@@ -62,7 +62,19 @@ _UNEVEN: Final = (
 _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
+#: How recipes begin of which some set another one, and that one.
+#:
+#: **Source**: src/megatron/bridge/recipes/nemotronh/ @ v0.3.1 to v0.6.0
+_OTHER_DECAY: Final = ("nemotron_3", 0.1)
 _IGNORES_RAMPS: Final = (0, 5)  #: the first release
+_CHANGES_FOLDER: Final = (0, 6)  #: the first release
+#: The first and the last release with each mode. Between them, the program has no --mode.
+_MODES: Final[dict[str, Bounds]] = {
+    "pretrain": (None, None),
+    "finetune": (None, (0, 3)),
+    **dict.fromkeys(("sft", "lora", "dora"), ((0, 6), None)),
+}
+_WITHOUT_MODES: Final = ((0, 4), (0, 5))
 #: How files begin in which a release is named that may not be the one that runs.
 _UNSURE: Final = ("package_info", "readme", "install")
 _DIGITS: Final = re.compile(r"[0-9]+[a-z]?")
@@ -132,15 +144,28 @@ def _of_bounds(overrides: BridgeOverrides, override: Override) -> str:
     return f"{plain}.{rest.partition('.')[0]}"
 
 
-def _outside(overrides: BridgeOverrides, bounds: Bounds | None) -> str:
+def is_sure_of_release(overrides: BridgeOverrides) -> bool:
+    """Return whether the release that is named is surely the one that runs.
+
+    A checkout may be between releases, or changed; prose is of what others run.
+    """
+    named_in = overrides.release.where.rpartition("/")[2].lower()
+    return bool(named_in) and overrides.release.exact and not named_in.startswith(_UNSURE)
+
+
+def severity_of_program(overrides: BridgeOverrides) -> Severity | None:
+    """The severity of what the program of a release refuses: it may be another checkout's than
+    the image's.
+    """
+    in_script = overrides.release.where.rpartition(":")[0] == overrides.path
+    return WARNING if in_script else None
+
+
+def outside(overrides: BridgeOverrides, bounds: Bounds | None) -> str:
     """What keeps the release that is named from having something: when it came or went."""
-    release = overrides.release
-    # A checkout may be between releases, or changed; prose is of what others run.
-    named_in = release.where.rpartition("/")[2].lower()
-    is_sure = named_in and release.exact and not named_in.startswith(_UNSURE)
-    if bounds is None or not is_sure or is_newer(overrides):
+    if bounds is None or not is_sure_of_release(overrides) or is_newer(overrides):
         return ""
-    version, (first, last) = release.version[:2], bounds
+    version, (first, last) = overrides.release.version[:2], bounds
     if first is not None and version < first:
         return f"it came with {dots(first)}"
     return f"it went after {dots(last)}" if last is not None and version > last else ""
@@ -173,7 +198,7 @@ def keys_are_known(overrides: BridgeOverrides) -> Violations:
     for override in overrides.given:
         if (kind := _kind(override, overrides.is_plain)) is not None:
             section = override.key.partition(".")[0]
-            if lacking := _outside(overrides, key_bounds().get(_of_bounds(overrides, override))):
+            if lacking := outside(overrides, key_bounds().get(_of_bounds(overrides, override))):
                 has_own = section in _OF_RECIPES and not overrides.is_plain
                 severity = WARNING if has_own or overrides.is_own else None
                 message = f"{override.key} is no key of {overrides.release}: {lacking}"
@@ -221,8 +246,9 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
         is_size = override.key in _SIZES and override.integer is not None
         if not holds[kind]:
             message = f"{override.shown} is not {wants[kind]}"
-            # Python takes any number for true or false.
-            severity = WARNING if kind == "bool" and override.integer is not None else None
+            # Python takes any number for true or false, and any text for true.
+            is_taken = override.integer is not None or override.text.lower() in ("yes", "on")
+            severity = WARNING if kind == "bool" and is_taken else None
             yield Violation(override.where, message, f"write {wants[kind]}", severity=severity)
         elif is_size and (override.integer or 0) < 1:
             yield _at(override, f"{override.shown} is below 1", "write a number of at least 1")
@@ -263,12 +289,14 @@ def weight_decay_is_the_schedule(overrides: BridgeOverrides) -> Violations:
     Fix: set scheduler.start_weight_decay and scheduler.end_weight_decay to it
     """
     override = overrides.get("optimizer.weight_decay")
-    if override is None or override.number in (None, _RECIPES_DECAY):
+    name, other = _OTHER_DECAY
+    is_other = (overrides.recipe or overrides.stem).startswith(name)
+    known = (None, _RECIPES_DECAY, other) if is_other else (None, _RECIPES_DECAY)
+    if override is None or override.number in known:
         return
     if overrides.lacks(*_DECAYS):
-        message = (
-            f"{override.shown} has no effect: the scheduler sets {_RECIPES_DECAY} in each step"
-        )
+        decay = "the recipe's own" if is_other else _RECIPES_DECAY
+        message = f"{override.shown} has no effect: the scheduler sets {decay} in each step"
         hint = f"add {' and '.join(f'{key}={override.text}' for key in _DECAYS)}"
         yield certain_of(overrides, override, message, hint)
 
@@ -366,7 +394,8 @@ def layers_are_the_recipes(overrides: BridgeOverrides) -> Violations:
     keys = ("moe_layer_freq", "multi_latent_attention", "transformer_layer_spec", "qk_l2_norm")
     for name in (*keys, "experimental_attention_variant", "linear_attention_freq"):
         override = overrides.get(f"model.{name}")
-        off = override is None or override.is_null or override.text.lower() in ("false", "1")
+        # every layer alike, as a list too
+        off = override is None or override.text.lower().strip("[1, ]") in ("", "null", "false")
         if override is not None and not off and overrides.is_plain:
             message = f"{override.shown} has no effect: the plain recipe builds every layer alike"
             yield _at(override, message, "use the recipe of such a model")
@@ -457,14 +486,19 @@ def _undivided_layers(given: BridgeOverrides) -> Iterator[Violation]:
 
 
 @OVERRIDES.rule(
-    "BRG021", WARNING, "silent", "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:459"
+    "BRG021",
+    WARNING,
+    "silent",
+    "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:459 @ v0.6.0",
 )
 def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
-    """Folders of checkpoints are absolute: the program changes to its checkout first.
+    """Folders of checkpoints are absolute: since 0.6 the program changes to its checkout first.
     Prevents: No error: checkpoints are written in the checkout, wherever the job was started.
     Fix: write the whole path
     """
-    if overrides.is_own:
+    launch, release = overrides.launch, overrides.release
+    changes = launch is None or overrides.is_public  # those of performance stay where they are
+    if overrides.is_own or not changes or release.version < _CHANGES_FOLDER:
         return
     for key in ("checkpoint.save", "checkpoint.load", "checkpoint.pretrained_checkpoint"):
         override = overrides.get(key)
@@ -513,7 +547,7 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     if where is None:
         return
     bounds = recipe_bounds().get(name)
-    if lacking := _outside(overrides, bounds):
+    if lacking := outside(overrides, bounds):
         message = f"{name} is no recipe of {overrides.release}: {lacking}"
         yield Violation(where, message, "use one that it has")
     elif bounds is None and (near := _near_recipe(name)):
@@ -536,17 +570,32 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py (--mode) @ v0.3.1, v0.6.0",
 )
 def mode_is_known(overrides: BridgeOverrides) -> Violations:
-    """A mode is one that a release has.
-    Prevents: error: argument --mode: invalid choice
+    """A mode is one that the release has.
+    Prevents: error: argument --mode: invalid choice; in 0.4 and 0.5, which have no such option,
+    OverridesError: Failed to parse Hydra overrides. A warning where no release is named, and an
+    older one has the mode.
     Fix: write pretrain, sft, lora or dora
     """
-    launch, mode = overrides.launch, overrides.mode
-    if launch is not None and mode and mode not in TASKS and not overrides.is_own:
-        where = _place_of(launch, mode)
-        if where is not None:
-            near = closest(mode, tuple(TASKS))
-            hint = f"did you mean {near}?" if near else "write pretrain, sft, lora or dora"
-            yield Violation(where, f"--mode {mode} is none of Megatron-Bridge's", hint)
+    launch, mode, release = overrides.launch, overrides.mode, overrides.release
+    where = _place_of(launch, mode) if launch is not None and mode else None
+    if where is None or overrides.is_own:
+        return
+    hint, bounds = "write pretrain, sft, lora or dora", _MODES.get(mode)
+    if bounds is None:
+        near = closest(mode, tuple(_MODES))
+        hint = f"did you mean {near}?" if near else hint
+        yield Violation(where, f"--mode {mode} is none of Megatron-Bridge's", hint)
+    elif is_sure_of_release(overrides) and release.version[:2] in _WITHOUT_MODES:
+        message = f"--mode is no option of {release}"
+        hint = "remove it: the recipe's name says what is trained"
+        yield Violation(where, message, hint, severity=severity_of_program(overrides))
+    elif lacking := outside(overrides, bounds):
+        message = f"--mode {mode} is none of {release}: {lacking}"
+        severity = severity_of_program(overrides)
+        yield Violation(where, message, "write one that it has", severity=severity)
+    elif not release.where and bounds[1] is not None:
+        message = f"--mode {mode} is none of {release}: it went after {dots(bounds[1])}"
+        yield Violation(where, message, hint, severity=WARNING)
 
 
 @OVERRIDES.rule(

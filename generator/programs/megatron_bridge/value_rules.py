@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -12,14 +13,43 @@ from ...numerals import is_whole
 from ...text.wording import listed
 from ..megatron.options import LM, option_table
 from .keys import UNSAID, key_of
-from .overrides import GONE, SHORT, SWITCHES, BridgeOverrides, Override, recipe_bounds
-from .rules import BRIDGE, OVERRIDES, certain_of, is_a_letter_away, is_newer
+from .overrides import GONE, SHORT, SWITCHES, Bounds, BridgeOverrides, Override, recipe_bounds
+from .rules import (
+    BRIDGE,
+    OVERRIDES,
+    certain_of,
+    is_a_letter_away,
+    is_newer,
+    outside,
+    severity_of_program,
+)
 
 _PROGRAM: Final = "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py @ v0.3.1, v0.6.0"
 #: Options with a value that set no key.
 _OTHERS: Final = frozenset({"--model", "--recipe", "--mode", "--step-func", "--step_func"})
 _OPTIONS: Final = frozenset({*SHORT, *SWITCHES, *GONE, *_OTHERS, "--dataset"})
 _STRICT: Final = (0, 6)  #: the first release without those that are gone
+_COPIES_LENGTH: Final = (0, 4)  #: the first release whose program sets the model's length
+#: The releases with options that not every release has.
+_RELEASES: Final[Mapping[str, Bounds]] = {
+    **dict.fromkeys((*SHORT, *SWITCHES, "--model", "--step-func"), (_STRICT, None)),
+    **dict.fromkeys(("--seq_length", "-h", "--help"), (None, None)),
+    "--dataset": ((0, 4), None),
+}
+#: Patterns of layers: a number, or a list of one number a layer.
+_PATTERNS: Final = (
+    "moe_layer_freq",
+    "linear_attention_freq",
+    "window_attn_skip_freq",
+    "no_rope_freq",
+)
+_LIST: Final = "write the list, as [0,1,1,1]"
+#: What a block of comm_overlap sets in the model, to false where the block doesn't say it.
+_OVERLAPS: Final = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm", "delay_wgrad_compute")
+#: What Hydra's words are of, besides letters and digits; and what a backslash makes a part of one.
+_OF_WORDS: Final = frozenset(" \t_/-+.$%*@?|:\\")
+_KEPT: Final = frozenset("()[]{}:=, \t\\")
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w-]*\(", re.ASCII)
 #: Keys of which any other value stops the run: when the config is completed, the optimizer made,
 #: or the first layer built or computed.
 #:
@@ -141,6 +171,11 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
         if name in GONE and release.where and release.version >= _STRICT:
             message = f"{name} is no option of {release}: it went with 0.6"
             yield Violation(where, message, "remove it; --mode says what is trained")
+        elif lacking := outside(overrides, _RELEASES.get(name)):
+            message = f"{name} is no option of {release}: {lacking}"
+            key = SHORT.get(name)
+            hint = f"write {key}=VALUE" if key else "remove it"
+            yield Violation(where, message, hint, severity=severity_of_program(overrides))
         elif name not in _OPTIONS:
             key = name.lstrip("-").partition("=")[0]
             near = closest(name, tuple(sorted(_OPTIONS)), 0.8)
@@ -185,13 +220,14 @@ def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
     ERROR,
     "init",
     f"{BRIDGE}training/config.py:1498-1505, scripts/training/recipe_runner.py:442-458 @ v0.6.0; "
-    "training/config.py:1370-1379 @ v0.5.1",
+    "training/config.py:1601, :1250, :1376 @ v0.3.1, v0.4.2, v0.5.1; "
+    "scripts/training/run_recipe.py:345, :353 @ v0.4.2, v0.5.1",
 )
 def lengths_are_one(overrides: BridgeOverrides) -> Violations:
     """The model's sequences are as long as the data's, which decide.
-    Prevents: AssertionError: sequence length in model config and dataset config match; since 0.6
+    Prevents: AssertionError: sequence length in model config and dataset config match; since 0.4
     run_recipe.py sets the model's to the data's without a word. A warning where the length of the
-    data isn't given.
+    data isn't given, and with a program of somebody's own, which may do the same.
     Fix: set dataset.seq_length alone
     """
     model, hint = overrides.get("model.seq_length"), "set dataset.seq_length alone"
@@ -201,7 +237,7 @@ def lengths_are_one(overrides: BridgeOverrides) -> Violations:
     data = next(filter(None, map(overrides.get, names)), None)
     if data is not None and data.integer not in (None, model.integer):
         message = f"{model.shown} is not {data.shown}"
-        yield Violation(model.where, message, hint)
+        yield certain_of(overrides, model, message, hint)
     elif data is None and overrides.lacks(*names) and _takes_the_datas(overrides):
         message = f"{model.shown} changes nothing: the data's length decides, and is the recipe's"
         yield Violation(model.where, message, hint, severity=WARNING)
@@ -209,7 +245,7 @@ def lengths_are_one(overrides: BridgeOverrides) -> Violations:
 
 def _takes_the_datas(overrides: BridgeOverrides) -> bool:
     """Return whether the program sets the length of the model to that of the data."""
-    return overrides.is_public and overrides.release.version >= _STRICT
+    return overrides.is_public and overrides.release.version >= _COPIES_LENGTH
 
 
 @OVERRIDES.rule(
@@ -236,10 +272,14 @@ def rates_are_in_order(overrides: BridgeOverrides) -> Violations:
 
 
 def _alternatives(text: str) -> Iterator[str]:
-    """The parts of a value at commas outside brackets and quotes."""
-    depth, quote, part = 0, "", ""
+    """The parts of a value at commas outside brackets and quotes, and not behind a backslash."""
+    depth, quote, part, is_kept = 0, "", "", False
     for letter in text:
-        if quote:
+        if is_kept:
+            is_kept = False
+        elif letter == "\\":
+            is_kept = True
+        elif quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
             quote = letter
@@ -255,28 +295,48 @@ def _alternatives(text: str) -> Iterator[str]:
     yield part
 
 
+def _stray(text: str) -> str:
+    """The first letter of a value that no word of Hydra's has; empty where there is none, or the
+    value is none: it is quoted, a list, a mapping or a function.
+    """
+    if text.startswith(("'", '"', "[", "{")) or _FUNCTION.match(text):
+        return ""
+    is_kept = False
+    for letter in text:
+        is_part = letter in _OF_WORDS or (letter.isascii() and letter.isalnum())
+        if not is_part and not (is_kept and letter in _KEPT):
+            return letter
+        is_kept = letter == "\\" and not is_kept
+    return ""
+
+
 @OVERRIDES.rule(
     "BRG033",
     ERROR,
     "init",
-    "facebookresearch/hydra hydra/grammar/OverrideParser.g4 @ 1.3.2 (simpleChoiceSweep); "
-    f"{BRIDGE}training/utils/omegaconf_utils.py:163-185 @ v0.6.0",
+    "facebookresearch/hydra hydra/grammar/OverrideParser.g4 (simpleChoiceSweep), OverrideLexer.g4 "
+    f"@ 1.3.2; {BRIDGE}training/utils/omegaconf_utils.py:163-185 @ v0.6.0",
 )
-def commas_are_quoted(overrides: BridgeOverrides) -> Violations:
-    """A comma in a value is within brackets, or quotes of its own: else Hydra reads a choice.
-    Prevents: OverridesError: Failed to parse Hydra overrides: Error merging override
+def words_are_hydras(overrides: BridgeOverrides) -> Violations:
+    """A value is a word of Hydra's: commas, brackets, equals signs and other letters than A to Z
+    are within quotes of its own, or behind a backslash.
+    Prevents: OverridesError: Failed to parse Hydra overrides. What stands between commas is a
+    choice to Hydra, which is refused.
     Fix: write 'VALUE' with quotes within those of the shell, or [A,B] of a list
     """
     for override in overrides.given:
         text = override.text
-        if (
-            override.is_word
-            and "," in text
-            and "$" not in text
-            and len(list(_alternatives(text))) > 1
-        ):
+        if not override.is_word or "$" in text:
+            continue
+        hint = f"write \"{override.key}='{text}'\"" if "'" not in text else "quote all of it"
+        if "," in text and len(list(_alternatives(text))) > 1:
             message = f"{override.shown} is a choice among values to Hydra, which is refused"
-            hint = f"write \"{override.key}='{text}'\", or [{text}] where it is a list"
+            hint = f"{hint}, or [{text}] where it is a list"
+            yield certain_of(overrides, override, message, hint)
+        elif letter := _stray(text):
+            message = f"{override.shown} is refused by Hydra: {letter} is not quoted"
+            is_pattern = override.key.partition(".")[2] in _PATTERNS
+            hint = _LIST if is_pattern else hint
             yield certain_of(overrides, override, message, hint)
 
 
@@ -355,3 +415,47 @@ def tuned_weights_are_named(overrides: BridgeOverrides) -> Violations:
             "fine-tuning starts from random weights: neither weights nor a checkpoint is given"
         )
         yield Violation(where, message, f"set {key} to the model's weights", severity=WARNING)
+
+
+@OVERRIDES.rule(
+    "BRG037",
+    ERROR,
+    "init",
+    "NVIDIA/Megatron-LM megatron/core/models/gpt/gpt_layer_specs.py:647-660, "
+    "transformer/utils.py:503-511, transformer/transformer_config.py:2813-2830 @ core_v0.19.0",
+)
+def patterns_are_lists(overrides: BridgeOverrides) -> Violations:
+    """A pattern of layers is a number, or a list of one number a layer, and no text.
+    Prevents: ValueError: Invalid moe_layer_freq. Megatron-LM computes such a text of its own
+    arguments; Megatron-Core and Megatron-Bridge don't.
+    Fix: write the list, as [0,1,1,1]
+    """
+    for name in _PATTERNS:
+        override = overrides.get(f"model.{name}")
+        if override is None or "$" in override.text:
+            continue
+        text = override.text.strip("'\"")
+        is_text = text != override.text or not override.is_word
+        if is_text and "[" in text and not set(text).isdisjoint("*+("):
+            message = f"{override.shown} is a text, which nothing computes"
+            yield certain_of(overrides, override, message, _LIST)
+
+
+@OVERRIDES.rule("BRG038", ERROR, "silent", f"{BRIDGE}training/comm_overlap.py:425-560 @ v0.6.0")
+def overlaps_are_the_blocks(overrides: BridgeOverrides) -> Violations:
+    """An overlap of communication is said in the block of comm_overlap, where there is one.
+    Prevents: No error: what the block doesn't say is set to false in the model. A warning with
+    recipes of models, whose own block may say it.
+    Fix: say it in the block
+    """
+    block = overrides.get("comm_overlap")
+    if block is None or not block.text.startswith("{"):
+        return
+    for name in _OVERLAPS:
+        override = overrides.get(f"model.{name}")
+        is_said = name in block.text or overrides.get(f"comm_overlap.{name}") is not None
+        if override is not None and override.text.lower() == "true" and not is_said:
+            message = f"{override.shown} has no effect: comm_overlap sets it to false"
+            severity = None if overrides.is_plain and not overrides.is_own else WARNING
+            hint = f"write {name}:true in the block"
+            yield Violation(override.where, message, hint, severity=severity)
