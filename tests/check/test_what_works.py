@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import dsgen
-from dsgen.check.rules import ranks
+from dsgen.check.rules import files_there
 from dsgen.programs.launching.own_options import libraries
 
 _HEAD: Final = "#!/bin/bash\n"
@@ -323,9 +323,9 @@ def test_a_path_of_very_many_folders_is_not_searched_for_slips(
 ) -> None:
     """Each folder of a program's path may be the slip, but not of one with hundreds of them."""
     searched: list[str] = []
-    monkeypatch.setattr(ranks, "programs_in", lambda *asked: searched.append(asked[-1]) or ())
+    monkeypatch.setattr(files_there, "programs_in", lambda *asked: searched.append(asked[-1]) or ())
     for depth, expected in ((4, True), (400, False)):
         searched.clear()
         program = PurePath(*["run_"] * depth, "train.py")
-        assert ranks._by_folder(program, str(tmp_path / "run.sh")) is None
+        assert files_there._by_folder(program, str(tmp_path / "run.sh")) is None
         assert bool(searched) is expected

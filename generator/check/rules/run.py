@@ -39,10 +39,10 @@ def _rules_on_all() -> tuple[Rule, ...]:
 
 @cache
 def _rules_on_launch_lines() -> tuple[Rule, ...]:
-    """Rules that hold launch lines against the arguments of the programs that they start."""
-    from . import ranks
+    """Rules that hold launch lines against the programs that they start."""
+    from . import files_there, program_options, ranks
 
-    return rules_in(ranks)
+    return rules_in(ranks, program_options, files_there)
 
 
 @cache

@@ -21,14 +21,13 @@ from .follow import (
 )
 from .printed import body_of, printed
 from .records import SHELLS, TEXT_FOLLOWS, Assignment, Command, Heredoc, ShellScript, Word
+from .state import Body, State
 from .tokens import ARRAY, ASSIGNMENT, HOLE, REDIRECT, TEST, WORD, Document, Token
 from .values import (
     UNKNOWN,
-    Body,
     Element,
     Piece,
     Source,
-    State,
     Value,
     parts_of_pieces,
     text_of_pieces,

@@ -15,8 +15,9 @@ from typing import Final
 
 from ...numerals import whole
 from .expand import Expander, evaluated
+from .state import State
 from .tokens import TEST, WORD, Token, word_end
-from .values import Piece, Source, State, text_of_pieces, texts_of_pieces
+from .values import Piece, Source, text_of_pieces, texts_of_pieces
 
 _TRUE: Final = frozenset({"true", ":"})
 #: The commands that are read, beside `[[` and `((`.

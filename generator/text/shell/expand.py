@@ -16,6 +16,7 @@ from ...numerals import is_whole, read_whole, whole
 from ...places import IN_WORDS
 from .printed import PRINTS, Reads, piped
 from .records import Word
+from .state import State
 from .tokens import HOLE, Document, Token, Tokens, scan
 from .values import (
     BEGUN,
@@ -23,7 +24,6 @@ from .values import (
     Element,
     Piece,
     Source,
-    State,
     Value,
     blanks,
     parts_of_pieces,

@@ -9,58 +9,36 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...findings import Location
 from ...places import Lines
 from ..text import Text
-from .commands import SETS_IN_ARITHMETIC, Shell
-from .conditions import asks_for_file, both, either, names_in, opposite
-from .records import Directive, ShellScript, Word
-from .tokens import ARRAY, ASSIGNMENT, COMMENT, HOLE, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
-from .values import UNKNOWN, Body, Piece, Source, State, Value
+from .chain import Chain
+from .commands import Shell
+from .conditions import asks_for_file, either, names_in
+from .definitions import BEGINNING, definitions
+from .directives import directive_of
+from .loops import DEEPEST_LOOP, SHIFTS, Changes, loop_changes
+from .records import ShellScript
+from .state import State
+from .tokens import COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
+from .values import UNKNOWN, Piece, Source, Value
 
+#: The kinds of blocks by the words that open them, and that close them.
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
-_ENDS: Final = {"loop": "done", "if": "fi"}  # of blocks whose beginning is known
-_LOOPS: Final = frozenset({"for", "while", "until", "select"})
-_SHIFTS: Final = "shift"
-_DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
+_LAST_WORDS: Final = {"loop": "done", "if": "fi"}  # of blocks whose beginning is known
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING) | {"in"}
-#: The words of `#SBATCH` lines, which Slurm reads by rules of its own.
-_SBATCH_WORD: Final = re.compile(
-    r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|#[A-Za-z]\w{0,60}#|[^\s#"'\\])+)""",
-    re.ASCII,
-)
-#: A name between two signs that mean nothing there: another program fills it in.
-_TO_FILL: Final = re.compile(rf"#[A-Za-z]\w{{0,60}}#|{HOLE}", re.ASCII)
-_QUOTES: Final = re.compile(r"\\(.)|[\"']")
 # a list goes on behind them, on the next line too
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 _PIPES: Final = frozenset({"|", "|&"})
 _LISTS: Final = frozenset({"&&", "||"})
 #: Commands that succeed.
 _ALWAYS: Final = frozenset({"echo", "export"})
-#: A text that begins with a blank, and one that begins with a variable and a blank.
-_BLANK_FIRST: Final = re.compile(r"[\"'](?:\\\n)?[ \t\n]")
-_ITSELF: Final = re.compile(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?[ \t\n]")
-_FUNCTION: Final = re.compile(
-    r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
-)
-_NAME: Final = re.compile(r"[\w.:-]+")
-_BEFORE_COMMANDS: Final = frozenset({"{", "}", "then", "do", "else", "elif", "fi", "done", "esac"})
-#: A function that runs its arguments, as they are or by `eval`: its calls are what it is given.
-_RUNS_ARGUMENTS: Final = re.compile(
-    r"(?:^|[;&|{(!]|\b(?:then|do|else|time|exec)\b)[ \t]{0,20}"
-    r"(?:eval[ \t]{1,20}\"?\$(?:[@*1]|\{[@*1]\})|\"?\$(?:[@*]|\{[@*]\}))",
-    re.MULTILINE,
-)
-_SETS: Final = re.compile(r"(?<![\w$])([A-Za-z_]\w*)(?:\[[^\]\s]{0,40}\])?\+?=")
-_COUNTS: Final = re.compile(r"\$\{?[#1-9]|\bshift\b|\[@\]:|@:")
 #: Commands that start nothing and set nothing.
 _PRINTING: Final = frozenset(
     {"echo", "printf", "cat", "date", "tput", "tee", "sleep", "exit", "return", "[", "test", "true"}
@@ -79,45 +57,6 @@ _COMPARED: Final = re.compile(
 #: A pattern of `case` that only one text matches, and the variable that its word is.
 _LITERAL: Final = re.compile(r"[\"']?([\w.-]+)[\"']?")
 _ONE_VARIABLE: Final = re.compile(r"\"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})\"?")
-
-
-@dataclass(slots=True)
-class Chain:
-    """The commands that `&&` and `||` join, while they are read."""
-
-    runs: bool | None = True  #: whether the next one runs
-    holds: bool | None = None  #: whether those so far succeed
-    #: whether that can't be known, but is what the script expects: they ask for nothing
-    expected: bool = True
-    sign: str = ""  #: the operator before the next one
-    negated: bool = False
-    begun: bool = False  #: whether there is one
-    called: bool = False  #: whether the last one is a function of the script
-    only_files: bool = True  #: whether each condition asks whether a file is there
-    names: tuple[str, ...] = ()  #: the variables that their conditions depend on
-
-    def add(self, holds: bool | None, *, expected: bool) -> None:
-        """Add a command, by whether it succeeds where it runs."""
-        self.begun = True
-        if self.runs is False:
-            self.negated = False
-            return
-        if self.negated:
-            holds, expected, self.negated = opposite(holds), False, False
-        if not self.sign:
-            self.holds, self.expected = holds, expected
-        elif self.sign == "&&":
-            self.holds, self.expected = both(self.holds, holds), self.expected and expected
-        else:
-            self.holds, self.expected = either(self.holds, holds), self.expected or expected
-
-    def join(self, sign: str) -> None:
-        """Go on with the command behind `&&` or `||`."""
-        self.sign = sign
-        if sign == "||":
-            self.runs = opposite(self.holds)
-        else:
-            self.runs = True if self.holds is None and self.expected else self.holds
 
 
 def read_command_text(
@@ -150,6 +89,14 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     return script
 
 
+class _Block(NamedTuple):
+    """A block that is open."""
+
+    kind: str
+    place: int  #: where it begins; -1 where that isn't known
+    chain: Chain  #: the commands that it is one of
+
+
 class Reader:
     """Reads the text of one shell."""
 
@@ -158,16 +105,14 @@ class Reader:
         self._state = shell.state
         self._base = len(shell.state.frames)
         self._open: dict[str, int] = {}  # how many blocks of a kind are open
-        # the names that a loop assigns, by its place, and whether it only adds words to each
-        self._changes: dict[int, dict[str, bool]] = {}
+        self._changes: dict[int, Changes] = {}  # what loops change, by their places
         self._pattern = False  # a pattern of `case` comes next
         self._function = ""  # the function whose body comes next
         self._parameters = False  # the `)` of `name()` comes next
         self._chain = Chain()
         self._before = "\n"  # the operator or line end before the command
         self._executed = False  # a command was seen, so sbatch reads no further directive
-        # The open blocks, where they begin, and the commands that they are one of.
-        self._begun: list[tuple[str, int, Chain]] = []
+        self._blocks: list[_Block] = []
         self._result: bool | None = None  # of the chain before
         self._expected = True  # whether the script expects that to hold
         self._asks = False  # the condition of an `if` comes next
@@ -177,18 +122,19 @@ class Reader:
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
+        """Read the whole text, or the body of the function that the shell runs."""
         shell, text, body = self._shell, self._shell.source.text, self._shell.body
         start, end, unterminated = 0, len(text), None
         if body is None:
-            found = Tokens(text)
-            tokens: Sequence[Token] = found.found
-            unterminated = found.unterminated
+            lexer = Tokens(text)
+            tokens: Sequence[Token] = lexer.found
+            unterminated = lexer.unterminated
             if shell.depth == 0:
                 shell.script.unterminated = unterminated
         else:
             tokens, start, end = body.tokens, body.start, body.end
-        self._changes = _loop_changes(tokens, text)
-        defines = list(_FUNCTION.finditer(text, start, end))
+        self._changes = loop_changes(tokens, text)
+        defines = list(BEGINNING.finditer(text, start, end))
         for match in defines:
             self._state.functions.setdefault(match[1] or match[2], frozenset())
         if defines:
@@ -209,12 +155,14 @@ class Reader:
             elif token.kind != COMMENT:
                 command.append(token)
             elif takes_directives:
-                directive = _directive(token, shell.source, self._executed)
+                directive = directive_of(token, shell.source, ignored=self._executed)
                 shell.script.directives.append(directive)
         self._until([] if self._ended else command, "\n")
         if is_whole and not self._ended:
-            left = [(place, word) for kind, place, _ in self._begun if (word := _ENDS.get(kind))]
-            shell.script.unclosed = left[-1] if left else None
+            unclosed = [block for block in self._blocks if block.kind in _LAST_WORDS]
+            if unclosed:
+                innermost = unclosed[-1]
+                shell.script.unclosed = innermost.place, _LAST_WORDS[innermost.kind]
         while len(self._state.frames) > self._base:
             self._state.close()
 
@@ -222,20 +170,12 @@ class Reader:
         self, tokens: Sequence[Token], begins: Sequence[re.Match[str]]
     ) -> list[Token]:
         """The tokens without the functions that are kept until they are called."""
-        source, text = self._shell.source, self._shell.source.text
+        source = self._shell.source
         left, behind = list[Token](), 0
-        for first, name, opens, closes in _bodies(tokens, text, begins):
-            start, end = tokens[opens].end, tokens[closes].start
-            self._state.bodies[name] = Body(
-                source=source,
-                tokens=tokens[opens + 1 : closes],
-                start=start,
-                end=end,
-                names=frozenset(match[1] for match in _SETS.finditer(text, start, end)),
-                counts=_COUNTS.search(text, start, end) is not None,
-            )
-            left += tokens[behind:first]
-            behind = closes + 1
+        for definition in definitions(tokens, source.text, begins):
+            self._state.bodies[definition.name] = definition.body(source, tokens)
+            left += tokens[behind : definition.first]
+            behind = definition.closes + 1
         return [*left, *tokens[behind:]]
 
     def read_uncalled(self) -> None:
@@ -261,15 +201,17 @@ class Reader:
             state.open("(")
         state.open("call")
         state.calling.append(inner.function)
-        for one in inner.environment:
-            state.make_local(one.name)
-            place = one.value_offset
-            known = one.value is not None
-            state.set(one.name, Value((Piece(one.value, place, place),)) if known else UNKNOWN)
-        begun = len(inner.script.commands)
+        for assignment in inner.environment:
+            state.make_local(assignment.name)
+            place = assignment.value_offset
+            piece = Piece(assignment.value, place, place)
+            is_known = assignment.value is not None
+            state.set(assignment.name, Value((piece,)) if is_known else UNKNOWN)
+        noted_before = len(inner.script.commands)
         Reader(inner).read()
-        body, noted = state.bodies[inner.function], inner.script.commands[begun:]
-        body.prints = not body.names and all(one.words[0].value in _PRINTING for one in noted)
+        body, noted = state.bodies[inner.function], inner.script.commands[noted_before:]
+        only_prints = all(command.words[0].value in _PRINTING for command in noted)
+        body.prints = not body.names and only_prints
         state.calling.pop()
         state.close()
         if is_apart:
@@ -280,13 +222,15 @@ class Reader:
         changes = self._changes.get(place, {})
         changing = set(changes)
         runs, self._result, self._expected = self._chain.runs, None, True
-        self._begun.append((kind, place, self._chain))
+        self._blocks.append(_Block(kind, place, self._chain))
         self._chain = Chain()
         self._open[kind] = self._open.get(kind, 0) + 1
-        if _SHIFTS in changing:
+        if SHIFTS in changing:
             self._shell.set_arguments(None)
-        if kind == "loop" and self._open[kind] > _DEEPEST_LOOP:
-            changing = set(self._state.values) if self._open[kind] == _DEEPEST_LOOP + 1 else set()
+        if kind == "loop" and self._open[kind] == DEEPEST_LOOP + 1:
+            changing = set(self._state.values)
+        elif kind == "loop" and self._open[kind] > DEEPEST_LOOP:
+            changing = set()  # the loop around it changes all
         added = {name for name, adds in changes.items() if adds}
         self._state.open(kind, changing, added, runs=runs)
 
@@ -302,7 +246,7 @@ class Reader:
             self._pattern = self._pattern and kind != "case"
             self._state.close()
             self._finish_chain()
-            self._chain = self._begun.pop()[2]
+            self._chain = self._blocks.pop().chain
             is_group = kind in ("{", "(")
             self._chain.add(
                 self._result if is_group else None, expected=self._expected or not is_group
@@ -312,13 +256,10 @@ class Reader:
         """One command's tokens, and the operator or line end after them."""
         if self._pattern and self._skip_pattern(tokens, separator):
             return
-        names = (
-            [self._shell.raw(token) for token in tokens if token.kind == WORD]
-            if separator == "("
-            else []
-        )
-        if names and names[-1] not in _NO_FUNCTION:  # `name (` of a function's definition
-            self._function, self._parameters = names[-1], True
+        words = [token for token in tokens if token.kind == WORD] if separator == "(" else []
+        name = self._shell.raw(words[-1]) if words else ""
+        if name and name not in _NO_FUNCTION:  # `name (` of a function's definition
+            self._function, self._parameters = name, True
             return
         if tokens:
             last, tokens = tokens[-1:], self._keywords(tokens)
@@ -380,10 +321,8 @@ class Reader:
         else:
             inner = shell.add(tokens, chain.runs, is_piped=is_piped)
         chain.add(holds, expected=not is_test)
-        always = (
-            self._before in ("\n", ";", "&") and separator in ("\n", ";") and not self._state.frames
-        )
-        self._ended = always and raw == "exit"
+        is_alone = self._before in ("\n", ";", "&") and separator in ("\n", ";")
+        self._ended = raw == "exit" and is_alone and not self._state.frames
         for substituted in shell.substituted():
             self._state.open("(")
             Reader(substituted).read()
@@ -520,142 +459,10 @@ class Reader:
             return []
         self._open_block("loop", tokens[0].start)
         if len(names) > 1 and names[1].isidentifier():
-            found = self._shell.words(tokens[3:]) if names[2:3] == ["in"] else []
-            only = found[0] if len(found) == 1 and found[0].value is not None else None
-            value = Value((Piece(only.value, only.offset, only.offset),)) if only else UNKNOWN
+            words = self._shell.words(tokens[3:]) if names[2:3] == ["in"] else []
+            value = UNKNOWN
+            if len(words) == 1 and words[0].value is not None:  # a loop over one word
+                (word,) = words
+                value = Value((Piece(word.value, word.offset, word.offset),))
             self._state.set(names[1], value)
         return []
-
-
-def _bodies(
-    tokens: Sequence[Token], text: str, begins: Sequence[re.Match[str]]
-) -> list[tuple[int, str, int, int]]:
-    """The functions whose commands are read where they are called, in order.
-
-    Each has the index of its first token, its name, and the indices of its `{` and `}`. Left out
-    are those in brackets, those of which there are two, and those that run their arguments.
-    """
-    found, names = list[tuple[int, str, int, int]](), list[str]()
-    at_place = {token.start: at for at, token in enumerate(tokens) if token.kind == WORD}
-    behind = 0
-    for match in begins:
-        place = match.start() + len(match[0]) - len(match[0].lstrip())
-        index = at_place.get(place, -1)
-        head = _head(tokens, text, index) if index >= behind else None
-        if head is None:
-            continue
-        name, opens = head
-        names.append(name)
-        closes = _end_of_group(tokens, text, opens)
-        if closes is None:
-            return []
-        if not _RUNS_ARGUMENTS.search(text, tokens[opens].end, tokens[closes].start):
-            found.append((index, name, opens, closes))
-        behind = closes + 1
-    return [one for one in found if names.count(one[1]) == 1]
-
-
-def _head(tokens: Sequence[Token], text: str, index: int) -> tuple[str, int] | None:
-    """The name of the function that begins at a token, and the place of its `{`."""
-    if tokens[index].kind != WORD or not _begins(tokens, text, index):
-        return None
-    at, count = index, len(tokens)
-    has_word = tokens[at].text == "function"
-    at += has_word
-    if at >= count or tokens[at].kind != WORD or not _NAME.fullmatch(tokens[at].text):
-        return None
-    name = tokens[at].text
-    brackets = [token.text for token in tokens[at + 1 : at + 3] if token.kind == OPERATOR]
-    if brackets == ["(", ")"]:
-        at += 2
-    elif not has_word:
-        return None
-    at += 1
-    while at < count and tokens[at].kind == NEWLINE:
-        at += 1
-    is_group = at < count and tokens[at].kind == WORD and text[tokens[at].start] == "{"
-    return (name, at) if is_group and tokens[at].end == tokens[at].start + 1 else None
-
-
-def _begins(tokens: Sequence[Token], text: str, index: int) -> bool:
-    """Return whether a command may begin at a token."""
-    last = tokens[index - 1] if index else None
-    return (
-        last is None
-        or last.kind in (OPERATOR, NEWLINE, COMMENT)
-        or text[last.start : last.end] in _BEFORE_COMMANDS
-    )
-
-
-def _end_of_group(tokens: Sequence[Token], text: str, index: int) -> int | None:
-    """The place of the `}` that closes the `{` at a place; None where nothing does."""
-    depth = 0
-    for at in range(index, len(tokens)):
-        token = tokens[at]
-        if token.kind == WORD and token.end == token.start + 1:
-            sign = text[token.start]
-            if sign in "{}" and (at == index or _begins(tokens, text, at)):
-                depth += 1 if sign == "{" else -1
-                if not depth:
-                    return at
-    return None
-
-
-def _directive(token: Token, source: Source, ignored: bool) -> Directive:
-    """The directive of a comment; `ignored` where sbatch has stopped reading them."""
-    text, words = source.text, list[Word]()
-    match = _SBATCH_WORD.match(text, token.start + len("#SBATCH"), token.end)
-    while match is not None:
-        value, offset = _QUOTES.sub(r"\1", match[1]), source.place(match.start(1))
-        if gap := _TO_FILL.search(value):
-            parts = (value[: gap.start()] or None, None) if gap.start() else (None,)
-            words.append(Word(raw=match[1], value=None, offset=offset, parts=parts))
-        else:
-            words.append(Word(raw=match[1], value=value, offset=offset, parts=(value,)))
-        match = _SBATCH_WORD.match(text, match.end(), token.end)
-    return Directive(words=tuple(words), offset=source.place(token.start), ignored=ignored)
-
-
-def _loop_changes(tokens: Sequence[Token], text: str) -> dict[int, dict[str, bool]]:
-    """The names that each loop assigns, by the place of its first token.
-
-    Each with whether the loop only adds words to it.
-    """
-    changes: dict[int, dict[str, bool]] = {}
-    if "done" not in text:
-        return changes
-    stack: list[tuple[int, dict[str, bool]]] = []
-    for token in tokens:
-        if token.text in _LOOPS and token.kind == WORD:
-            if len(stack) < _DEEPEST_LOOP:
-                stack.append((token.start, {}))
-        elif stack and token.kind == TEST and text.startswith("((", token.start):
-            for counted in SETS_IN_ARITHMETIC.finditer(text, token.start, token.end):
-                stack[-1][1][counted[1] or counted[2]] = False
-        elif not stack or token.kind not in (WORD, ARRAY):
-            continue
-        elif token.text == _SHIFTS:
-            stack[-1][1][_SHIFTS] = False
-        elif token.text == "done":
-            place, names = stack.pop()
-            changes[place] = names
-            if stack:
-                outer = stack[-1][1]
-                outer.update({name: adds and outer.get(name, True) for name, adds in names.items()})
-        elif match := ASSIGNMENT.match(text, token.start, token.end):
-            names = stack[-1][1]
-            names[match[1]] = _adds(token, match, text) and names.get(match[1], True)
-    return changes
-
-
-def _adds(token: Token, match: re.Match[str], text: str) -> bool:
-    """Return whether an assignment keeps what a variable has and puts words behind it."""
-    if match[2]:
-        return False
-    if match[3]:
-        return token.kind == ARRAY or _BLANK_FIRST.match(text, match.end(), token.end) is not None
-    if token.kind == ARRAY:
-        first = text[slice(*token.words[0])] if token.words else ""
-        return first == f'"${{{match[1]}[@]}}"'
-    itself = _ITSELF.match(text, match.end(), token.end)
-    return itself is not None and match[1] == (itself[1] or itself[2])

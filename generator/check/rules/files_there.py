@@ -1,0 +1,202 @@
+"""Rules on the programs and scripts that a launch line or a script starts: whether they are there.
+
+What isn't there is told where a file of a like name is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePath
+from typing import Final
+
+from ...findings import ERROR, NOTE, Violation, Violations
+from ...rules.violations import derived
+from ...submission.launches import Launch
+from ...submission.repository import program_of, program_path, programs_in
+from ...submission.script import LaunchScript
+from ...submission.subjects import launches, scripts
+from ...text.around import folders_above, is_there
+from ...text.options import basename
+from ...text.shell.follow import called, sourced
+from ...text.shell.records import Command, Word
+from ...text.slips import is_slip
+
+_MOST_NAMES: Final = 300  #: programs of a folder whose names may be meant
+_MOST_PARTS: Final = 32  #: of a program's path, each of which may be the slip
+#: Commands after which other files are there.
+_BRINGS_FILES: Final = frozenset(
+    {"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"}
+)
+#: Files that a script tests for: `[ -f setup.sh ]`.
+_TESTED: Final = re.compile(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
+_BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
+
+
+@launches.rule(
+    "LNCH043", ERROR, "launcher", derived("Python: can't open file: No such file or directory")
+)
+def program_is_there(launch: Launch) -> Violations:
+    """The program that a line starts is not a letter off one that is there.
+    Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
+    its folder has other programs, and none of a like name.
+    Fix: correct the program's path"""
+    program, word = program_path(launch), launch.program
+    if word is None or not program:
+        return
+    if launch.starts_module:
+        yield from _module_is_there(launch, program)
+    if not program.endswith(".py") or program_of(launch):
+        return
+
+    path = PurePath(program)
+    where = launch.script.locate(word)
+    near = _like_named(path, launch) or _by_folder(path, launch.script.text.path)
+    if near is not None:
+        yield Violation(where, f"the program {program} is not there", f"did you mean {near}?")
+    elif word.value is not None and not _may_bring(launch) and _has_folder(path, launch):
+        message = f"the program {program} is not there, and its folder is"
+        hint = "correct the path, or add the program"
+        yield Violation(where, message, hint, severity=NOTE)
+
+
+def _like_named(program: PurePath, launch: Launch) -> str | None:
+    """The path of a program whose name is a slip of this one's, in the folder that it is in."""
+    holder = launch.script.text.path
+    above = list(folders_above(holder))
+    folders = [(folder / program).parent for folder in above]
+    # A path of another machine: its folder may be here, by its name alone.
+    if program.is_absolute() or launch.program is None or launch.program.value is None:
+        name = program.parent.name
+        folders += [folder / name for folder in above]
+        folders += [folder for folder in above if folder.name == name]
+    for folder in folders:
+        for path in programs_in(folder, Path(holder).parent)[:_MOST_NAMES]:
+            if is_slip(program.name, path.name):
+                return str(program.with_name(path.name))
+    return None
+
+
+def _has_folder(program: PurePath, launch: Launch) -> bool:
+    """Whether a folder that a relative path names has programs."""
+    if len(program.parts) == 1 or program.is_absolute():
+        return False
+    holder = launch.script.text.path
+    folders = ((folder / program).parent for folder in folders_above(holder))
+    return any(programs_in(folder, Path(holder).parent) for folder in folders)
+
+
+def _may_bring(launch: Launch) -> bool:
+    """Whether a script has a command after which other files are there."""
+    return any(map(_brings_files, launch.script.commands))
+
+
+def _brings_files(command: Command) -> bool:
+    return bool(command.words) and command.words[0].value in _BRINGS_FILES
+
+
+def _module_is_there(launch: Launch, module: str) -> Violations:
+    """Judge the last name of a module whose package lies in a folder above the script."""
+    holder, package = launch.script.text.path, PurePath(*module.split(".")[:-1])
+    name = module.rpartition(".")[2]
+    if launch.program is None or launch.program.value is None or not package.parts:
+        return
+    for folder in folders_above(holder):
+        modules = [path.stem for path in programs_in(folder / package, Path(holder).parent)]
+        if not modules:
+            continue
+        if name not in modules and not is_there(folder / package / name):
+            near = next((other for other in modules[:_MOST_NAMES] if is_slip(name, other)), None)
+            if near is not None:
+                hint = f"did you mean {'.'.join((*package.parts, near))}?"
+                message = f"the module {module} is not there"
+                yield Violation(launch.script.locate(launch.program), message, hint)
+        return
+
+
+@scripts.rule(
+    "LNCH050", ERROR, "launcher", derived("bash, sbatch: FILE: No such file or directory")
+)
+def called_scripts_are_there(script: LaunchScript) -> Violations:
+    """A script that another calls, sources or submits is not a letter off one that is there.
+    Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file.
+    Fix: correct the script's path"""
+    shell = script.shell
+    may_be_there = _names_made(script)
+    for command in shell.commands:
+        word = _script_of(command)
+        if word is None:
+            continue
+        called_path = PurePath((word.path or "").lstrip("/"))
+        if not called_path.suffix or called_path.name in may_be_there:
+            continue
+        where = shell.locate(word)
+        is_of_another_machine = word.value != str(called_path)
+        names = _scripts_beside(called_path, where.path, anywhere=is_of_another_machine)
+        near = next((name for name in names[:_MOST_NAMES] if is_slip(called_path.name, name)), None)
+        if near is not None and called_path.name not in names:
+            message = f"the script {word.path} is not there"
+            yield Violation(where, message, f"did you mean {called_path.with_name(near)}?")
+
+
+def _names_made(script: LaunchScript) -> set[str]:
+    """The names of files that a script reads, writes, brings or tests for."""
+    shell = script.shell
+    brought = (
+        word for command in shell.commands if _brings_files(command) for word in command.words[1:]
+    )
+    paths = [
+        *(text.path for _, text in shell.followed),
+        *(word.path or "" for word in (*shell.written, *brought)),
+        *_TESTED.findall(shell.text.content),
+    ]
+    return {PurePath(path).name for path in paths}
+
+
+def _scripts_beside(script: PurePath, holder: str, *, anywhere: bool) -> list[str]:
+    """The names of the scripts in the folder of one, as far as that folder is known; with
+    `anywhere`, by its name alone too.
+    """
+    above = list(folders_above(holder))
+    folders = [(folder / script).parent for folder in above]
+    if anywhere:
+        folders += [folder / script.parent.name for folder in above]
+    project, pattern = Path(holder).parent, f"*{script.suffix}"
+    return [path.name for folder in folders for path in programs_in(folder, project, pattern)]
+
+
+def _script_of(command: Command) -> Word | None:
+    """The word that names a script which a command runs, reads or submits."""
+    words = command.run
+    if not words:
+        return None
+    if basename(words[0]) == "sbatch":
+        for word in words[1:]:
+            if not word.raw.startswith("-") and (word.path or "").endswith(_BATCH_SCRIPTS):
+                return word
+        return None
+    source = sourced(words)
+    if source is not None:
+        return source
+    index = called(words)
+    return words[index] if index is not None else None
+
+
+def _by_folder(program: PurePath, holder: str) -> str | None:
+    """The path of a program that is there, but for a slip in the name of one of its folders."""
+    if program.is_absolute():
+        return None
+    # `../../tools/train.py` is looked for from the folder that the dots lead to.
+    dots = next((number for number, part in enumerate(program.parts) if part != ".."), 0)
+    up, parts = program.parts[:dots], program.parts[dots:]
+    if len(parts) > _MOST_PARTS:
+        return None
+    folders = [Path(os.path.normpath(folder.joinpath(*up))) for folder in folders_above(holder)]
+    for number, name in enumerate(parts[:-1]):
+        pattern = str(PurePath(*parts[:number], "*", *parts[number + 1 :]))
+        for folder in folders:
+            for path in programs_in(folder, folder, pattern)[:_MOST_NAMES]:
+                found = path.relative_to(folder)
+                if is_slip(name, found.parts[number]):
+                    return str(PurePath(*up, found))
+    return None
