@@ -299,7 +299,10 @@ def _prefixes() -> dict[str, list[str]]:
 @cache
 def _needed() -> frozenset[str]:
     """The parts that forms need, in small letters, of which most texts have none."""
-    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]), _prefixes())
+    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]))
+
+
+_LEAST: Final = 10  #: characters of a token after its beginning
 
 
 def _by_form(text: str) -> Iterator[Secret]:
@@ -308,11 +311,16 @@ def _by_form(text: str) -> Iterator[Secret]:
     for form in patterns()["forms"]:
         if not there.isdisjoint(form["needs"]):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
-    if prefixes := [prefix for part in there for prefix in _prefixes().get(part, ())]:
+
+    # Tokens are looked for in long words alone, of which most texts have few.
+    long_words = "\n".join({word for word in small.split() if len(word) > _LEAST})
+    begun = [each for part, all in _prefixes().items() if part in long_words for each in all]
+    if begun:
         longest_first = "|".join(
-            re.escape(prefix) for prefix in sorted(prefixes, key=lambda each: (-len(each), each))
+            re.escape(prefix) for prefix in sorted(begun, key=lambda each: (-len(each), each))
         )
-        pattern = rf"(?<![A-Za-z0-9])({longest_first})((?:[\w+/=~-]|\.(?=[\w-])){{10,5000}})"
+        rest = rf"(?:[\w+/=~-]|\.(?=[\w-])){{{_LEAST},5000}}"
+        pattern = rf"(?<![A-Za-z0-9])({longest_first})({rest})"
         for match in re.finditer(pattern, text):
             kind = _tokens()[match[1]]
             if _is_token(match[2], kind):
