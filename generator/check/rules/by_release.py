@@ -124,6 +124,11 @@ def _told(finding: Finding, submission: Submission, others: _Others) -> tuple[Fi
 
     known = _releases()
     low, high = known.index(first), len(known) - 1  # one accepts it, the last doesn't
+    # Most such findings are of the last few releases: these are asked first, in longer steps.
+    step = 1
+    while high - step > low and others.refuse(finding, known[high - step]):
+        high, step = high - step, 2 * step
+    low = max(low, high - step)
     while high - low > 1:
         middle = (low + high) // 2
         refused = others.refuse(finding, known[middle])
