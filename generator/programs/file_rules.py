@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -14,17 +13,17 @@ from .records import PROGRAMS
 _RULES: Final = tuple(rules for record in PROGRAMS for rules in record.rules)
 
 
-@lru_cache(maxsize=len(_RULES))
-def _rules_of(rules: Rules) -> tuple[Rule, ...]:
-    return rules_in(*map(loaded, rules.names))
-
-
 def rules_for(submission: Submission) -> tuple[Rules, ...]:
     """The modules of rules of which a submission has something that they look at."""
     return tuple(rules for rules in _RULES if rules.when(submission))
 
 
-def rules_of_programs(every: Iterable[Rules] = _RULES) -> Iterator[Rule]:
-    """The rules of these modules; by default of all."""
-    for rules in every:
-        yield from _rules_of(rules)
+@lru_cache(maxsize=256)
+def rules_of_programs(every: tuple[Rules, ...] = _RULES) -> tuple[Rule, ...]:
+    """The rules of these modules; by default of all. Many submissions have files of like kinds."""
+    return tuple(rule for rules in every for rule in _rules_of(rules))
+
+
+@lru_cache(maxsize=len(_RULES))
+def _rules_of(rules: Rules) -> tuple[Rule, ...]:
+    return rules_in(*map(loaded, rules.names))

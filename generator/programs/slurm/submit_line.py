@@ -31,9 +31,8 @@ def given_when_submitted(script: Text) -> frozenset[Given]:
     The calls are those in its comments, the project's READMEs, and the scripts beside it. Options
     are named in full: `--ntasks` for `-n 1`.
     """
-    comments = "\n".join(line for line in script.lines if line.lstrip().startswith("#"))
     texts = [
-        comments,
+        _comments(script),
         *(text for folder in folders_above(script.path) for text in _readmes(folder)),
         *_submitting(Path(script.path).parent),
     ]
@@ -41,6 +40,13 @@ def given_when_submitted(script: Text) -> frozenset[Given]:
     for text in texts:
         given |= _options_for(basename(script.path), text)
     return given
+
+
+def _comments(script: Text) -> str:
+    """The comments of a script; nothing where it has no call, as most have none."""
+    if "sbatch" not in script.content:
+        return ""
+    return "\n".join(line for line in script.lines if line.lstrip().startswith("#"))
 
 
 def _options_for(name: str, text: str) -> frozenset[Given]:

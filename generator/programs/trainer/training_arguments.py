@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -243,6 +243,12 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     arguments: Mapping[str, Mapping[str, Any]]
     arguments = json.loads(read_text(__package__, "training_arguments.json"))["arguments"]
     return arguments
+
+
+@lru_cache(maxsize=1024)
+def begins_argument(name: str) -> bool:
+    """Tell whether an argument's name begins so."""
+    return any(each.startswith(name) for each in known_arguments())
 
 
 def from_file(path: str, read: JsonText | Source) -> TrainingArguments:

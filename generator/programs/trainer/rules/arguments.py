@@ -28,6 +28,7 @@ from ..table import LENGTHS, not_negative
 from ..training_arguments import (
     FLAGS,
     TrainingArguments,
+    begins_argument,
     gone_arguments,
     known_arguments,
     new_arguments,
@@ -126,13 +127,13 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     instead.
     Fix: correct the argument's name
     """
-    current, launch = known_arguments(), arguments.launch
-    program, known = program_of(launch), (*current, *gone_arguments())
+    launch = arguments.launch
+    program, known = program_of(launch), (*known_arguments(), *gone_arguments())
     for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
         if launch is None:
             is_taken = declares_field(name, arguments.path)
         else:  # argparse takes the beginning of a name for it
-            is_taken = any(each.startswith(name) for each in current)
+            is_taken = begins_argument(name)
         if is_taken:
             continue
         near = most_like(name.lower().replace("-", "_"), known, _SLIP)
