@@ -130,11 +130,8 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     launch = arguments.launch
     program, known = program_of(launch), (*known_arguments(), *gone_arguments())
     for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
-        if launch is None:
-            is_taken = declares_field(name, arguments.path)
-        else:  # argparse takes the beginning of a name for it
-            is_taken = begins_argument(name)
-        if is_taken:
+        # argparse takes the beginning of a name for it
+        if declares_field(name, arguments.path) if launch is None else begins_argument(name):
             continue
         near = most_like(name.lower().replace("-", "_"), known, _SLIP)
         program_lacks_it = program is not None and lacks_word(program, name)
