@@ -43,6 +43,13 @@ _PLANNED: Final = _ONE_TASK | {
     "--requeue",
     "--no-requeue",
 }
+#: A mount, and an image, in a script that dsgen wrote.
+_MOUNTED: Final = re.compile(r"^(?:MOUNTS\+=,|  --bind )([^\s$'\"]+)$", re.MULTILINE)
+_PULLED: Final = re.compile(
+    r"^  (enroot import --output|apptainer pull) \"\$IMAGE\.\$SLURM_JOB_ID\" '?"
+    r"(?:docker://)?([^\s$'\"]+)'?$",
+    re.MULTILINE,
+)
 #: Variables that a launcher or a scheduler sets for each process.
 _RENDEZVOUS: Final = re.compile(
     r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*"
@@ -234,6 +241,14 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
                         f"launch.slurm.{name}",
                         value.split(",") if name == "container_mounts" else value,
                     )
+    if script.shell.text.path in draft.ours:
+        content = script.shell.text.content
+        if pulled := _PULLED.search(content):
+            draft.set("launch.slurm.container_image", pulled[2])
+            if pulled[1].startswith("apptainer"):
+                draft.set("launch.slurm.container_runtime", "apptainer")
+        if mounts := _MOUNTED.findall(content):
+            draft.set("launch.slurm.container_mounts", mounts)
     calls = [call.word.offset for one in script.launches for call in one.calls]
     for name, command in others.items():
         if not any(command.offset <= offset < command.offset + 400 for offset in calls):

@@ -43,6 +43,14 @@ def files_of(made: Draft) -> dict[str, str]:
     return {file.path: file.text for file in dsgen.render(found.plans[0])}
 
 
+def test_a_container_is_that_of_the_spec() -> None:
+    """The image and the mounts in files that dsgen wrote are those of the spec made of them."""
+    runs = find_runs([GOLDEN / "qwen3-8b-sft-bridge"])[1]
+    slurm = draft_run(runs[0], runs[1:], {}).spec["launch"]["slurm"]
+    assert slurm["container_image"] == "registry.example.com#training/megatron-bridge:0.6.0"
+    assert "/data:/data" in slurm["container_mounts"]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> None:
     """A launch that exists gives the spec in `expected.yaml`, its notes included, whatever flags
