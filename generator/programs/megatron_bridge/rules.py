@@ -74,10 +74,12 @@ _MODES: Final[dict[str, Bounds]] = {
     "finetune": (None, (0, 3)),
     **dict.fromkeys(("sft", "lora", "dora"), ((0, 6), None)),
 }
+#: What the recipe of a stem does, in its name, by the mode.
+_OF_STEMS: Final = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft"}
 _WITHOUT_MODES: Final = ((0, 4), (0, 5))
 #: How files begin in which a release is named that may not be the one that runs.
 _UNSURE: Final = ("package_info", "readme", "install")
-_DIGITS: Final = re.compile(r"[0-9]+[a-z]?")
+_DIGITS: Final = re.compile(r"[0-9]+")
 _LONG: Final = 8  #: letters of a name that another one is only by a slip
 #: Sections of which a recipe of somebody's own may have a class of its own.
 _OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})
@@ -540,10 +542,12 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     incompatible with recipe. A warning where a checkout may have recipes of its own.
     Fix: correct the name or the mode
     """
-    name, launch = overrides.recipe, overrides.launch
+    launch, stem = overrides.launch, "" if overrides.recipe else overrides.stem
+    suffix = f"_{_OF_STEMS[overrides.mode]}_config" if overrides.mode in _OF_STEMS else ""
+    name = overrides.recipe or (f"{stem}{suffix}" if stem and suffix else "")
     if launch is None or not name:
         return
-    where = _place_of(launch, name) or _place_of(launch, "--recipe")
+    where = _place_of(launch, stem or name) or _place_of(launch, "--model" if stem else "--recipe")
     if where is None:
         return
     bounds = recipe_bounds().get(name)
@@ -552,7 +556,8 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
         yield Violation(where, message, "use one that it has")
     elif bounds is None and (near := _near_recipe(name)):
         message = f"{name} is no recipe of Megatron-Bridge's"
-        yield Violation(where, message, f"did you mean {near}?", severity=WARNING)
+        meant = near.removesuffix(suffix) if stem else near
+        yield Violation(where, message, f"did you mean {meant}?", severity=WARNING)
     tasks = {task for word, task in TASKS.items() if f"_{word}_" in f"_{name}_"}
     release = overrides.release
     checks = not release.where or release.version >= _CHECKS_MODES

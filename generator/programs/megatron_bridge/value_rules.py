@@ -49,7 +49,9 @@ _OVERLAPS: Final = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm", "dela
 #: What Hydra's words are of, besides letters and digits; and what a backslash makes a part of one.
 _OF_WORDS: Final = frozenset(" \t_/-+.$%*@?|:\\")
 _KEPT: Final = frozenset("()[]{}:=, \t\\")
-_FUNCTION: Final = re.compile(r"[A-Za-z_][\w-]*\(", re.ASCII)
+_FUNCTION: Final = re.compile(
+    r"(?:int|str|bool|float|choice|range|interval|tag|sort|shuffle|glob|json_str|extend_list)[ ]?\("
+)
 #: Keys of which any other value stops the run: when the config is completed, the optimizer made,
 #: or the first layer built or computed.
 #:
@@ -94,6 +96,12 @@ _DATA: Final[Mapping[str, str]] = {
     ),
     "local-jsonl": "fine-tuning",
 }
+#: Other kinds of data that some release has: of 0.6 and later, and before.
+_OTHER_DATA: Final = frozenset(
+    {"energon", "local-vlm", "cord-v2", "llava-video-178k", "medpix", "raven", "rdr"}
+    | {"llm-pretrain", "llm-pretrain-mock", "llm-finetune", "llm-finetune-preloaded"}
+    | {"vlm-energon", "vlm-hf", "vlm-preloaded"}
+)
 
 
 @lru_cache(maxsize=1)
@@ -199,14 +207,22 @@ def _short(text: str) -> str:
     "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:425-447 @ v0.6.0",
 )
 def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
-    """A kind of data is for the mode: pretraining reads no samples of a chat, and fine-tuning no
-    stream of tokens.
-    Prevents: ValueError: the dataset does not fit the training mode
+    """A kind of data is one that some release has, and for the mode: pretraining reads no samples
+    of a chat, and fine-tuning no stream of tokens.
+    Prevents: error: argument --dataset: invalid choice; ValueError: the dataset does not fit the
+    training mode
     Fix: use --dataset of the mode
     """
     launch, option = overrides.launch, overrides.options.get("--dataset")
     if launch is None or option is None or not overrides.is_public:
         return
+    known_data = (*_DATA, *sorted(_OTHER_DATA))
+    near = closest(overrides.dataset, known_data, 0.8) if overrides.dataset else None
+    if near is not None and near != overrides.dataset and overrides.dataset not in known_data:
+        is_slip = is_swapped(overrides.dataset, near) or is_a_letter_away(overrides.dataset, near)
+        message = f"--dataset {overrides.dataset} is none of Megatron-Bridge's"
+        where, severity = launch.script.locate(option), None if is_slip else WARNING
+        yield Violation(where, message, f"did you mean {near}?", severity=severity)
     task = _DATA.get(overrides.dataset)
     trains = "pretraining" if overrides.task == "pretraining" else "fine-tuning"
     if task is not None and overrides.task and task != trains:
@@ -406,14 +422,17 @@ def tuned_weights_are_named(overrides: BridgeOverrides) -> Violations:
         return
     given, start = overrides.get(key), overrides.get("checkpoint.load")
     lacks = given.is_null if given is not None else overrides.lacks(key)
+    save = overrides.get("checkpoint.save")
+    # where the run saves, there is nothing before its first start
+    has_start = start is not None and not (start.is_null or (save and save.text == start.text))
     where = launch.script.locate(launch.program) if given is None else given.where
     if lacks and task == "adapters":
         message = "adapters have no weights to start from"
         yield Violation(where, message, f"set {key} to the model's weights")
-    elif lacks and task == "fine-tuning" and (start is None or start.is_null):
-        message = (
-            "fine-tuning starts from random weights: neither weights nor a checkpoint is given"
-        )
+    elif lacks and task == "fine-tuning" and not has_start:
+        is_own = start is not None and not start.is_null
+        why = "checkpoint.load is where it saves" if is_own else "no checkpoint is given either"
+        message = f"fine-tuning first starts from random weights: none are named, and {why}"
         yield Violation(where, message, f"set {key} to the model's weights", severity=WARNING)
 
 
