@@ -207,8 +207,8 @@ def _short(text: str) -> str:
     "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py:425-447 @ v0.6.0",
 )
 def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
-    """A kind of data is one that some release has, and for the mode: pretraining reads no samples
-    of a chat, and fine-tuning no stream of tokens.
+    """A kind of data is known, and for the mode: pretraining reads no samples of a chat, and
+    fine-tuning no stream of tokens.
     Prevents: error: argument --dataset: invalid choice; ValueError: the dataset does not fit the
     training mode
     Fix: use --dataset of the mode
