@@ -20,7 +20,8 @@ from ...rules.violations import deepspeed_now, derived
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...units import GB, GIB
-from .needs import Need, needs
+from .need import Need
+from .needs import needs
 
 #: A model is small whose states at stage 2 need at most this share of a GPU's memory. The rest is
 #: room for activations, whose size a config alone doesn't tell.

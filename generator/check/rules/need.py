@@ -1,0 +1,128 @@
+"""The memory that a run needs, as files say it, or why that isn't known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...dataclass import dataclass
+from ...estimate.layout import Layout
+from ...estimate.ledgers import Memory
+from ...estimate.memory import memory
+from ...facts.facts import Facts
+from ...findings import Location
+from ...job.records import Job
+from ...programs.deepspeed.config import OFFLOADED, Config
+from ...programs.megatron.facts import MegatronFacts
+from ...programs.trainer.training_arguments import known_arguments
+from ...rules.layout.identities import known_values, whole_layout
+from ...submission.launches import Launch
+from ...submission.submission import Submission
+from ...text.around import text_around
+
+MOST_NAMED: Final = 3  #: facts or options in a reason
+OTHER_WORDS: Final = "options of the script's own are others than the plan's"
+_INTEGERS: Final = 2**62  # numpy's are 64 bits wide; half of that is left for what is added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A run with the memory that it needs."""
+
+    facts: Facts
+    job: Job  #: made of the facts, with assumptions for those that are unknown
+    layout: Layout
+    ledger: Memory
+    #: whether the submission has a job spec; its plan has compared the ZeRO stages by their time
+    planned: bool
+    device: str | None  #: where offloaded states go: `cpu` or `nvme`
+    pinned: bool  #: whether their buffers are pinned
+    #: whether all memory is counted; of a config alone, little more than the model states is
+    whole: bool
+    #: whether a job spec has what the files leave open, so that its plan's verdict holds
+    of_spec: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """A run of which the memory isn't estimated, though a job or its machines are known."""
+
+    where: Location
+    reason: str
+
+
+def planned_of(submission: Submission) -> Job | None:
+    """The job of the spec, else that of the plan beside the files."""
+    return submission.job or submission.planned
+
+
+def need_of(
+    submission: Submission,
+    facts: Facts,
+    job: Job,
+    device: str | None,
+    *,
+    of_spec: bool = False,
+    pinned: bool,
+) -> Iterator[Need]:
+    """The need of one run; nothing where its layout isn't known or its sizes are absurd."""
+    layout = whole_layout(known_values(job))
+    whole = of_spec or isinstance(facts, MegatronFacts)
+    if layout and (not whole or fits_integers(job, layout)):
+        yield Need(
+            facts=facts,
+            job=job,
+            layout=layout,
+            ledger=memory(job, layout),
+            planned=submission.job is not None,
+            device=device,
+            pinned=pinned,
+            whole=whole,
+            of_spec=of_spec,
+        )
+
+
+def fits_integers(job: Job, layout: Layout) -> bool:
+    """Whether the products of all sizes fit into the 64-bit integers that numpy computes with."""
+    model, training = job.model, job.training
+    heads = max(getattr(mixer, "heads", 1) for mixer in model.mixers)
+    head_dim = max(getattr(mixer, "head_dim", 1) for mixer in model.mixers)
+    widths = model.hidden * (model.hidden + model.ffn) * heads * head_dim
+    batch = training.sequence_length * layout.micro_batch * layout.gradient_accumulation
+    return max(widths * model.layers, model.layers * model.hidden * heads * batch) < _INTEGERS
+
+
+def is_pinned(config: Config) -> bool:
+    """Whether any buffer of offloaded states is pinned, or may be."""
+    return any(
+        config.switch(f"/zero_optimization/offload_{what}/pin_memory") is not False
+        for what in OFFLOADED
+        if config.offloads(what)
+    )
+
+
+def is_of_plan(submission: Submission) -> bool:
+    """Whether the plan beside files is still of their run, by what dsgen doesn't read.
+
+    The script's own options, such as the length of a sequence or the model, are those that it was
+    written with: they stand in `arguments.txt`, too. With a job spec they are what that says.
+    """
+    if submission.job is not None or submission.planned is None:
+        return True
+    listed = submission.plan_files[0].parent / "arguments.txt"
+    words = frozenset(text_around(listed, listed.parent).split())
+    return all(
+        word in words for arguments in submission.launches for name, word in _own_values(arguments)
+    )
+
+
+def _own_values(launch: Launch) -> Iterator[tuple[str, str]]:
+    """The values of options that are the program's own, and not the Trainer's."""
+    name = ""
+    for word in launch.arguments:
+        text = word.value if word.value is not None else word.raw
+        if text.startswith("--"):
+            name = text[2:].partition("=")[0]
+            text = text.partition("=")[2]
+        if text and name and name.replace("-", "_") not in known_arguments():
+            yield name, text

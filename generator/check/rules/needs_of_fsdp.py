@@ -1,0 +1,108 @@
+"""The needs of the Trainer's runs with FSDP, whose settings leave most to a job spec or a plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from ...facts.facts import Facts, knows
+from ...job.records import Job
+from ...numerals import read_whole
+from ...programs.trainer.fsdp_config import Fsdp
+from ...programs.trainer.training_arguments import TrainingArguments
+from ...submission.submission import Submission
+from ...submission.world import cluster_of, world_of
+from ...text.wording import whole_number
+from .need import OTHER_WORDS, Need, Unjudged, is_of_plan, need_of, planned_of
+
+#: Sizes of accelerate's mesh, as variables have them, and the keys of the layout that they are.
+_OF_MESH: Final = "PARALLELISM_CONFIG_"
+_MESH: Final = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
+
+
+def of_fsdp(submission: Submission) -> Iterator[Need | Unjudged]:
+    """The needs of the Trainer's runs with FSDP, where a job says what their files leave open."""
+    planned = planned_of(submission)
+    if planned is None or planned.engine.sharding != "units":
+        return
+    from ...programs.trainer.rules.fsdp import sharded  # saves start-up time
+
+    for fsdp in sharded(submission):
+        job_or_reason = _run_of_fsdp(fsdp, submission, planned)
+        if isinstance(job_or_reason, str):
+            yield Unjudged(where=fsdp.where, reason=job_or_reason)
+        else:
+            job, device = job_or_reason, "cpu" if fsdp.offloads else None
+            yield from need_of(submission, Facts(job=job), job, device, of_spec=True, pinned=True)
+
+
+def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
+    """The job with the layout of FSDP's settings and the arguments, or what isn't known."""
+    world, arguments = world_of(submission), fsdp.arguments
+    batch = arguments.batch if arguments is not None else None
+    if not knows(planned, "layers"):
+        return "the model is not known"
+    if batch is None or arguments is None or batch.micro < 1:
+        return "the batch of a GPU is not known"
+    if not (replicas := world.replicas) or cluster_of(submission) is None:
+        return "the number of GPUs is not known"
+    stage = fsdp.zero_stage
+    is_missing = arguments.has("fsdp_config") and not fsdp.values
+    if stage is None or fsdp.version is None or is_missing or fsdp.switch("xla", False):
+        return "how FSDP shards is not known"
+    if not is_of_plan(submission):
+        return OTHER_WORDS
+    checkpoints = fsdp.switch("activation_checkpointing", False)
+    if not checkpoints:
+        checkpoints = arguments.value("gradient_checkpointing", checkpoints) is True
+    mesh = _mesh_of(fsdp, submission)
+    if mesh is None:
+        return "the sizes of the mesh are not known"
+    copies: dict[str, Any] = (
+        {"zero_copies": world.nodes} if fsdp.running.startswith("HYBRID") else {}
+    )
+    pins = replace(
+        planned.pins,
+        data=replicas,
+        tensor=1,
+        pipeline=1,
+        zero_stage=stage,
+        micro_batch=batch.micro,
+        gradient_accumulation=max(batch.sequences // batch.micro, 1),
+        recompute="full" if checkpoints else "none",
+        offload="optimizer+parameters" if fsdp.offloads else "none",
+        sync_each_batch=_syncs_each_batch(arguments) or planned.pins.sync_each_batch,
+        **(copies | mesh),
+    )
+    training = replace(planned.training, global_batch=batch.sequences * replicas)
+    places = {
+        "/layout/micro_batch": arguments.locate("per_device_train_batch_size"),
+        "/layout/zero_stage": fsdp.where,
+        "/layout/offload": fsdp.locate("cpu_offload"),
+    }
+    origin = replace(planned.origin, path=arguments.path, locations=places, start=fsdp.where)
+    return replace(planned, pins=pins, training=training, origin=origin)
+
+
+def _mesh_of(fsdp: Fsdp, submission: Submission) -> dict[str, int] | None:
+    """Copies of the shards, and context parallelism, of accelerate's mesh; None where not known."""
+    given: dict[str, object] = {name: setting.value for name, setting in fsdp.mesh.items()}
+    for script in submission.commands:
+        for variable in script.shell.assignments:
+            if variable.name.startswith(_OF_MESH):
+                name = variable.name.removeprefix(_OF_MESH).lower()
+                given[name] = read_whole(variable.value)
+    sizes = {key: whole_number(given[name]) for name, key in _MESH.items() if name in given}
+    if any(size is None or size < 1 for size in sizes.values()):
+        return None
+    return {key: size for key, size in sizes.items() if size is not None}
+
+
+def _syncs_each_batch(arguments: TrainingArguments) -> bool:
+    """Whether `accelerator_config` has gradients reduced in each micro-batch."""
+    value = arguments.value("accelerator_config")
+    text = json.dumps(value) if isinstance(value, dict) else str(value)
+    return re.search(r'"sync_each_batch"\s*:\s*true', text) is not None

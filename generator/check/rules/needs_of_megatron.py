@@ -1,0 +1,170 @@
+"""The needs of Megatron's runs, of which arguments say all: the whole run is estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ...facts.facts import UNKNOWN, completed, knows
+from ...job.records import Job, Pins
+from ...programs.megatron.facts import MegatronFacts, at_least
+from ...rules.layout.identities import known_values, whole_layout
+from ...search.feasible import make_plan
+from ...submission.submission import Submission
+from .need import MOST_NAMED, Need, Unjudged, fits_integers, is_pinned, need_of, planned_of
+
+#: The facts without which a Megatron run can't be estimated.
+_NEEDED: Final = (
+    "cluster",
+    "gpus",
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "experts",
+    "sequence_length",
+    "micro_batch",
+    "gradient_accumulation",
+    "sequence_parallel",
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "virtual_pipeline",
+    "zero_stage",
+    "recompute",
+    "offload",
+    "precision",
+    "attention",
+    "optimizer",
+)
+#: Options with which a Megatron run isn't estimated here: they save memory in ways that the facts
+#: don't hold, or make another model.
+_NOT_ESTIMATED: Final = (
+    "--recompute-modules",
+    "--fine-grained-activation-offloading",
+    "--cpu-offloading-num-layers",
+    "--main-grads-dtype",
+    "--main-params-dtype",
+    "--exp-avg-dtype",
+    "--exp-avg-sq-dtype",
+    "--grad-reduce-in-bf16",
+    "--optimizer-offload-fraction",
+    "--memory-centric-tiled-linear",
+    "--multi-latent-attention",
+    "--moe-layer-freq",
+    "--heterogeneous-layers-config-path",
+    "--hybrid-layer-pattern",
+    "--experimental-attention-variant",
+    "--num-experts-teacher",
+    "--freeze-all-layers",
+    "--lora-rank",
+    "--random-ltd",
+    "--rampup-batch-size",
+    "--step-batch-size-schedule",
+)
+#: What a run of Megatron's and the model of a job have both, and the options that say it: they are
+#: of one model where what is given is the same.
+_SHAPE: Final[Mapping[str, tuple[str, ...]]] = {
+    "layers": ("--num-layers",),
+    "hidden": ("--hidden-size",),
+    "heads": ("--num-attention-heads",),
+    "kv_heads": ("--num-query-groups", "--num-key-value-heads"),
+    "head_dim": ("--kv-channels",),
+    "experts": ("--num-experts",),
+    "vocab": ("--vocab-size",),
+}
+_OF_EXPERTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "experts_per_token": ("--moe-router-topk", "--topk"),
+    "moe_ffn": ("--moe-ffn-hidden-size",),
+}
+_OF_DENSE: Final[Mapping[str, tuple[str, ...]]] = {"ffn": ("--ffn-hidden-size",)}
+_OF_WORLD: Final = ("tensor", "pipeline", "context", "expert", "micro_batch")
+_USUAL_OPTIMIZERS: Final = ("adamw", "adam", "sgd")
+
+
+def of_megatron(run: MegatronFacts, submission: Submission) -> Iterator[Need | Unjudged]:
+    """The need of a run of Megatron's, or why it isn't estimated."""
+    planned, where = planned_of(submission), run.run.locate("")
+    unknown = [name for name in _NEEDED if not run.knows(name)]
+    if unknown:
+        names = ", ".join(name.replace("_", " ") for name in unknown[:MOST_NAMED])
+        yield Unjudged(where=where, reason=f"not known: {names}")
+        return
+
+    job = _as_planned(run, planned) if planned is not None else None
+    unread = [name for name in _NOT_ESTIMATED if run.run.may_have(name)]
+    if unread and (job is None or not _as_written(run, job, unread)):
+        reason = f"what {', '.join(unread[:MOST_NAMED])} saves isn't read"
+        yield Unjudged(where=where, reason=reason)
+        return
+    if job is None and run.job.model.experts:
+        yield Unjudged(where=where, reason="no job says of this model with experts what they are")
+        return
+
+    job = job or at_least(run.job)
+    if planned is not None:
+        job = completed(job, headroom=planned.headroom)
+    config = run.run.config
+    pinned = config is None or is_pinned(config)
+    yield from need_of(submission, run, job, "cpu", pinned=pinned)
+
+
+def _as_planned(run: MegatronFacts, planned: Job) -> Job | None:
+    """The job of spec or plan, with all that the arguments say instead.
+
+    None where it is another model's, or another program's.
+    """
+    if not knows(planned, "layers") or planned.framework.name != run.job.framework.name:
+        return None
+    model = planned.model
+    shape = {**_SHAPE, **(_OF_EXPERTS if model.experts else _OF_DENSE)}
+    for name, options in shape.items():
+        stated, of_plan = run.said["model"].get(name, UNKNOWN), getattr(model, name, None)
+        if of_plan is not None and stated != of_plan and run.run.has_any(*options):
+            return None
+    if model.experts and not run.run.has("--num-experts"):
+        return None
+
+    said = {
+        name: value
+        for name, value in run.said["training"].items()
+        if hasattr(planned.training, name)
+    }
+    if UNKNOWN in said.values():
+        return None
+    if planned.training.optimizer not in _USUAL_OPTIMIZERS:
+        said.pop("optimizer", None)  # it is read as one of these
+    said["global_batch"] = run.run.global_batch or 1
+    training = completed(planned.training, **said)
+    # What no option says is as planned.
+    stated_keys = {*run.said["layout"], "data", *_OF_WORLD}
+    unstated = {
+        name: getattr(planned.pins, name) for name in Pins.__slots__ if name not in stated_keys
+    }
+    rest = {name: value for name, value in unstated.items() if value is not None}
+    job = completed(run.job, model=model, training=training, pins=replace(run.job.pins, **rest))
+    return completed(job, calibration=planned.calibration, launch=planned.launch)
+
+
+def _as_written(run: MegatronFacts, job: Job, options: Iterable[str]) -> bool:
+    """Whether dsgen writes these options for a job as they are: its estimate counts them."""
+    layout = whole_layout(known_values(job))
+    if layout is None or not fits_integers(job, layout):
+        return False
+    from ...programs.megatron.write import planned, written_options  # saves start-up time
+
+    groups = written_options(planned(make_plan(job, layout)), run.run.flavour)
+    written = {name: value for _, group in groups for name, value in group.items()}
+    return all(
+        run.run.has(name) and _words(written.get(name)) == _words(run.run.value(name))
+        for name in options
+    )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """The words of an option's value."""
+    return tuple(map(str, value)) if isinstance(value, (tuple, list)) else (str(value),)
