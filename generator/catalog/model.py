@@ -134,14 +134,16 @@ class Model:
         **Source**: Megatron-LM core_v0.16.1, megatron/core/transformer/multi_token_prediction.py,
         MultiTokenPredictionLayer.
         """
-        around = 2 * self.hidden**2 + 3 * self.norm.each * self.hidden
-        return around + sum(layer.parameters for layer in self.depth_layers)
+        joining = 2 * self.hidden * self.hidden
+        norms = 3 * self.norm.each * self.hidden
+        return joining + norms + sum(layer.parameters for layer in self.depth_layers)
 
     @property
     def depth_matrix_parameters(self) -> int:
         """Those that a token is multiplied with at one depth, the head's once more among them."""
         layers = sum(layer.active_matrix_parameters for layer in self.depth_layers)
-        return layers + 2 * self.hidden**2 + self.vocab * self.hidden
+        joining, head = 2 * self.hidden * self.hidden, self.vocab * self.hidden
+        return layers + joining + head
 
     def part(self, kind: type[Part]) -> Part | None:
         """The first mixer or feed-forward of a kind, where a layer has one."""

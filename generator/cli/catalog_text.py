@@ -56,7 +56,10 @@ _FIND: Final[Mapping[str, Any]] = {
     "node-types": find_node_type,
     "models": find_model,
 }
-_FIELDS: Final = ("node_types", "accelerators", "models")  #: the kinds, as `nearest` calls them
+#: The kinds as `nearest` calls them, the likeliest to be meant first.
+_KINDS_OF_NAMES: Final = ("node_types", "accelerators", "models")
+_LIKE_A_KIND: Final = 0.7  # of difflib's ratio: three letters in ten differ
+_LONG_NUMBER: Final = 1e4  # from which a number has no decimals
 
 
 def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> str:
@@ -70,12 +73,11 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
         if find(name) is not None:
             return kind
 
-    abbreviated = [
-        kind for kind in _FIND if len(name) > 2 and kind.startswith(name.lower().removesuffix("s"))
-    ]
+    singular = name.lower().removesuffix("s")
+    abbreviated = [kind for kind in _FIND if len(name) > 2 and kind.startswith(singular)]
     containing_name = [each for names in known.values() for each in names if name.lower() in each]
-    misspelt = get_close_matches(name, _FIND, cutoff=0.7)
-    alike = filter(None, (nearest(name, kind) for kind in _FIELDS))
+    misspelt = get_close_matches(name, _FIND, cutoff=_LIKE_A_KIND)
+    alike = filter(None, (nearest(name, kind) for kind in _KINDS_OF_NAMES))
     # The likeliest first; several names that contain it are all told.
     meant = [*abbreviated, *containing_name[:2], *misspelt, *alike]
     if abbreviated or (len(containing_name) < 2 and meant):
@@ -376,12 +378,15 @@ def _model(entry: ModelEntry) -> Model:
 
 
 def _text(value: Any) -> str:
+    """A fact as text."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {_text(inner)}" for key, inner in value.items())
     if isinstance(value, tuple):
         return ", ".join(map(_text, value)) or "nothing"
-    if value is None or isinstance(value, bool):
-        return {None: "unknown", True: "yes", False: "no"}[value]
-    if isinstance(value, float) and value < 1e4:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and value < _LONG_NUMBER:
         return f"{value:,g}"
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)

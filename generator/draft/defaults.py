@@ -33,13 +33,11 @@ def pin_defaults(draft: Draft, job: Job) -> None:
 def name_open_fields(draft: Draft, plan: Plan) -> None:
     """Say which keys of the layout the files leave open, and what the plan has for them."""
     usual, values = Layout(data=1).to_dict(), plan.layout.to_dict()
-    small = DETAILED - {"recompute", "offload"}
     undecided = open_fields(plan.job) & _undecided(draft)
-    names = [
-        name
-        for name in values
-        if name in undecided and not (name in small and values[name] == usual[name])
-    ]
+    # Of a detail that trades little, its usual value isn't worth a word.
+    small = DETAILED - {"recompute", "offload"}
+    unsaid = {name for name in small if values[name] == usual[name]}
+    names = [name for name in values if name in undecided - unsaid]
     if names:
         has = ", ".join(f"{name}: {values[name]}".lower() for name in names)
         why = f"{_reason(draft)}; the plan has {has}"
@@ -61,9 +59,12 @@ def _undecided(draft: Draft) -> frozenset[str]:
         return frozenset(Layout.__dataclass_fields__) - _OF_BATCH
     if draft.found.megatron is not None:
         return _OF_BATCH
-    has_zero = draft.found.config is not None or draft.get("layout.zero_stage") is not None
-    is_own = draft.found.trainer is None
-    return (_OF_SCRIPT if is_own else frozenset()) | (frozenset() if has_zero else _OF_ZERO)
+    undecided = frozenset[str]()
+    if draft.found.trainer is None:
+        undecided |= _OF_SCRIPT
+    if draft.found.config is None and draft.get("layout.zero_stage") is None:
+        undecided |= _OF_ZERO
+    return undecided
 
 
 def _defaults(draft: Draft, job: Job) -> Mapping[str, Any]:
@@ -75,7 +76,7 @@ def _defaults(draft: Draft, job: Job) -> Mapping[str, Any]:
 def _copies(draft: Draft, job: Job) -> int | None:
     """Copies of the shards: one on each node of a hybrid strategy, one in each group of MiCS."""
     config = draft.found.config
-    size = config.whole(f"{ZERO}/mics_shard_size") if config is not None else None
-    if size is not None and size > 0:
-        return job.gpus // size if job.gpus % size == 0 else None
+    shards = config.whole(f"{ZERO}/mics_shard_size") if config is not None else None
+    if shards is not None and shards > 0:
+        return job.gpus // shards if job.gpus % shards == 0 else None
     return job.nodes if is_hybrid(draft) else 1

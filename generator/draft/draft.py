@@ -49,11 +49,11 @@ class LeftOut(NamedTuple):
     def __str__(self) -> str:
         place = PurePath(self.where.path).name
         line = f":{self.where.line}" if self.where.line else ""
-        # half a secret isn't known as one
+        # Masked before it is cut: half a secret isn't known as one.
         what = " ".join(re.sub(r"\\?\n", " ", mask(self.what)).split())
-        return (
-            f"{place}{line}: {what if len(what) <= _WIDTH else what[:_WIDTH] + ' ...'}: {self.why}"
-        )
+        if len(what) > _WIDTH:
+            what = f"{what[:_WIDTH]} ..."
+        return f"{place}{line}: {what}: {self.why}"
 
 
 class Given(NamedTuple):
@@ -169,79 +169,103 @@ class Draft(Keys):
 
 def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     """The options of a launch line, in order."""
-    group: list[Word] = []
+    group: list[Word] = []  # an option and its values so far
     for word in (*launch.arguments, None):
-        if group and _is_whole(group, word, parser):
-            first = (
-                group[0].value if group[0].value is not None else group[0].prefix or group[0].raw
-            )
-            name = first.partition("=")[0]
-            words = tuple(
-                _mounted(one) or (one.value if one.value is not None else one.raw) for one in group
-            )
-            if parser.explicit_flags and words[1:] == ("true",):
-                option = parser.option(name)
-                words = words[:1] if option is not None and option.kind == "flag" else words
-            known = all(one.value is not None or _mounted(one) is not None for one in group)
-            yield Given(name, words, launch.script.locate(group[0]), known, parser.key(name))
+        if group and _ends_before(word, group, parser):
+            yield _option_of(group, launch, parser)
             group = []
         if word is not None:
             group.append(word)
 
 
+def _option_of(group: Sequence[Word], launch: Launch, parser: Parser) -> Given:
+    """The option that a group of words gives."""
+    first = group[0]
+    written = first.value if first.value is not None else first.prefix or first.raw
+    name = written.partition("=")[0]
+    values = [_mounted(word) or word.value for word in group]
+    words = tuple(
+        word.raw if value is None else value for word, value in zip(group, values, strict=True)
+    )
+    option = parser.option(name)
+    is_flag = option is not None and option.kind == "flag"
+    if parser.explicit_flags and is_flag and words[1:] == ("true",):
+        words = words[:1]
+    return Given(
+        name=name,
+        words=words,
+        where=launch.script.locate(first),
+        known=None not in values,
+        key=parser.key(name),
+    )
+
+
 def _mounted(word: Word) -> str | None:
+    """The place that AzureML mounts which a word is, without quotes."""
     match = _MOUNTED.fullmatch(word.raw)
-    return match and match[1] + match[2]
+    return "".join(match.groups()) if match else None
 
 
-def _is_whole(group: Sequence[Word], word: Word | None, parser: Parser) -> bool:
-    """Return whether an option ends before a word, the last one before `None`."""
+def _ends_before(word: Word | None, group: Sequence[Word], parser: Parser) -> bool:
+    """Return whether an option ends before a word; the last one ends before `None`."""
     name, sign, _ = _beginning(group[0]).partition("=")
     # An option has the value behind its sign, and no other word.
     if word is None or sign or not is_option(name) or is_option(_beginning(word)):
         return True
-    key, unknown = parser.key(name), len(group) > 1 and word.value is None and not word.prefix
+    key = parser.key(name)
     most = parser.most(key)
-    return (unknown and parser.option(key) is None) or (most is not None and len(group) > most)
+    has_all_values = most is not None and len(group) > most
+    may_be_options = word.value is None and not word.prefix
+    has_a_value = len(group) > 1
+    return has_all_values or (has_a_value and may_be_options and parser.option(key) is None)
 
 
 def _beginning(word: Word) -> str:
+    """What is known of a word from its first character on."""
     return word.prefix or word.raw.strip("\"'")
 
 
 def options_of_file(arguments: MegatronArguments, parser: Parser) -> Iterator[Given]:
     """The options of a file of arguments."""
-    for one in arguments.given:
-        words = (one.written, *(one.text.split() if one.text else ()))
+    for option in arguments.given:
+        words = (option.written, *option.text.split())
         yield Given(
-            one.written,
-            words,
-            one.where,
-            one.text == "" or "..." not in words,
-            parser.key(one.written),
+            name=option.written,
+            words=words,
+            where=option.where,
+            known="..." not in words,
+            key=parser.key(option.written),
         )
     for stray in arguments.strays:
-        yield Given(stray.word, (stray.word,), stray.where, True, stray.word)
+        name = stray.word
+        yield Given(name=name, words=(name,), where=stray.where, known=True, key=name)
 
 
 def options_of_values(arguments: TrainingArguments) -> Iterator[Given]:
     """The arguments of a YAML or JSON file as options of the same names."""
     for name, value in arguments.values.items():
+        if value is None:
+            continue
         items = value if isinstance(value, list) else [value]
-        plain = all(isinstance(item, str | int | float | bool) for item in items)
+        are_plain = all(isinstance(item, str | int | float | bool) for item in items)
         texts = (str(item).lower() if isinstance(item, bool) else str(item) for item in items)
-        words = tuple(texts) if plain else ("...",)
-        if value is not None:
-            option = f"--{name}"
-            yield Given(
-                option, (option, *words), arguments.locate(name), plain, option.replace("_", "-")
-            )
+        option = f"--{name}"
+        yield Given(
+            name=option,
+            words=(option, *texts) if are_plain else (option, "..."),
+            where=arguments.locate(name),
+            known=are_plain,
+            key=option.replace("_", "-"),
+        )
 
 
 def values_of(words: Sequence[str]) -> tuple[str, ...]:
     """The values of an option; `true` of one that is given alone."""
-    name, sign, value = words[0].partition("=")
-    return (value, *words[1:]) if sign and is_option(name) else tuple(words[1:]) or ("true",)
+    first, *others = words
+    name, sign, value = first.partition("=")
+    if sign and is_option(name):
+        return value, *others
+    return tuple(others) or ("true",)
 
 
 def same_values(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -254,9 +278,14 @@ def same_value(one: object, other: object) -> bool:
     return one == other or str(_read(one)) == str(_read(other))
 
 
+_TRUE: Final = ("true", "yes", "t", "y")
+_FALSE: Final = ("false", "no", "f", "n")
+
+
 def _read(value: object) -> object:
+    """The truth or the number that a text is, else the text without quotes."""
     text = str(value).strip().strip("'\"")
-    if text.lower() in ("true", "yes", "t", "y", "false", "no", "f", "n"):
-        return text.lower() in ("true", "yes", "t", "y")
+    if text.lower() in (*_TRUE, *_FALSE):
+        return text.lower() in _TRUE
     number = python_float(text)
     return text if number is None else number

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..catalog import Model, find_model
 from ..job.records import Pins
 from ..job.releases import OLDEST_MEGATRON
-from ..numerals import read_whole
+from ..numerals import whole
 from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
@@ -19,19 +19,27 @@ from ..text.wording import dots
 from .draft import Draft, Parser, options_of_file, options_of_launch
 from .scripts import set_script
 
-#: Pins that mean something beside others only.
+#: Beginning of a model's keys, as rows of the table of options name them.
+_OF_MODEL: Final = "model."
+_USUAL_POSITIONS: Final = 2048  # where no file says a length
+
+
+def _several(degree: int | None) -> bool:
+    return degree is not None and degree > 1
+
+
+#: When a pin means something, of those that mean it only beside others; the second argument says
+#: whether the model has experts.
 _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "expert": lambda pins, moe: moe,
     "expert_tensor": lambda pins, moe: moe,
     "expert_overlap": lambda pins, moe: moe,
-    "virtual_pipeline": lambda pins, _: (pins.pipeline or 1) > 1,
-    "first_stage_layers": lambda pins, _: (
-        (pins.pipeline or 1) > 1 and bool(pins.first_stage_layers)
-    ),
-    "last_stage_layers": lambda pins, _: (pins.pipeline or 1) > 1 and bool(pins.last_stage_layers),
-    "context_heads": lambda pins, _: (pins.context or 1) > 1,
-    "tensor_overlap": lambda pins, _: (pins.tensor or 1) > 1,
-    "sequence_parallel": lambda pins, _: (pins.tensor or 1) > 1,
+    "virtual_pipeline": lambda pins, _: _several(pins.pipeline),
+    "first_stage_layers": lambda pins, _: _several(pins.pipeline) and bool(pins.first_stage_layers),
+    "last_stage_layers": lambda pins, _: _several(pins.pipeline) and bool(pins.last_stage_layers),
+    "context_heads": lambda pins, _: _several(pins.context),
+    "tensor_overlap": lambda pins, _: _several(pins.tensor),
+    "sequence_parallel": lambda pins, _: _several(pins.tensor),
     "offload": lambda pins, _: pins.zero_stage != 0 or pins.offload != "none",
     "zero_copies": lambda pins, _: pins.zero_copies != 1,
     "zero_hpz": lambda pins, _: pins.zero_hpz != 1,
@@ -43,7 +51,7 @@ _VOCABULARIES: Final = {
     "Llama2Tokenizer": 32000,
     "BertWordPieceLowerCase": 30522,
 }
-# --moe-layer-freq
+#: --moe-layer-freq of a model whose first layers are dense: `([0]*3+[1]*58)`.
 _FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*([0-9]{1,6})\+\[1\]\*([0-9]{1,6})\)?")
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
@@ -63,9 +71,8 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
     _read_release(draft, run)
     set_script(draft)
     keys = decoded(run)
-    _read_model(
-        draft, facts, {key[6:]: keys.pop(key) for key in tuple(keys) if key.startswith("model.")}
-    )
+    of_model = [key for key in keys if key.startswith(_OF_MODEL)]
+    _read_model(draft, facts, {key.removeprefix(_OF_MODEL): keys.pop(key) for key in of_model})
     _read_training(draft, facts)
     if run.has("--train-iters"):
         keys.pop("training.duration.samples", None)
@@ -120,71 +127,91 @@ def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> Non
     if not facts.knows("layers", "hidden", "heads"):
         return
     run, model = facts.run, at_least(facts.job).model
-    rotary = run.value("--position-embedding-type") == "rope" or run.has(
-        "--use-rotary-position-embeddings"
-    )
-    none = run.has("--no-position-embedding") or run.value("--position-embedding-type") == "none"
-    kind = "rotary" if rotary else "none" if none else "learned"
-    heads = model.kv_heads if facts.knows("kv_heads") and model.kv_heads != model.heads else None
-    own_width = facts.knows("head_dim") and model.head_dim * model.heads != model.hidden
+    positions = _positions(run)
+    has_groups = facts.knows("kv_heads") and model.kv_heads != model.heads
+    has_own_width = facts.knows("head_dim") and model.head_dim * model.heads != model.hidden
     gated, bias = model.feed_forward.gated, not run.has("--disable-bias-linear")
-    known = run.size("--max-position-embeddings") or run.size("--seq-length")
-    if known is None:
+    # What a spec takes where these keys are left out: a plain MLP four times as wide as the hidden
+    # state, biases of plain MLPs alone.
+    is_usual_width = not gated and model.ffn == 4 * model.hidden
+    is_usual_bias = bias != gated
+    length = run.size("--max-position-embeddings") or run.size("--seq-length")
+    if length is None:
         draft.comments["model.max_position_embeddings"] = "assumed: the files don't say it"
     keys: dict[str, Any] = {
         "num_hidden_layers": model.layers,
         "hidden_size": model.hidden,
         "num_attention_heads": model.heads,
-        "num_key_value_heads": heads,
-        "head_dim": model.head_dim if own_width else None,
-        "intermediate_size": model.ffn
-        if model.ffn and (gated or model.ffn != 4 * model.hidden)
-        else None,
+        "num_key_value_heads": model.kv_heads if has_groups else None,
+        "head_dim": model.head_dim if has_own_width else None,
+        "intermediate_size": None if is_usual_width else model.ffn or None,
         "vocab_size": _vocabulary(draft, run),
-        "max_position_embeddings": known or 2048,
-        "position_embedding": kind,
+        "max_position_embeddings": length or _USUAL_POSITIONS,
+        "position_embedding": positions,
         "gated_mlp": gated,
         "tie_word_embeddings": not run.has("--untie-embeddings-and-output-weights"),
-        "attention_bias": bias if bias == gated else None,
-        "mlp_bias": bias if bias == gated else None,
+        "attention_bias": None if is_usual_bias else bias,
+        "mlp_bias": None if is_usual_bias else bias,
         **read,
         **_experts(model, run),
     }
-    if not rotary:
+    if positions != "rotary":
         keys.pop("rope_theta", None)
-    latents = {row.key[6:] for row in GROUPS["latent attention"]}
-    for key in {"head_dim"} if run.has("--multi-latent-attention") else latents:
-        keys.pop(key, None)
+    if run.has("--multi-latent-attention"):
+        keys.pop("head_dim", None)
+    else:
+        for row in GROUPS["latent attention"]:
+            keys.pop(row.key.removeprefix(_OF_MODEL), None)
     draft.set("model", {key: value for key, value in keys.items() if value is not None})
 
 
+def _positions(run: MegatronRun) -> str:
+    """How positions are told, by the names of a spec."""
+    kind = run.value("--position-embedding-type")
+    if kind == "rope" or run.has("--use-rotary-position-embeddings"):
+        return "rotary"
+    if kind == "none" or run.has("--no-position-embedding"):
+        return "none"
+    return "learned"
+
+
 def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
+    """The keys of a model with experts."""
     if not model.experts:
         return {}
-    shared = run.size("--moe-shared-expert-intermediate-size") or 0
-    whole = model.moe_ffn and shared % model.moe_ffn == 0
-    written = run.value("--moe-layer-freq")
-    match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
-    return {
+    keys: dict[str, Any] = {
         "num_experts": model.experts,
         "num_experts_per_tok": model.feed_forward.per_token,
         "moe_intermediate_size": model.moe_ffn or None,
-        "n_shared_experts": shared // model.moe_ffn if shared and whole else None,
-        "shared_expert_intermediate_size": shared if shared and not whole else None,
-        "first_k_dense_replace": read_whole(match[1])
-        if match and (read_whole(match[1]) or 0) + (read_whole(match[2]) or 0) == model.layers
-        else None,
     }
+    shared = run.size("--moe-shared-expert-intermediate-size")
+    if shared and model.moe_ffn and shared % model.moe_ffn == 0:
+        keys["n_shared_experts"] = shared // model.moe_ffn
+    elif shared:
+        keys["shared_expert_intermediate_size"] = shared
+    keys["first_k_dense_replace"] = _first_dense(model, run)
+    return keys
+
+
+def _first_dense(model: Model, run: MegatronRun) -> int | None:
+    """How many layers, the first ones, have no experts, where --moe-layer-freq says it of all."""
+    written = run.value("--moe-layer-freq")
+    match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
+    if match is None:
+        return None
+    dense, routed = map(whole, match.groups())
+    return dense if dense + routed == model.layers else None
 
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:
     """The tokenizer's size: as given, by its kind, by the model that its path names, or a guess."""
     kind, given = str(run.value("--tokenizer-type")), run.size("--vocab-size")
     if given:
-        return given + (kind == NULL_TOKENIZER)
+        return given + 1 if kind == NULL_TOKENIZER else given  # it adds an end token
     path = run.value("--tokenizer-model") or run.value("--tokenizer-name-or-path")
     entry = find_model(PurePath(str(path)).name) if path else None
-    if entry is not None and isinstance(size := entry.config.get("vocab_size"), int):
+    size = entry.config.get("vocab_size") if entry is not None else None
+    if isinstance(size, int):
         return size
     if kind not in _VOCABULARIES:
         draft.comments["model.vocab_size"] = (

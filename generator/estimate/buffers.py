@@ -10,7 +10,7 @@ with its engine (tests/estimate/test_deepspeed_memory.py).
 integrations/deepspeed.py, sizes the prefetch by 0.9·h² and the persistence threshold by 10·h.
 
 Sizes take one layout or columns of them and are a whole number or a column of whole numbers. In
-what counts bytes, `d` ranks share the states of a rank's `parameters`.
+what counts bytes, `sharers` are the ranks that share the states of a rank's `parameters`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ from .states import FP32, has_flat_gradients, summed_bytes, weight_bytes
 BUCKET_ELEMENTS = 200_000_000
 MAX_LIVE_ELEMENTS = 1_000_000_000  #: DeepSpeed's own default
 PERSISTENCE_PER_HIDDEN = 10  #: norms and biases stay whole on every rank, matrices don't
+#: The share of a layer that stage 3 gathers ahead: transformers' 0.9·h², of all its matrices.
+_PREFETCHED_TENTHS = 9
+#: DeepSpeed's reduce bucket by its prefetch bucket, as the defaults are.
+_BUCKETS_A_PREFETCH = 10
 
 
 def layer_elements(model: Model) -> int:
@@ -79,10 +83,11 @@ def prefetch_elements(job: Job, layout: LayoutLike) -> Any:
     Even. Where the job itself names the size of buckets, at most a tenth of it: so are the two
     defaults of DeepSpeed.
     """
-    most_of_a_layer = layer_elements(job.model) * 9 // 10 // layout.tensor
+    most_of_a_layer = layer_elements(job.model) * _PREFETCHED_TENTHS // 10 // layout.tensor
     # With LoRA, buckets hold the adapters' gradients alone, but all weights are gathered.
-    bucket = bucket_elements(job, layout) if job.training.lora is None else BUCKET_ELEMENTS
-    limit = bucket // (1 if job.training.bucket_elements is None else 10)
+    limit = bucket_elements(job, layout) if job.training.lora is None else BUCKET_ELEMENTS
+    if job.training.bucket_elements is not None:
+        limit = limit // _BUCKETS_A_PREFETCH
     return np.maximum(2, np.minimum(_even(limit), _even(most_of_a_layer)))
 
 
@@ -113,7 +118,7 @@ _FOREACH_ADAMW = "adamw-foreach"
 _FOREACH_BYTES = 3 * FP32
 
 
-def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
+def reduction_bytes(job: Job, layout: LayoutLike, sharers: Any, parameters: Any) -> Any:
     """Device bytes of the copies in which gradients of a rank's `parameters` are reduced.
 
     **Source**: runtime/engine.py, `allreduce_bucket`: gradients are copied into one tensor, by half
@@ -137,7 +142,7 @@ def reduction_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> An
 
     # ZeRO 2: the share of a micro-batch that is added to that of those before it.
     adds = (stage == 2) & (layout.gradient_accumulation > 1) & (element == summed_bytes(job))
-    of_share = np.where(adds, element * parameters / d, 0)
+    of_share = np.where(adds, element * parameters / sharers, 0)
     return np.where(flat, of_flat, np.where(stage == 0, of_bucket, of_share))
 
 
@@ -154,7 +159,7 @@ def sent_bytes(job: Job, layout: LayoutLike, bucket: Any) -> Any:
     return np.where(sends_buckets, copied * bucket, 0.0)
 
 
-def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
+def step_bytes(job: Job, layout: LayoutLike, sharers: Any, parameters: Any) -> Any:
     """Device bytes of the further copies of gradients that an update makes: of a rank's share of
     `parameters`, flattened or converted to fp32.
 
@@ -166,7 +171,7 @@ def step_bytes(job: Job, layout: LayoutLike, d: Any, parameters: Any) -> Any:
     pass (core/optimizer/optimizer.py, zero_grad with set_to_none).
     """
     in_16_bit = job.training.precision != "fp32"
-    share = parameters / d
+    share = parameters / sharers
     if job.training.optimizer == _FOREACH_ADAMW:
         return (_FOREACH_BYTES + weight_bytes(job) * (layout.zero_stage < 3)) * share * in_16_bit
     if job.engine.copies_fp16_gradients and job.training.precision == "fp16":

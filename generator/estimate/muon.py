@@ -55,22 +55,27 @@ def optimizer_bytes(
     job: Job, layout: LayoutLike, held: StageContents, each: Any, sharers: tuple[Any, Any]
 ) -> Any:
     """Bytes of a stage's optimizer states on the rank that has most, where a matrix has `each` a
-    parameter.
+    parameter. `sharers` are the ranks that share those of all but experts, and of experts.
 
     A rank has at least the largest matrix, and no more than its share of all else: the longest
     tensors are dealt first.
     """
-    several = layout.zero_stage >= 1
-    shared, experts = sharers
+    are_shared = layout.zero_stage >= 1
+    sharers_of_all, sharers_of_experts = sharers
+
     matrices = held.shared - held.ends
-    dealt = np.where(several, np.maximum(matrices / shared, _widest(job, layout, False)), matrices)
-    routed = np.where(
-        several & (held.experts > 0),
-        np.maximum(held.experts / experts, _widest(job, layout, True)),
+    widest = _widest(job, layout, of_experts=False)
+    dealt = np.where(are_shared, np.maximum(matrices / sharers_of_all, widest), matrices)
+
+    widest = _widest(job, layout, of_experts=True)
+    dealt_experts = np.where(
+        are_shared & (held.experts > 0),
+        np.maximum(held.experts / sharers_of_experts, widest),
         held.experts,
     )
-    ends = held.ends / np.where(several, shared, 1)
-    return each * (dealt + routed) + (each + FP32) * ends
+    # Adam keeps a second moment of the table and the head.
+    ends = held.ends / np.where(are_shared, sharers_of_all, 1)
+    return each * (dealt + dealt_experts) + (each + FP32) * ends
 
 
 def orthogonal_s(job: Job, layout: LayoutLike, kinds: tuple[Any, ...]) -> Any:
@@ -81,19 +86,20 @@ def orthogonal_s(job: Job, layout: LayoutLike, kinds: tuple[Any, ...]) -> Any:
     m·n·m, m·m·m and m·m·n. **Assumes** products of 16-bit numbers, as `--muon-fp32-matmul-prec
     medium` makes them, of each rank's own part of a matrix (`--muon-tp-mode blockwise`).
     """
-    several = layout.zero_stage >= 1
-    whole, replicas = layout.data * layout.context, expert_replicas(layout)
+    are_shared = layout.zero_stage >= 1
+    sharers = {False: layout.data * layout.context, True: expert_replicas(layout)}
     total: Any = 0.0
-    for experts, sharers in ((False, whole), (True, replicas)):
-        work: Any = 0.0
-        longest: Any = 0.0
+    for of_experts in (False, True):
+        work_s: Any = 0.0
+        longest_s: Any = 0.0
         for layer, count in zip(job.model.averaged.kinds, kinds, strict=True):
             for matrix in _matrices(layout, layer):
-                if matrix.of_experts == experts:
-                    alone = _matrix_s(job, matrix)
-                    work = work + count * matrix.count * alone
-                    longest = np.maximum(longest, alone * (count > 0))
-        total = total + np.where(several, np.maximum(work / sharers, longest), work)
+                if matrix.of_experts == of_experts:
+                    matrix_s = _matrix_s(job, matrix)
+                    work_s = work_s + count * matrix.count * matrix_s
+                    longest_s = np.maximum(longest_s, matrix_s * (count > 0))
+        shared_s = np.maximum(work_s / sharers[of_experts], longest_s)
+        total = total + np.where(are_shared, shared_s, work_s)
     return total
 
 
@@ -123,11 +129,11 @@ def _matrices(layout: LayoutLike, layer: Layer) -> Iterator[Matrix]:
         yield Matrix(count=here, rows=part.routed_hidden, columns=width, of_experts=True)
 
 
-def _widest(job: Job, layout: LayoutLike, experts: bool) -> Any:
+def _widest(job: Job, layout: LayoutLike, *, of_experts: bool) -> Any:
     """Elements of the largest matrix of any layer: of experts, or of all else."""
     most: Any = 0.0
     for layer in job.model.averaged.kinds:
         for matrix in _matrices(layout, layer):
-            if matrix.of_experts == experts:
+            if matrix.of_experts == of_experts:
                 most = np.maximum(most, matrix.elements)
     return most

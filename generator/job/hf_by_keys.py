@@ -38,6 +38,10 @@ from .hf_shape import (
 #: A trait, or what tells it from a config and the sizes found so far.
 Told = Any
 
+_USUAL_BASE: Final = 10000.0  # of rotary positions, as Llama's
+#: Positions of a model that says none, where they are no table: as many as Llama 3.1's.
+_USUAL_POSITIONS: Final = 131072
+
 FULL, LOCAL, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 #: Whole attention with an indexer of keys, or of their blocks, beside it.
 INDEXED, BLOCKS = "indexed_attention", "minimax_m3_sparse"
@@ -201,21 +205,22 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
 
 def _report_of_layers(read: KeyReader, layers: int) -> None:
     """Report what the config has for single layers and nobody read."""
-    for index, own in (read.of_layers or {}).items():
-        read.problems.extend(own.problems)
+    for index, of_layer in (read.of_layers or {}).items():
+        read.problems.extend(of_layer.problems)
         if index not in range(layers):
             message = f"{PER_LAYER} has layer {index}, of layers 0 to {layers - 1}"
             read.report(PER_LAYER, message, f"remove {index} from it")
-        for key in own.config.keys() - own.read:
-            if own.config[key] != read.config.get(key):
+        for key in of_layer.config.keys() - of_layer.read:
+            if of_layer.config[key] != read.config.get(key):
                 message = f"{PER_LAYER} has {show(key)} for layer {index}, which is not modelled"
                 read.report(PER_LAYER, message, f"remove {show(key)} from it")
                 return
 
 
 def _norms(read: KeyReader) -> int:
-    """Norms of a layer: before its parts, and behind them too where a key asks for it."""
-    return 4 if read.knows("sandwich_norm") and read.boolean("sandwich_norm", False) else 2
+    """Norms of a layer: before its two parts, and behind them too where a key asks for it."""
+    are_around = read.knows("sandwich_norm") and read.boolean("sandwich_norm", False)
+    return 2 * 2 if are_around else 2
 
 
 def _sizes(read: KeyReader, traits: Traits) -> Shape:
@@ -223,42 +228,47 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     hidden = read.integer("hidden_size")
     heads = read.integer("num_attention_heads")
     experts = read.optional_integer("num_experts", low=0)
-    wide = read.optional_integer("intermediate_size")
+    ffn = read.optional_integer("intermediate_size")
     if traits.ffn is not None:
-        wide = traits.ffn(read, hidden)
-    ffn = wide or (read.optional_integer("moe_intermediate_size") if experts else None)
+        ffn = traits.ffn(read, hidden)
+    if not ffn and experts:
+        ffn = read.optional_integer("moe_intermediate_size")
+    if traits.layers is not None:
+        layers = traits.layers(read)
+    else:
+        layers = read.integer("num_hidden_layers", high=MOST_LAYERS)
     positions = traits.positions
     shape: Shape = {
         "hidden": hidden,
         "heads": heads,
-        "layers": traits.layers(read)
-        if traits.layers
-        else read.integer("num_hidden_layers", high=MOST_LAYERS),
+        "layers": layers,
         "vocab": read.integer("vocab_size"),
         "ffn": ffn or 4 * hidden,
-        "max_positions": read.integer("max_position_embeddings", default=131072, high=LONG),
+        "max_positions": read.integer(
+            "max_position_embeddings", default=_USUAL_POSITIONS, high=LONG
+        ),
         "activation": read.text("hidden_act", default="silu"),
         "attention_dropout": read.fraction("attention_dropout", default=0.0),
         "dropout": read.fraction("hidden_dropout", default=0.0),
     }
-    named = any(name in read.config for name in read.called("intermediate_size"))
-    if not named and not experts and read.known is None:
-        read.integer("intermediate_size")
-    grouped = read.called("num_key_value_heads")
-    latent = read.optional_integer("kv_lora_rank") is not None
-    read.read.update(grouped)
-    shape["kv_heads"] = (
-        read_kv_heads(read, heads, read.usual(*grouped), rounds=traits.rounds_heads)
-        if grouped and not latent
-        else heads
-    )
+    has_width = any(name in read.config for name in read.called("intermediate_size"))
+    if not has_width and not experts and read.known is None:
+        read.integer("intermediate_size")  # which reports that it is missing
+
+    kv_keys = read.called("num_key_value_heads")
+    read.read.update(kv_keys)
+    is_latent = read.optional_integer("kv_lora_rank") is not None
+    shape["kv_heads"] = heads
+    if kv_keys and not is_latent:
+        default = read.usual(*kv_keys)
+        shape["kv_heads"] = read_kv_heads(read, heads, default, rounds=traits.rounds_heads)
+
     if not traits.head_dim:
         read.ignore("head_dim")
-    width = read.optional_integer("head_dim")
-    divided = traits.rounds_heads or latent
-    shape["head_dim"] = width or (
-        max(1, hidden // heads) if divided else read_head_dim(read, hidden, heads)
-    )
+    head_dim = read.optional_integer("head_dim")
+    if head_dim is None and (traits.rounds_heads or is_latent):
+        head_dim = max(1, hidden // heads)
+    shape["head_dim"] = head_dim or read_head_dim(read, hidden, heads)
 
     if traits.square and heads * shape["head_dim"] != hidden:
         message = f"head_dim is {shape['head_dim']}, but {heads} heads are to make up {hidden}"
@@ -269,7 +279,7 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
     rows = shape["max_positions"] + traits.position_offset if positions == "learned" else 0
     shape["position_rows"] = rows
     if positions == "rotary":
-        base = 10000.0 if read.known is None else read.known.rotary_base
+        base = _USUAL_BASE if read.known is None else read.known.rotary_base
         base = read.usual("rope_theta", "rotary_emb_base", default=base)
         fraction = traits.rotary_fraction
         share = fraction(read, shape) if callable(fraction) else fraction
@@ -323,15 +333,16 @@ def _mixers(
         if traits.attention is not None and more_of is not None:
             more = traits.attention(read, shape, kind, more_of)
         sizes = {**common, "span": span, "rotary": rotary}
-        mixer: Mixer = (
-            Latent(**{**sizes, **latent, **gate, **more})
-            if latent
-            else GroupedQuery(**{**sizes, **gate, **more})
-        )
+        mixer: Mixer
+        if latent:
+            mixer = Latent(**{**sizes, **latent, **gate, **more})
+        else:
+            mixer = GroupedQuery(**{**sizes, **gate, **more})
         if not sparse:
             return mixer
         rank = latent["q_lora_rank"] if latent else 0
-        rank = shape["hidden"] if traits.indexes_state else rank
+        if traits.indexes_state:
+            rank = shape["hidden"]
         indexer = _indexer(read, shape, kind, rank, is_shared)
         if traits.indexes_state:
             indexer = replace(indexer, of_state=True)
@@ -358,11 +369,12 @@ def _indexer(read: KeyReader, shape: Shape, kind: str, rank: int, is_shared: boo
     heads, head_dim = read.integer("index_n_heads"), read.integer("index_head_dim")
     if kind == BLOCKS:
         read.ignore("index_local_blocks")
+        block = read.integer("index_block_size")
         return BlockIndexer(
             hidden=shape["hidden"],
             heads=heads,
             head_dim=head_dim,
-            block=(block := read.integer("index_block_size")),
+            block=block,
             top=read.integer("index_topk_blocks") * block,
             attention_heads=shape["heads"],
         )
@@ -386,16 +398,19 @@ def _shared_indexers(read: KeyReader, layers: int, period: int) -> list[bool]:
     offset = read.integer("index_skip_topk_offset", default=2, low=0)
     key = "indexer_types" if read.value("indexer_types") else "index_topk_pattern"
     read.ignore("indexer_types", "index_topk_pattern", "indexer_rope_interleave")
-    if (named := read.value(key)) is None:
+    listed = read.value(key)
+    if listed is None:
+        # Of the layers from `offset` - 1 on, every so many-th has an indexer; those before have.
         return [max(i - offset + 1, 0) % every != 0 for i in range(layers)]
 
-    kinds = {"F": False, "S": True, "full": False, "shared": True}
-    whole = [str(kind) for kind in named] if isinstance(named, (str, list, tuple)) else []
-    if len(whole) < layers or whole[:1] not in (["F"], ["full"]) or set(whole) - set(kinds):
-        message = f"{key} is {show(named)}: not full or shared for each layer, the first one full"
+    is_shared = {"F": False, "S": True, "full": False, "shared": True}
+    kinds = [str(kind) for kind in listed] if isinstance(listed, (str, list, tuple)) else []
+    are_known = len(kinds) >= layers and all(kind in is_shared for kind in kinds)
+    if not are_known or not kinds or is_shared[kinds[0]]:
+        message = f"{key} is {show(listed)}: not full or shared for each layer, the first one full"
         read.report(key, message, f"remove {key}")
         return [False] * layers
-    return [kinds[kind] for kind in whole[:layers]]
+    return [is_shared[kind] for kind in kinds[:layers]]
 
 
 def _gated(read: KeyReader, shape: Shape) -> bool:
@@ -462,16 +477,11 @@ def mixers_like(name: object) -> str:
     like it.
     """
     words = re.split(r"[\W_]+", name.lower()) if isinstance(name, str) else []
-    found = next(
-        (
-            mixers
-            for starts, mixers in _MIXERS.items()
-            if any(word.startswith(tuple(starts.split())) for word in words)
-        ),
-        {},
-    )
-    said = " or ".join(f"{mixer} as in {family}" for mixer, family in found.items())
-    return f"such layers may be {said}" if said else ""
+    for beginnings, mixers in _MIXERS.items():
+        if any(word.startswith(tuple(beginnings.split())) for word in words):
+            likely = " or ".join(f"{mixer} as in {family}" for mixer, family in mixers.items())
+            return f"such layers may be {likely}"
+    return ""
 
 
 #: Keys that say which layers are local, where no list does.
@@ -553,33 +563,36 @@ def _feed_forwards(
 def _routed(read: KeyReader, shape: Shape, count: int) -> Shape:
     """Routed and shared experts, as keys say."""
     key = read.given("num_experts_per_tok") or "num_experts_per_tok"
-    each = read.integer(key)
-    if each > count:
-        read.report(key, f"{key} is {each}, more than the {count} experts", f"set {key}: {count}")
+    per_token = read.integer(key)
+    if per_token > count:
+        message = f"{key} is {per_token}, more than the {count} experts"
+        read.report(key, message, f"set {key}: {count}")
     width = read.optional_integer("moe_intermediate_size") or shape["ffn"]
-    given = read.knows("n_shared_experts")
-    shared = (read.optional_integer("n_shared_experts", low=0) or 0) if given else None
-    wide = read.optional_integer("shared_expert_intermediate_size", low=0)
-    if shared is None:
-        shared = 1 if wide else 0
-    elif shared == 0 and wide and read.known is None:
+    counts_shared = read.knows("n_shared_experts")
+    shared = (read.optional_integer("n_shared_experts", low=0) or 0) if counts_shared else 0
+    shared_width = read.optional_integer("shared_expert_intermediate_size", low=0)
+    if not counts_shared:
+        shared = 1 if shared_width else 0
+    elif shared == 0 and shared_width and read.known is None:
         name = read.given("n_shared_experts") or "n_shared_experts"
         other = read.given("shared_expert_intermediate_size")
-        message = f"{name} is 0, but {other} is {wide}: is there a shared expert, or none?"
+        message = f"{name} is 0, but {other} is {shared_width}: is there a shared expert, or none?"
         read.report(name, message, f"remove {name}, or {other}")
     groups = read.optional_integer("n_group", low=0) or 0
+    has_groups = groups > 1
     read.ignore("num_experts_per_group")  # of routing alone
-    sigmoid = read.text("scoring_func", default="softmax") == "sigmoid"
+    is_sigmoid = read.text("scoring_func", default="softmax") == "sigmoid"
+    top_groups = (read.optional_integer("topk_group", low=0) or 0) if has_groups else 0
     return {
         "experts": count,
-        "per_token": each,
+        "per_token": per_token,
         "expert_width": width,
         "shared_experts": shared,
-        "width": wide if wide is not None and shared else shared * width,
-        "router_groups": groups if groups > 1 else 0,
-        "router_top_groups": (read.optional_integer("topk_group", low=0) or 0) if groups > 1 else 0,
+        "width": shared_width if shared_width is not None and shared else shared * width,
+        "router_groups": groups if has_groups else 0,
+        "router_top_groups": top_groups,
         "router_scale": read.positive("routed_scaling_factor", default=1.0),
-        "router_scores": "sigmoid" if sigmoid else "softmax",
+        "router_scores": "sigmoid" if is_sigmoid else "softmax",
         "router_normalizes": read.boolean("norm_topk_prob", True),
         "router_loss": read.weight("router_aux_loss_coef"),
     }

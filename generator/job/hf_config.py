@@ -180,32 +180,25 @@ def _starts(key: str, starts: str) -> bool:
 
 def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -> Problem:
     """Why a `model_type` can't be planned: what is missing, where that is known."""
-    found = list(dict.fromkeys(meaning for _, meaning in _costly_keys(read)))
-    parts = REFUSED.get(family) or ", ".join(found[:_LARGEST_WRITTEN])
     if family in REFUSED:
-        return (
-            "model_type",
-            f"{family} has {parts}, which dsgen doesn't model",
-            _INLINE,
-        )
+        message = f"{family} has {REFUSED[family]}, which dsgen doesn't model"
+        return Problem("model_type", message, _INLINE)
+    unknown = f"unknown model_type {show(family)}"
+    parts = list(dict.fromkeys(meaning for _, meaning in _costly_keys(read)))
     if parts:
-        message = f"unknown model_type {show(family)}; its config has {parts}"
-        like = next(filter(None, map(mixers_like, found)), "")
-        return (
-            "model_type",
-            f"{message}; {like}" if like else message,
-            SET_TYPE if like else _INLINE,
-        )
+        message = f"{unknown}; its config has {', '.join(parts[:_LARGEST_WRITTEN])}"
+        like = next(filter(None, map(mixers_like, parts)), "")
+        if like:
+            return Problem("model_type", f"{message}; {like}", SET_TYPE)
+        return Problem("model_type", message, _INLINE)
     missing = [key for key in _SIZED if not read.has(key)]
     if isinstance(read, KeyReader) and 0 < len(missing) < len(_SIZED):
-        message = f"unknown model_type {show(family)}, and its config has no {missing[0]}"
-        return "model_type", message, f"add {' and '.join(missing)} to its config"
-    hint = (
-        f"did you mean {nearest}?"
-        if nearest and nearest[:2] == family[:2]
-        else f"use one of {known}"
-    )
-    return "model_type", f"unknown model_type {show(family)}", hint
+        message = f"{unknown}, and its config has no {missing[0]}"
+        return Problem("model_type", message, f"add {' and '.join(missing)} to its config")
+    hint = f"use one of {known}"
+    if nearest and nearest[:2] == family[:2]:  # a name that begins otherwise is hardly a slip
+        hint = f"did you mean {nearest}?"
+    return Problem("model_type", unknown, hint)
 
 
 def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
@@ -476,7 +469,7 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         notes = (*notes, *_as_class(read, family))
         _refuse_costly_keys(read, shape, inner, family if named else None)
     misspelled = [
-        (key, f"unknown key {key}", f"did you mean {meant}?") for key, meant in slips.items()
+        Problem(key, f"unknown key {key}", f"did you mean {meant}?") for key, meant in slips.items()
     ]
     if problems := [*misspelled, *read.problems]:
         raise ConfigError(tuple(dict.fromkeys([*problems, *_other_class(read)])))
@@ -499,7 +492,7 @@ def _refuse_costly_keys(
     model = "an inline model" if family is None else f"model_type {family}"
     parts: dict[str, list[str]] = {}
     for key, meaning in _costly_keys(read):
-        if key in {problem[0] for problem in read.problems}:
+        if key in {problem.key for problem in read.problems}:
             continue
         if key in _HEAD_NORMS and _normalises_heads(shape):
             continue  # its class always does
@@ -644,8 +637,9 @@ def _other_class(read: ConfigReader) -> Iterator[Problem]:
     classes = read.config.get("architectures")
     named, family = type_of_model(classes), _usual(read.config)
     if isinstance(classes, list) and named and family in KNOWN and named != family:
-        message = f"architectures names {classes[0]}, the class of {named}, but model_type is "
-        yield "architectures", f"{message}{family}", f"set model_type: {named}"
+        is_named = f"architectures names {classes[0]}, the class of {named}"
+        message = f"{is_named}, but model_type is {family}"
+        yield Problem("architectures", message, f"set model_type: {named}")
 
 
 def _as_class(read: ConfigReader, family: str) -> tuple[str, ...]:

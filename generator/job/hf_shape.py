@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ..catalog.layers.stack import MOST_LAYERS
 from ..catalog.names import closest
@@ -20,7 +20,14 @@ from ..numerals import read_whole
 from ..text.slips import is_slip
 from ..text.wording import show
 
-Problem = tuple[str, str, "str | None"]  #: key, what is wrong, hint
+
+class Problem(NamedTuple):
+    """What is wrong with a key of a config."""
+
+    key: str
+    message: str
+    hint: str | None
+
 
 _LARGEST_NUMBER = 1e12  # of a base or a factor
 _MOST_TRIED: Final = 512  # counts around one that doesn't fit: a bound on time
@@ -65,7 +72,7 @@ class ConfigReader:
 
     def report(self, key: str, message: str, hint: str | None = None) -> None:
         """Add a problem."""
-        self.problems.append((key, message, hint))
+        self.problems.append(Problem(key, message, hint))
 
     def integer(
         self,
@@ -76,9 +83,8 @@ class ConfigReader:
     ) -> int:
         """An integer from `low` to `high`; without a default it is required."""
         fallback = low if default is None else default
-        key = self.given(*keys) or next(
-            (key for key in self.called(*keys) if key in self.config), None
-        )
+        nulls = (key for key in self.called(*keys) if key in self.config)
+        key = self.given(*keys) or next(nulls, None)
         if key is None:
             if default is None:
                 hint = f"add {keys[0]}, as {PUBLISHED} has it"
@@ -92,11 +98,8 @@ class ConfigReader:
             self.report(key, f"{key} is {show(value)}, not an integer", hint)
         elif not low <= value <= high:
             bound = f"at least {low}" if value < low else f"at most {high}"
-            self.report(
-                key,
-                f"{key} is {show(value)}, but must be {bound}",
-                f"set {key} as {PUBLISHED} has it",
-            )
+            message = f"{key} is {show(value)}, but must be {bound}"
+            self.report(key, message, f"set {key} as {PUBLISHED} has it")
         else:
             return value
         return fallback
@@ -107,11 +110,12 @@ class ConfigReader:
         return None if present is None else self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
-        """true or false; null counts as the default, or of a class of transformers as false."""
+        """true or false; null counts as the default, but in a class of transformers as false."""
         value = self._typed((key,), bool, default, "true or false", str(default).lower())
-        if not value or self.given(key) is not None or "model_type" not in self.config:
+        if self.given(key) is not None or "model_type" not in self.config:
             return value
-        return not any(name in self.config for name in self.called(key))
+        is_null = any(name in self.config for name in self.called(key))
+        return value and not is_null
 
     def text(self, *keys: str, default: str) -> str:
         """A string; null counts as the default."""
@@ -164,14 +168,10 @@ class ConfigReader:
         value = self.config.get(key)
         if not self.has(key):
             return frozenset()
-        if not isinstance(value, (list, tuple)) or any(
-            isinstance(i, bool) or not isinstance(i, int) for i in value
-        ):
-            self.report(
-                key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []"
-            )
-            return frozenset()
-        return frozenset(value)
+        if isinstance(value, (list, tuple)) and all(type(number) is int for number in value):
+            return frozenset(value)
+        self.report(key, f"{key} is {show(value)}, not a list of layer numbers", f"set {key}: []")
+        return frozenset()
 
     def given(self, *keys: str) -> str | None:
         """The first of `keys` with a value, by any name that the class reads."""
@@ -224,6 +224,7 @@ class ConfigReader:
 
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 Shape = dict[str, Any]  #: fields of `Model`
+Dropouts = tuple[float, float]  #: of the hidden state, and of attention
 #: one or several of them, from a config and the fields found so far
 More = Callable[[ConfigReader, Shape], Any]
 
@@ -345,20 +346,25 @@ def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     """`head_dim`, or hidden over heads, which must then be whole."""
     given = read.optional_integer("head_dim")
     if given is None and hidden % heads:
-        key = read.given("hidden_size") or "hidden_size"
-        of_heads = read.given("num_attention_heads") or "num_attention_heads"
-        kv_heads = read.config.get(read.given("num_key_value_heads") or "")
-        groups = kv_heads if isinstance(kv_heads, int) and 0 < kv_heads <= heads else 1
-        counts = range(max(1, heads - _MOST_TRIED), heads + _MOST_TRIED)
-        passing = [count for count in counts if hidden % count == count % groups == 0]
-        near = min(passing, key=lambda count: abs(count - heads), default=None)
-        multiple = max(1, round(hidden / heads)) * heads
-        read.report(
-            key,
-            f"{key} is {hidden}, not a multiple of the {heads} attention heads",
-            f"set {of_heads}: {near}, or {key}: {multiple}" if near else f"set {key}: {multiple}",
-        )
+        _report_uneven_heads(read, hidden, heads)
     return given or max(1, hidden // heads)
+
+
+def _report_uneven_heads(read: ConfigReader, hidden: int, heads: int) -> None:
+    """Report a hidden size that the heads don't divide, with the nearest that go together."""
+    key = read.given("hidden_size") or "hidden_size"
+    heads_key = read.given("num_attention_heads") or "num_attention_heads"
+    kv_heads = read.config.get(read.given("num_key_value_heads") or "")
+    groups = kv_heads if isinstance(kv_heads, int) and 0 < kv_heads <= heads else 1
+    counts = range(max(1, heads - _MOST_TRIED), heads + _MOST_TRIED)
+    passing = [count for count in counts if hidden % count == 0 and count % groups == 0]
+    near = min(passing, key=lambda count: abs(count - heads), default=None)
+    multiple = max(1, round(hidden / heads)) * heads
+    hint = f"{key}: {multiple}"
+    if near:
+        hint = f"{heads_key}: {near}, or {hint}"
+    message = f"{key} is {hidden}, not a multiple of the {heads} attention heads"
+    read.report(key, message, f"set {hint}")
 
 
 def read_kv_heads(
@@ -366,8 +372,8 @@ def read_kv_heads(
 ) -> int:
     """Key/value heads; null or no default means as many as heads. They must divide the heads.
 
-    That isn't said where the heads are no divisor of the hidden size, which is said then, unless
-    the class `rounds` their width.
+    Where the heads themselves don't divide the hidden size, that alone is reported, unless the
+    class `rounds` their width.
     """
     key = read.given("num_key_value_heads") or "num_key_value_heads"
     kv_heads = read.optional_integer(key)
@@ -376,12 +382,13 @@ def read_kv_heads(
         kv_heads = heads if default is None or is_null else default
     if heads % kv_heads:
         hidden = read.config.get(read.given("hidden_size") or "")
-        odd = read.given("head_dim") is None and isinstance(hidden, int) and hidden % heads
-        if odd and not rounds:
+        are_uneven = isinstance(hidden, int) and hidden % heads != 0
+        if are_uneven and read.given("head_dim") is None and not rounds:
             return heads
-        lower = max(d for d in range(1, min(kv_heads, heads) + 1) if heads % d == 0)
+        counts = range(1, min(kv_heads, heads) + 1)
+        largest_divisor = max(count for count in counts if heads % count == 0)
         message = f"{key} is {kv_heads}, which doesn't divide the {heads} attention heads"
-        read.report(key, message, f"set {key}: {lower}")
+        read.report(key, message, f"set {key}: {largest_divisor}")
         return heads
     return kv_heads
 
@@ -420,7 +427,7 @@ class Family:
     mixed: bool = False
     names: Mapping[str, str] = field(default_factory=dict)  #: as those of `ConfigReader`
     dropout: str | None = None  #: the key of hidden dropout
-    dropouts: tuple[float, float] = (0.0, 0.0)  #: hidden and attention dropout
+    dropouts: Dropouts = (0.0, 0.0)  #: their defaults
     #: what the model's code decides, or a `More` for a key of its own
     fields: Shape = field(default_factory=dict)
     more: More = lambda read, shape: {}  #: several fields at once
@@ -430,6 +437,7 @@ class Family:
     def __call__(self, read: ConfigReader) -> Shape:
         """Return the shape that a config of this class describes."""
         read.names = self.names
+        hidden_dropout, attention_dropout = self.dropouts
         is_learned = self.position_embedding == "learned"
         is_rotary = self.position_embedding == "rotary"
 
@@ -465,7 +473,7 @@ class Family:
             "position_embedding": self.position_embedding,
             **(read_rotary(read, self.rotary_base, self.rotary_fraction) if is_rotary else {}),
             "norm_epsilon": read.positive("rms_norm_eps", default=self.epsilon),
-            "attention_dropout": read.fraction("attention_dropout", default=self.dropouts[1]),
+            "attention_dropout": read.fraction("attention_dropout", default=attention_dropout),
         }
         if self.attention_bias is not None:  # of the query, key, value and output projections
             shape["qkv_bias"] = shape["output_bias"] = read.boolean(
@@ -474,7 +482,7 @@ class Family:
         if self.mlp_bias is not None:
             shape["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
         if self.dropout is not None:
-            shape["dropout"] = read.fraction(self.dropout, default=self.dropouts[0])
+            shape["dropout"] = read.fraction(self.dropout, default=hidden_dropout)
         shape.update(self._windows(read, shape["layers"]))
         for name, value in self.fields.items():
             shape[name] = value(read, shape) if callable(value) else value
@@ -548,33 +556,42 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
     `rope_parameters` is transformers 5's place for them; older configs have `rope_theta` and
     `rope_scaling`.
     """
-    inner = read.mapping("rope_scaling") or read.mapping("rope_parameters")
-    # Gemma 3: local layers have a base of their own
-    if isinstance(full := inner.get("full_attention"), Mapping):
-        inner = full
-    found = ConfigReader(inner)
-    base = found.positive("rope_theta", default=read.positive("rope_theta", default=base))
+    parameters = read.mapping("rope_scaling") or read.mapping("rope_parameters")
+    of_full = parameters.get("full_attention")
+    if isinstance(of_full, Mapping):  # Gemma 3, whose local layers have a base of their own
+        parameters = of_full
+    inner = ConfigReader(parameters)
+    base = inner.positive("rope_theta", default=read.positive("rope_theta", default=base))
     share = "partial_rotary_factor"
-    fraction = found.positive(share, default=read.positive(share, default=fraction))
-    kind = found.text("rope_type", "type", default="default")
-    shape = {
+    fraction = inner.positive(share, default=read.positive(share, default=fraction))
+    kind = inner.text("rope_type", "type", default="default")
+    shape: Shape = {
         "rotary_base": base,
         "rotary_fraction": min(1.0, fraction),
-        "rotary_scaling": "none" if kind == "default" else kind,
-        "rotary_scaling_factor": 1.0
-        if kind == "default"
-        else found.positive("factor", default=1.0),
+        "rotary_scaling": "none",
+        "rotary_scaling_factor": 1.0,
     }
-    if kind == "yarn" and all(inner.get(key) is None for key in _YARN_SCALES):
+    if kind != "default":
+        factor = inner.positive("factor", default=1.0)
+        shape |= {"rotary_scaling": kind, "rotary_scaling_factor": factor}
+    if kind == "yarn":
+        shape |= _read_yarn(read, inner, parameters)
+    read.problems.extend(inner.problems)
+    return shape
+
+
+def _read_yarn(read: ConfigReader, inner: ConfigReader, parameters: Mapping[str, object]) -> Shape:
+    """YaRN's numbers, where they scale attention as usual, or as in DeepSeek-V3."""
+    shape: Shape = {}
+    if all(parameters.get(key) is None for key in _YARN_SCALES):
         longest = read.positive("max_position_embeddings", default=2048)
         shape["yarn"] = Yarn(
-            positions=int(found.positive("original_max_position_embeddings", default=longest)),
-            beta_fast=found.positive("beta_fast", default=32.0),
-            beta_slow=found.positive("beta_slow", default=1.0),
-            rounds=inner.get("truncate") is not False,
+            positions=int(inner.positive("original_max_position_embeddings", default=longest)),
+            beta_fast=inner.positive("beta_fast", default=32.0),
+            beta_slow=inner.positive("beta_slow", default=1.0),
+            rounds=parameters.get("truncate") is not False,
         )
-    if kind == "yarn" and all(inner.get(key) == value for key, value in _LATENT_YARN.items()):
-        scale = inner.get("mscale")
-        shape["yarn_scale"] = scale if scale == inner.get("mscale_all_dim") else None
-    read.problems.extend(found.problems)
+    if all(parameters.get(key) == value for key, value in _LATENT_YARN.items()):
+        scale = parameters.get("mscale")
+        shape["yarn_scale"] = scale if scale == parameters.get("mscale_all_dim") else None
     return shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...findings import NOTE, WARNING, Location, Violation, Violations
 from ...rules.violations import derived
@@ -16,14 +16,21 @@ from ...text.around import is_before_writing, is_readable, text_around
 _LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, by its hash")
 _MOST_FILES: Final = 100  #: dsgen writes fewer than 10
 _LARGEST: Final = 2_000_000  #: bytes; dsgen writes kilobytes
-_WORDS: Final = "arguments.txt"  #: which no program reads
+_READ_BY_NONE: Final = "arguments.txt"  #: by no program
+_HINT: Final = (
+    "write the files anew with dsgen generate, or leave them: they are judged as they are"
+)
 
 
-def changed_files(submission: Submission) -> Iterator[tuple[Path, bool]]:
-    """The files that a plan lists and that were changed since, and whether they are there at all.
+class ChangedFile(NamedTuple):
+    """A file that isn't as dsgen wrote it."""
 
-    None before they are written.
-    """
+    path: Path
+    is_there: bool
+
+
+def changed_files(submission: Submission) -> Iterator[ChangedFile]:
+    """The files that a plan lists and that were changed since; none before they are written."""
     if is_before_writing():
         return
     for plan in submission.plan_files:
@@ -31,7 +38,7 @@ def changed_files(submission: Submission) -> Iterator[tuple[Path, bool]]:
             path = plan.parent / name
             is_there = is_readable(path, plan.parent)
             if not is_there or _digest(path) != digest:
-                yield path, is_there
+                yield ChangedFile(path, is_there)
 
 
 @submissions.rule("SUB017", NOTE, "silent", _LISTED, reads=("launch script", "DeepSpeed config"))
@@ -50,14 +57,9 @@ def files_are_the_plans(submission: Submission) -> Violations:
             message = f"{name} was edited since dsgen wrote it: what plan.json says may not hold"
             yield Violation(where, message, _HINT)
         elif name not in missed:  # else other rules say so of the line that names it
-            severity = NOTE if name == _WORDS else WARNING
+            severity = NOTE if name == _READ_BY_NONE else WARNING
             message = f"{name} is not there, which plan.json lists"
             yield Violation(where, message, _HINT, severity=severity)
-
-
-_HINT: Final = (
-    "write the files anew with dsgen generate, or leave them: they are judged as they are"
-)
 
 
 def _listed(plan: Path) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....submission.submission import Submission
 from ....text.hjson.text import JsonText, read_json
@@ -25,16 +25,23 @@ _TOKENS: Final = re.compile(
 _SEARCHED: Final = 20_000  #: characters that are searched; a config has a few thousand
 
 
-def leftover(config: Config) -> tuple[int, str] | None:
-    """Offset and text of the first placeholder that the config's reader can't read, or None."""
+class Placeholder(NamedTuple):
+    """A placeholder without quotes."""
+
+    offset: int
+    text: str
+
+
+def leftover(config: Config) -> Placeholder | None:
+    """The first placeholder that the config's reader can't read, or None."""
     broken = config.json.hjson_broken if config.consumer == "deepspeed" else config.json.broken
     return None if broken is None else next(bare_placeholders(config), None)
 
 
-def bare_placeholders(config: Config) -> Iterator[tuple[int, str]]:
-    """Offsets and texts of unquoted placeholders, which hjson reads up to their lines' ends."""
+def bare_placeholders(config: Config) -> Iterator[Placeholder]:
+    """Unquoted placeholders, which hjson reads up to their lines' ends."""
     tokens = _TOKENS.finditer(config.json.text.content[:_SEARCHED])
-    return ((token.start(), token["left"]) for token in tokens if token["left"])
+    return (Placeholder(token.start(), token["left"]) for token in tokens if token["left"])
 
 
 def filled_in(config: Config) -> JsonText | None:

@@ -17,7 +17,8 @@ from .subjects import FILL, Place, Problem, shown
 from .values import of_mapping, of_model
 
 #: Unknown keys in one section; more tell nothing new, and each costs a search for what was meant.
-_MOST: Final = 50
+_MOST_UNKNOWN: Final = 50
+_MOST_SHOWN: Final = 80  #: characters of a placeholder
 
 
 def problems_of(config: Config, rule_id: str) -> Violations:
@@ -49,10 +50,12 @@ def problems_of(config: Config, rule_id: str) -> Violations:
 
 def _of_text(config: Config) -> Iterator[Problem]:
     """The problems of a config as a whole: a placeholder that stops its reader, or no object."""
-    left, top = leftover(config), config.schema.section("")
-    if left is not None:
-        message = f"unfilled placeholder `{printable(left[1])[:80]}`: the config can't be read"
-        yield "PARSE015", Violation(config.json.lines.locate(left[0]), message, FILL)
+    placeholder, top = leftover(config), config.schema.section("")
+    if placeholder is not None:
+        text = printable(placeholder.text)[:_MOST_SHOWN]
+        message = f"unfilled placeholder `{text}`: the config can't be read"
+        where = config.json.lines.locate(placeholder.offset)
+        yield "PARSE015", Violation(where, message, FILL)
 
     data = config.json.data
     if config.json.broken is None and top is not None and not isinstance(data, dict):
@@ -70,9 +73,8 @@ def _with_numbers(config: Config) -> Config | None:
 
 def _lines_to_fill(config: Config) -> frozenset[int | None]:
     """The lines with placeholders, of which nothing is known."""
-    return frozenset(
-        config.json.lines.locate(offset).line for offset, _ in bare_placeholders(config)
-    )
+    placeholders = bare_placeholders(config)
+    return frozenset(config.json.lines.locate(each.offset).line for each in placeholders)
 
 
 def _of_section(
@@ -84,13 +86,12 @@ def _of_section(
     for name, value in data.items():
         at = f"{pointer}/{escape(name)}"
         key = section.keys.get(name)
-        place = places[name] = Place(
-            config=config, section=section, pointer=at, value=as_hjson(value)
-        )
+        place = Place(config=config, section=section, pointer=at, value=as_hjson(value))
+        places[name] = place
         if key is None:
-            problem = unknown_key(place, name) if unknown_keys < _MOST else None
-            unknown_keys += problem is not None
+            problem = unknown_key(place, name) if unknown_keys < _MOST_UNKNOWN else None
             if problem is not None:
+                unknown_keys += 1
                 yield problem
             continue
 
@@ -103,8 +104,9 @@ def _of_section(
             yield problem
             continue
 
-        if (later := removed(place, name)) is not None:
-            yield later
+        problem = removed(place, name)
+        if problem is not None:
+            yield problem
         inner = None if key.type.section is None else config.schema.section(key.type.section)
         if isinstance(place.value, dict) and inner is not None:
             yield from _of_section(config, place.value, inner, at)
