@@ -334,8 +334,7 @@ def _stray(text: str) -> str:
     f"@ 1.3.2; {BRIDGE}training/utils/omegaconf_utils.py:163-185 @ v0.6.0",
 )
 def words_are_hydras(overrides: BridgeOverrides) -> Violations:
-    """A value is a word of Hydra's: commas, brackets, equals signs and other letters than A to Z
-    are within quotes of its own, or behind a backslash.
+    """Commas, brackets, equals signs and letters beyond A to Z are within quotes of the value's own.
     Prevents: OverridesError: Failed to parse Hydra overrides. What stands between commas is a
     choice to Hydra, which is refused.
     Fix: write 'VALUE' with quotes within those of the shell, or [A,B] of a list
