@@ -334,7 +334,7 @@ def _stray(text: str) -> str:
     f"@ 1.3.2; {BRIDGE}training/utils/omegaconf_utils.py:163-185 @ v0.6.0",
 )
 def words_are_hydras(overrides: BridgeOverrides) -> Violations:
-    """Commas, brackets, equals signs and letters beyond A to Z are within quotes of the value's own.
+    """Commas, brackets, equals signs and letters beyond A to Z are in quotes of the value's own.
     Prevents: OverridesError: Failed to parse Hydra overrides. What stands between commas is a
     choice to Hydra, which is refused.
     Fix: write 'VALUE' with quotes within those of the shell, or [A,B] of a list
