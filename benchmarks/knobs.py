@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
-from benchmarks.measured import DATA, KNOBS, Run, run_of
+from benchmarks.measured import DATA, KNOBS, Run, run_of, runs
 from benchmarks.memory_reading import Row, with_shape
-from benchmarks.pairs import Pair, shipped_seconds
+from benchmarks.pairs import Pair, left_out_seconds, shipped_seconds, time_pairs
 from benchmarks.tables import errors, run_table
 from dsgen.estimate.layout import Modules, Recompute
 
@@ -90,6 +90,19 @@ def changes() -> list[Change]:
     return found
 
 
+def by_knob() -> dict[str, list[Pair]]:
+    """Fitted runs with their cluster left out, by dispatcher and by graphs."""
+    known = {row["id"] for row in _rows(KNOBS)}
+    groups: dict[str, list[Pair]] = defaultdict(list)
+    for pair in time_pairs(runs(), left_out_seconds() or shipped_seconds):
+        training = pair.run.job.training
+        if pair.run.job.model.experts:
+            groups[f"dispatcher {training.dispatcher}"].append(pair)
+        if pair.run.id in known:
+            groups[f"graphs {training.cuda_graphs}"].append(pair)
+    return dict(sorted(groups.items()))
+
+
 def _change(before: Row, after: Row) -> Change | None:
     names = [name for name in OPTIONS if before[f"recipe {name}"] != after[f"recipe {name}"]]
     if any(before[name] != after[name] for name in _LAYOUT):
@@ -126,7 +139,7 @@ def _tokens_per_s(run: Run, seconds: float) -> float:
 
 
 def main() -> None:
-    """Print both tables, and how often the sign is right and how far the size is off."""
+    """Print the tables, and how often the sign is right and how far the size is off."""
     pairs = unfitted()
     print("\n".join(run_table(pairs)))
     for name, some in (
@@ -144,6 +157,9 @@ def main() -> None:
     signs = sum(change.has_sign for change in found)
     size = median(abs(change.estimated - change.measured) for change in found)
     print(f"{len(found)} changes: sign right in {signs}, size off by {size:.1%} in the median")
+
+    for name, some in by_knob().items():
+        print(f"{name}: {len(some)} rows, mean, median, bias {errors(some).cells()}")
 
 
 if __name__ == "__main__":
