@@ -65,6 +65,13 @@ def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
     return tokens * layout.expert / job.model.experts
 
 
+def _leaves_its_rack(job: Job, layout: LayoutLike) -> Any:
+    """Whether experts are sent tokens out of a fabric that joins several nodes."""
+    if job.nodes_together == 1:
+        return False
+    return (layout.expert > 1) & (group(job, layout.expert, layout.expert_tensor).nodes > 1)
+
+
 #: Programs whose measured runs are kept apart.
 PROGRAMS: Final = ("Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed")
 
@@ -89,6 +96,7 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
     "offload": lambda job, row: row.offload != Offload.NONE,
     "mixers with a state": lambda job, row: job.model.has_state,
     "parameters on the host": lambda job, row: row.offload == Offload.OPTIMIZER_AND_PARAMETERS,
+    "experts between racks": _leaves_its_rack,
 }
 _FIRST_PART: Final = 4  #: bits of a kind's code before those of its parts: stage and program
 _CODES: Final = 1 << (_FIRST_PART + len(_PARTS))

@@ -294,6 +294,19 @@ def test_a_kind_is_as_far_from_the_runs_as_it_has_parts_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cluster", "between"), [("nvidia/gb300-nvl72", True), ("nvidia/dgx-h100", False)]
+)
+def test_experts_between_racks_were_never_measured(cluster: str, between: bool) -> None:
+    """Experts over 128 GPUs leave a rack, which no run did; between nodes without a rack, and
+    within a rack, runs had them.
+    """
+    own = job(framework="megatron-lm", model="qwen3-235b-a22b", gpus=256, cluster=cluster)
+    outside, inside = (Layout(data=256, expert=size, zero_stage=1) for size in (128, 32))
+    assert unmeasured_parts(own, outside) == (("experts between racks",) if between else ())
+    assert unmeasured_parts(own, inside) == ()
+
+
+@pytest.mark.parametrize(
     "keys",
     [
         # A head as large as three layers is dealt out best with few chunks a stage.
