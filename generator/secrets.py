@@ -203,7 +203,7 @@ _NEXT: Final = (
     r"(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"
 )
 _NAME: Final = lazy_pattern(r"[\w.-]*")
-_LONGEST_NAME: Final = 80
+_LONGEST_NAME: Final = 80  # characters before a value that are looked at for its name
 #: What a name and its value follow with a space between them: `setenv`, `aws configure set`.
 _SETENV: Final = lazy_pattern(
     r"(?:\b(?:setenv|setx|ENV)"

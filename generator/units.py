@@ -51,7 +51,9 @@ def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[flo
 
 def three_digits(value: float) -> str:
     """A number with three digits, two behind the point at most, or all before it: `14.0`."""
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+    if value >= 99.95:  # which rounds to three digits without a point
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if value >= 9.995 else f"{value:,.2f}"
 
 
 def same_unit(durations_s: Sequence[float], *, steps: bool = False) -> list[str]:

@@ -62,7 +62,7 @@ _LAUNCH_LINE: Final = re.compile(
 )
 _ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
 _MOST_LINES: Final = 200  # that a file without a telling name is known by
-_MOST_CHARACTERS: Final = 100_000
+_MOST_CHARACTERS: Final = 100_000  # of these lines: a bound on time
 # what git has where Git LFS has the file
 _LFS_POINTER: Final = "version https://git-lfs.github.com/"
 #: Keys of files of programs that aren't checked.

@@ -29,7 +29,7 @@ from .other_programs import handed_on, is_read
 
 # launch scripts and configs have kilobytes; data files don't belong here
 MAX_BYTES: Final = 1_000_000
-MAX_FILES: Final = 100_000
+MAX_FILES: Final = 100_000  # of a folder: a bound on time
 
 _KINDS: Final = (
     "a job spec, ds_config.json, launch script, job of AzureML, Kubernetes or SkyPilot, accelerate "

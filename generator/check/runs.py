@@ -186,7 +186,7 @@ _OUT_OF_MEMORY: Final = re.compile(
 )
 _FAILED: Final = re.compile(r"^\S*(?:Error|Exception)\b.*")
 _NAMES: Final = (".txt", ".log", ".out")
-_MOST_FILES: Final = 10_000
+_MOST_FILES: Final = 10_000  # of a folder that are looked at: a bound on time
 _MOST_SHOWN: Final = 120  # characters of a line
 
 
@@ -203,7 +203,9 @@ class Outcome:
     @property
     def weight(self) -> int:
         """Memory that ran out is more than a time, a time more than nothing."""
-        return 2 if self.out_of_memory else 1 if self.run else 0
+        if self.out_of_memory:
+            return 2
+        return 1 if self.run else 0
 
 
 def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:

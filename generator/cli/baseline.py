@@ -25,7 +25,7 @@ from .findings_text import relative_path
 from .printing import echo
 from .writing import tell
 
-_FORMAT: Final = 1
+_FORMAT: Final = 1  # of the file; a newer one is refused
 _MOST_NAMED: Final = 5  # entries without a finding that are named one by one
 
 Entry = tuple[str, str, str]  #: rule, path, fingerprint

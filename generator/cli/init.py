@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The schema beside a spec, where there is one; else that of the installed package.
 SCHEMA_NAME: Final = "dsgen.schema.json"
-_MOST_NOTES: Final = 200
+_MOST_NOTES: Final = 200  # lines at the head of a spec that say what it leaves out
 #: The place of a key in a spec that isn't written yet.
 _OF_DRAFT: Final = re.compile(r" \(<mapping>[^()]*\)")
 

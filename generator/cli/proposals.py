@@ -18,7 +18,7 @@ from ..text.text import UnusableJson, read_json
 from ..units import MIB
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
-_MOST_FILES: Final = 200
+_MOST_FILES: Final = 200  # of a folder that are looked at: a question is answered at once
 #: Keys that files propose beside what is asked.
 _BESIDE: Final = (
     "training.sequence_length",
@@ -37,7 +37,7 @@ _BESIDE: Final = (
     "launch.slurm.virtual_environment",
 )
 _GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:([0-9]+)")
-_MOST_LINES: Final = 1000
+_MOST_LINES: Final = 1000  # of what a program prints of the machine
 
 
 @dataclass(slots=True)

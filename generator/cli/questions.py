@@ -282,8 +282,11 @@ def _per_node(cluster: object) -> int | None:
     if isinstance(cluster, dict):
         each: int = cluster["accelerators_per_node"]
         return each
-    node, machines = find_node_type(str(cluster)), machines_of(str(cluster))
-    return node.accelerators_per_node if node else machines.per_node if machines else None
+    node = find_node_type(str(cluster))
+    if node is not None:
+        return node.accelerators_per_node
+    machines = machines_of(str(cluster))
+    return machines.per_node if machines is not None else None
 
 
 def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> Any:

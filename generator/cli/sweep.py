@@ -265,7 +265,7 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
     usual = False
     if not terms:
         gpus, nodes = loader.asked("gpus"), loader.asked("nodes")
-        text = gpus if isinstance(gpus, str) else nodes if isinstance(nodes, str) else None
+        text = next((asked for asked in (gpus, nodes) if isinstance(asked, str)), None)
         usual = text is None
         if text is None:
             own = loader.unchecked({}).gpus

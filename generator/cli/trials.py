@@ -41,7 +41,7 @@ from .submit import (
 from .tables import Part, asides, numbers, plan_table, print_parts
 from .writing import OVERWRITE, write_files
 
-MOST_TRIALS: Final = 50
+MOST_TRIALS: Final = 50  # each is a run of its own, one after another
 
 
 class Trial(NamedTuple):

@@ -41,7 +41,7 @@ _WHY: Final = {
 }
 OVERWRITE = "use --force to overwrite, or -o for another folder"
 tell = partial(echo, err=True)  #: says what became of files that an interrupted run left
-MAX_ROUNDS: Final = 10
+MAX_ROUNDS: Final = 10  # of edits, each of which may show more to edit
 
 
 def write_files(

@@ -130,7 +130,7 @@ _WORDS: Final = frozenset(
     {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf", "~"}
 )
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
-_WIDTH: Final = 110
+_WIDTH: Final = 110  # of a spec's lines
 ORDER: Final = (
     "name",
     "framework",

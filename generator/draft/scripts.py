@@ -379,13 +379,9 @@ def _read_section(draft: Draft, config: AccelerateConfig) -> None:
     optimizer, params = (
         str(section.get(f"offload_{name}_device", "none")) for name in ("optimizer", "param")
     )
-    moved = (
-        "none"
-        if optimizer == "none"
-        else "optimizer"
-        if params == "none"
-        else "optimizer+parameters"
-    )
+    moved = "optimizer" if params == "none" else "optimizer+parameters"
+    if optimizer == "none":
+        moved = "none"
     draft.set("layout.offload", moved if config.zero_stage else None)
     steps = config.integer(f"{at}/gradient_accumulation_steps")
     if draft.get("layout.gradient_accumulation") is None:

@@ -21,7 +21,7 @@ from ..text.wording import counted, escape
 Kind = Literal["unknown", "missing", "null", "type", "value", "key"]
 
 _SLIP: Final = 0.9  # of difflib's ratio: a letter of five, or two of twenty
-_SHOWN_KEYS: Final = 6
+_SHOWN_KEYS: Final = 6  # in a hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

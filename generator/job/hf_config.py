@@ -773,7 +773,9 @@ def _read_inline(read: ConfigReader) -> tuple[str, Shape]:
     shape = family(read)
     if shape.get("kv_lora_rank"):
         return "deepseek_v3", shape
-    return "mixtral" if shape.get("experts") else "llama" if gated else "gpt2", shape
+    if shape.get("experts"):
+        return "mixtral", shape
+    return "llama" if gated else "gpt2", shape
 
 
 def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:

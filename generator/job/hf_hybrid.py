@@ -251,7 +251,9 @@ def _lfm2_moe(read: ConfigReader, shape: Shape) -> Shape:
 def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
     """Short convolutions, windows and whole attention by turns, gated, with norms on both sides."""
     layers = shape["layers"]
-    usual = [FULL if i % 4 == 2 else LOCAL if i % 4 == 0 and i else _CONV for i in range(layers)]
+    # transformers' default: a convolution, then by turns of four
+    by_turns = (LOCAL, _CONV, FULL, _CONV)
+    usual = [_CONV, *(by_turns[i % len(by_turns)] for i in range(1, layers))]
     kinds = layer_types(read, layers, (FULL, LOCAL, _CONV), usual=usual)
     gated = read.boolean("use_attention_gate", True)
     own_rotary = "rope_parameters" in read.config or "rope_scaling" in read.config

@@ -35,7 +35,7 @@ from .records import (
 from .releases import NEWEST, OLDEST_MEGATRON, release_from
 from .resolve_names import config_of_model, resolve_calibration, resolve_cluster, resolve_model
 
-DEFAULT_SEQUENCE_LENGTH: Final = 4096
+DEFAULT_SEQUENCE_LENGTH: Final = 4096  # tokens, where a job says none and the model has as many
 #: Beyond the upper end of the allocator's band, what reaches the upper end of nvidia-smi's, rounded
 #: to the side that refuses fewer of the runs that ran: `python -m benchmarks.headroom` prints the
 #: trade-off.
@@ -398,7 +398,9 @@ def _training(
     )
     precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
     lora, weights = _lora(training, model, framework), training.get("weights")
-    mode = "lora" if lora is not None else "sft" if weights is not None else "pretrain"
+    mode = "pretrain" if weights is None else "sft"
+    if lora is not None:
+        mode = "lora"
     return Training(
         mode=training.get("mode", mode),
         weights=weights,

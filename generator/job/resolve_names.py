@@ -146,13 +146,11 @@ def described_node(accelerator: str, per_node: int, gbits: float | None = None) 
     The rate of the network is an assumption where it isn't said.
     """
     card = find_accelerator(accelerator) if gbits is None else None
-    rate = (
-        gbits
-        if gbits is not None
-        else round(assumed_gbits(card, per_node))
-        if card
-        else ASSUMED_GBITS
-    )
+    rate: float = ASSUMED_GBITS
+    if gbits is not None:
+        rate = gbits
+    elif card is not None:
+        rate = round(assumed_gbits(card, per_node))
     return {
         "accelerator": accelerator,
         "accelerators_per_node": per_node,
@@ -189,8 +187,10 @@ def _from_preset(
 def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster:
     per_node = int(value["accelerators_per_node"])
     gbits_per_s = float(value["network_gbits_per_s_per_node"])
-    fast = gbits_per_s >= _FAST_NETWORK_GBITS_PER_S
-    usual_network = "none" if not gbits_per_s else "infiniband" if fast else "ethernet"
+    is_fast = gbits_per_s >= _FAST_NETWORK_GBITS_PER_S
+    usual_network = "infiniband" if is_fast else "ethernet"
+    if not gbits_per_s:
+        usual_network = "none"
     switched = "nvswitch" if accelerator.vendor == "nvidia" else "mesh"
     usual_fabric = switched if accelerator.link_bytes_per_s else "pcie"
     fields: dict[str, Any] = {

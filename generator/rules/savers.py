@@ -18,7 +18,7 @@ from .violations import divisors
 
 #: Single changes that a hint names: more aren't read.
 _MOST_NAMED: Final = 4
-_HIGHEST_STAGE: Final = 3
+_HIGHEST_STAGE: Final = 3  # of ZeRO
 
 #: A key of a layout, and another value of it.
 _Change = tuple[str, Any]

@@ -31,6 +31,7 @@ from .html import html_table
 
 #: The reason of a plan beside which the job leaves no other.
 PINNED: Final = "the job pins the whole layout"
+_SHOWN_CHANGE: Final = 0.005  # of a step's time: less would be 0%
 
 _CLUSTER = (
     "accelerators_per_node",
@@ -175,7 +176,10 @@ class Decision:
     def change(self) -> str:
         """Say how the step time changes: `+12%`, `the same`."""
         share = self.slower_fraction
-        return "" if share is None else f"{share:+.0%}" if abs(share) >= 0.005 else "the same"
+        if share is None:
+            return ""
+        rounded = f"{share:+.0%}"
+        return "the same" if abs(share) < _SHOWN_CHANGE else rounded
 
     @property
     def also(self) -> str:

@@ -46,7 +46,7 @@ _COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
 _CHANCE_SHOWN: Final = 0.001  #: of running out of memory, from which it is said
 _GOOD: Final = 0.9  #: share of a run in steps, below which the cause is named
-_JOULES_A_KWH: Final = 3.6e6
+_JOULES_A_KWH: Final = 1000 * 3600.0
 
 
 def answer(plan: Plan, name: str = "Chosen") -> tuple[Line, ...]:
@@ -73,8 +73,9 @@ def memory_text(plan: Plan) -> str:
     """`65.6 of 80.0 GiB per GPU (82%): fits; range 64.4-66.9, limit 76.0 GiB`."""
     capacity, required = float(plan.memory.capacity_bytes), float(plan.memory.required_bytes)
     limit, band = capacity * (1 - plan.job.headroom), plan.uncertainty.required
-    on_device = float(band.high) <= limit
-    verdict = "too large" if not on_device else "fits" if fits(plan) else "the host lacks memory"
+    verdict = "fits" if fits(plan) else "the host lacks memory"
+    if float(band.high) > limit:
+        verdict = "too large"
     share = f" ({required / capacity:.0%})" if required <= capacity else ""
     used = f"{gib(required)} of {gib(capacity)} GiB per GPU{share}"
     return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)} GiB"

@@ -61,6 +61,13 @@ class Table:
         return next(iter(candidates.values())) if len(candidates) == 1 else None
 
 
+def _dashed(name: str) -> str:
+    """An option's name with its dashes, where the table leaves them out."""
+    if len(name) > 1 and name.startswith("-"):
+        return name
+    return f"-{name}" if len(name) == 1 else f"--{name}"
+
+
 def table_of(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
     """A table from its entry among `tables`, some of which it may include.
 
@@ -72,10 +79,7 @@ def table_of(tables: Mapping[str, Any], entry: Mapping[str, Any]) -> Table:
         body = text.rstrip("=?")
         mark = text[len(body) :]
         letter, colon, rest = body.rpartition(":")
-        names = [
-            f"-{n}" if len(n) == 1 else n if n.startswith("-") else f"--{n}"
-            for n in rest.split("|")
-        ]
+        names = [_dashed(name) for name in rest.split("|")]
         option = Known(name=names[0], values=mark.count("="), optional=mark == "?")
         spellings = [*names, f"-{letter}"] if colon else names
         if entry.get("dashes"):

@@ -27,7 +27,7 @@ from .wording import escape as escape
 from .yaml_core import STRICT, Dialect, short_tag, syntax_message, yaml_text
 
 FLAGS: Final = "<flags>"  #: the path of what the command line gives
-MAX_DEPTH: Final = 32
+MAX_DEPTH: Final = 32  # of mappings in mappings: no spec is as deep
 MAX_NODES: Final = 20_000  # values after aliases are expanded
 MAX_SLOW: Final = 60_000  # characters that a parser in Python reads in a quarter of a second
 

@@ -24,7 +24,7 @@ from ..patterns import lazy_pattern
 from ..secrets import Secret, find, mask
 from .codes import FORBIDDEN_CHARACTER, TOO_LARGE, UNREADABLE
 
-MAX_BYTES: Final = 1_000_000
+MAX_BYTES: Final = 1_000_000  # of a file; launch scripts and configs have kilobytes
 #: Of a model's config: one that is quantized may name each of its matrices.
 MAX_CONFIG_BYTES: Final = 16_000_000
 _PATIENCE_MS: Final = 1_000  # for the writer of a named pipe to open it

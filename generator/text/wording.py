@@ -12,6 +12,8 @@ from ..findings import printable
 from ..numerals import is_whole, read_whole
 from ..places import NOTHING as NOTHING
 
+LONGEST_SHOWN: Final = 60  #: characters of a value in a message
+
 
 def dots(version: Iterable[int]) -> str:
     """A version as one writes it: `0.19.8`."""
@@ -74,7 +76,10 @@ def dotted(pointer: str) -> str:
     name = ""
     for part in pointer.split("/")[1:]:
         plain = printable(part.replace("~1", "/").replace("~0", "~"))
-        name += f"[{plain}]" if is_whole(plain) else f".{plain}" if name else plain
+        if is_whole(plain):
+            name += f"[{plain}]"
+        else:
+            name += f".{plain}" if name else plain
     return name or "the job spec"
 
 
@@ -94,8 +99,13 @@ def show(value: object) -> str:
     if value is None:
         return "empty"
     if isinstance(value, str):
-        return repr(value if len(value) <= 60 else f"{value[:57]}...")
+        return repr(shortened(value))
     return str(value)
+
+
+def shortened(text: str) -> str:
+    """A text with its end left out, where it is longer than a message has room for."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
 def kind_in_words(value: object) -> str:

@@ -93,8 +93,9 @@ def gpus_agree(submission: Submission) -> Violations:
             # their place is the one to change then
             if only_nodes and claim.text.startswith(other.text) and other.where.path == where.path:
                 where = other.where
-        shared = claim.text.startswith("mpirun")  # processes of MPI may share a GPU, or use none
-        severity = NOTE if shared else WARNING if spare else None
+        severity = WARNING if spare else None
+        if claim.text.startswith("mpirun"):  # processes of MPI may share a GPU, or use none
+            severity = NOTE
         yield Violation(where, message, hint, severity=severity)
 
 
@@ -161,7 +162,9 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
         small = world.gpus is not None and world.gpus <= claim.value
         message = f"{claim.text} uses {uses} GPUs per node, according to {trusted.placed}"
         hint = f"write {trusted.value} in both"
-        severity = ERROR if more else NOTE if small else WARNING
+        severity = NOTE if small else WARNING
+        if more:
+            severity = ERROR
         yield Violation(claim.where, message, hint, severity=severity)
 
 

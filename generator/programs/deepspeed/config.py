@@ -289,7 +289,9 @@ class Config(DsConfig):
             device = self.text(f"{section}/device")
             return next((choice for choice in ("none", "cpu", "nvme") if choice == device), None)
         old = self.switch(f"{ZERO}/cpu_offload{'_param' if what == 'param' else ''}")
-        return None if old is None or block is _UNKNOWN else "cpu" if old else "none"
+        if old is None or block is _UNKNOWN:
+            return None
+        return "cpu" if old else "none"
 
     def offloads(self, what: Offloaded) -> bool:
         """Return whether they are known to leave the device."""
@@ -392,7 +394,9 @@ def number_of(value: object) -> Number | None:
         finite = math.isfinite(value)
     except OverflowError:
         return None
-    return None if not finite else int(value) if isinstance(value, bool) else value
+    if not finite:
+        return None
+    return int(value) if isinstance(value, bool) else value
 
 
 def whole_of(value: object) -> int | None:

@@ -129,8 +129,9 @@ def _gradient_dtype(config: Config, pointer: str) -> str | None:
 def _optimizer(config: Config, pointer: str) -> str | None:
     """The optimizer; DeepSpeed's Adam is AdamW unless its params say otherwise."""
     name = (config.optimizer or "").lower()
-    decoupled = name == "adam" and config.value("/optimizer/params/adam_w_mode") is not False
-    return "adamw" if decoupled else name if name in OPTIMIZER_TYPES else None
+    if name == "adam" and config.value("/optimizer/params/adam_w_mode") is not False:
+        return "adamw"
+    return name if name in OPTIMIZER_TYPES else None
 
 
 def _of_optimizer(config: Config, pointer: str) -> Any:

@@ -38,7 +38,7 @@ _SCHEMAS: Final = (
 )
 _ROLES: Final = ("Master", "Worker")
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_LONGEST: Final = 63
+_LONGEST: Final = 63  # characters of a label: RFC 1123, which Kubernetes' names follow
 _SHM: Final = derived(
     "a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there"
 )
@@ -809,8 +809,10 @@ def all_pods_run_at_once(job: KubernetesJob) -> Violations:
         return
     for role in job.trainers:
         at = next((f"{role.at}/{key}" for key in job.row.counts if key.endswith("parallelism")), "")
-        running = (job.integer(at) if job.has(at) else 1) if at else None
-        completions = job.integer(at.replace("parallelism", "completions")) if at else None
+        if not at:
+            continue
+        running = job.integer(at) if job.has(at) else 1
+        completions = job.integer(at.replace("parallelism", "completions"))
         if running and completions and running < completions:
             message = (
                 f"completions is {completions}, and parallelism {running}: {running} of "

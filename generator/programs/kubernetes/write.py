@@ -38,9 +38,9 @@ from .job import label_of
 from .kinds import EFA, OF_RUNTIME, version_of
 
 _CONFIG_FOLDER: Final = "/etc/dsgen"
-_PORT: Final = 29500
+_PORT: Final = 29500  # torch's own default
 _SHM_SIZE: Final = "64Gi"
-_RESTARTS: Final = 3
+_RESTARTS: Final = 3  # at least; as many more as a long run's failures make likely
 #: Of what a node can hand out; the rest is for daemon sets, of which no cloud says how much they
 #: request.
 _REQUESTED: Final = 0.9

@@ -418,7 +418,10 @@ class Settings:
         if wanted == "*":
             return setting.where is not None
         text = setting.text.strip("'\"").lower()
-        text = "true" if text in _TRUE - {"1"} else "false" if text in _FALSE - {"0"} else text
+        if text in _TRUE - {"1"}:
+            text = "true"
+        elif text in _FALSE - {"0"}:
+            text = "false"
         texts = {text, "true" if text == "1" else text, "false" if text == "0" else text}
         is_among = bool(texts & set(wanted.lstrip("!").split("|")))
         return is_among != wanted.startswith("!")

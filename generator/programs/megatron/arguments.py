@@ -55,7 +55,7 @@ _SIGNS: Final = frozenset(
         "--lr-warmup-fraction",
     ]
 )
-_ENOUGH_SIGNS: Final = 3
+_ENOUGH_SIGNS: Final = 3  # of which one or two may be another program's
 #: Options that no other parser has. With enough signs they say whose arguments they are, whatever
 #: the script is called.
 _OWN_SIGNS: Final = frozenset(
@@ -198,10 +198,15 @@ class MegatronArguments:
 
         Returns None where that can't be known.
         """
-        return self.value(name) if self.has(name) else default if self.sure(name) else None
+        if self.has(name):
+            return self.value(name)
+        return default if self.sure(name) else None
 
     def setting(self, name: str, default: int | None) -> int | None:
-        return self.integer(name) if self.has(name) else default if self.sure(name) else None
+        """As `choice`, of an integer."""
+        if self.has(name):
+            return self.integer(name)
+        return default if self.sure(name) else None
 
     def locate(self, name: str) -> Location:
         """The place of an option, else of the program, else the file."""

@@ -244,7 +244,9 @@ def context_exchange(p: Planned) -> str | None:
     None for a ring of keys and values, which is the default.
     """
     heads = p.layout.context_heads
-    return None if heads == 1 else "a2a" if heads == p.layout.context else "a2a+p2p"
+    if heads == 1:
+        return None
+    return "a2a" if heads == p.layout.context else "a2a+p2p"
 
 
 def recomputed_modules(p: Planned) -> tuple[str, ...] | None:

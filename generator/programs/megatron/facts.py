@@ -331,12 +331,10 @@ def _model(read: _Reading) -> None:
 
 def _attention_parts(read: _Reading) -> None:
     run = read.run
-    # itself, and those before
-    window = re.fullmatch(r"\(?\s*([0-9]{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))
+    written = re.fullmatch(r"\(?\s*([0-9]{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))
     sure = run.sure("--window-size", "--softmax-type")
-    read.learn(
-        "/model/sliding_window", (whole(window[1]) + 1 if window else None) if sure else UNKNOWN
-    )
+    window = whole(written[1]) + 1 if written else None  # a token itself, and those before
+    read.learn("/model/sliding_window", window if sure else UNKNOWN)
     sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
     read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
     latent = "--multi-latent-attention"
@@ -357,10 +355,8 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
 def _training(read: _Reading) -> None:
     run, training = read.run, read.values["training"]
     optimizer = run.choice("--optimizer", "adam")
-    read.learn(
-        "/training/optimizer",
-        UNKNOWN if optimizer is None else "sgd" if optimizer == "sgd" else "adamw",
-    )
+    kind = "sgd" if optimizer == "sgd" else "adamw"
+    read.learn("/training/optimizer", UNKNOWN if optimizer is None else kind)
     names = ("--fp8-format", "--fp4-format") if run.is_lm else ("--fp8-hybrid", "--fp8-e4m3")
     types = {
         **dict.fromkeys(names, "fp8"),
@@ -369,7 +365,10 @@ def _training(read: _Reading) -> None:
         "--fp16": "fp16",
     }
     given = next(filter(run.has, types), None)
-    precision = types[given] if given else "fp32" if run.sure(*types) else UNKNOWN
+    if given is not None:
+        precision: object = types[given]
+    else:
+        precision = "fp32" if run.sure(*types) else UNKNOWN
     read.learn("/training/precision", precision, given)
     _attention(read)
     if not run.is_lm:
@@ -455,8 +454,9 @@ def _recompute(read: _Reading) -> None:
     if run.sure(_GRANULARITY, *older) and not (
         run.has(_GRANULARITY) and run.value(_GRANULARITY) is None
     ):
-        full = run.recomputes == "full" or run.has("--checkpoint-activations")
-        kind = "full" if full else "selective" if run.recomputes else "none"
+        kind = "selective" if run.recomputes else "none"
+        if run.recomputes == "full" or run.has("--checkpoint-activations"):
+            kind = "full"
         read.learn("/layout/recompute", kind, _GRANULARITY)
     method = run.value("--recompute-method") if run.recomputes == "full" else None
     if method == "block":

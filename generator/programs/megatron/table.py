@@ -63,7 +63,7 @@ WARMUPS: Final = (
     "--lr-warmup-samples",
     "--lr-warmup-tokens",
 )
-MIN_LR_FRACTION: Final = 0.1
+MIN_LR_FRACTION: Final = 0.1  # of the learning rate, to which it decays: 2005.14165 appendix B
 #: Megatron FSDP's names of ZeRO's stages.
 SHARDINGS: Final = {1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 NULL_TOKENIZER: Final = "NullTokenizer"  #: whose vocabulary is `--vocab-size` and an end token
@@ -121,8 +121,9 @@ def size(value: Any) -> int | None:
 
 def paths(value: Any) -> Any:
     """One path, or several."""
-    known = isinstance(value, tuple) and value
-    return None if not known else list(value) if value[1:] else value[0]
+    if not isinstance(value, tuple) or not value:
+        return None
+    return value[0] if len(value) == 1 else list(value)
 
 
 def ramp(value: Any) -> dict[str, int] | None:

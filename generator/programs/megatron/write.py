@@ -298,7 +298,9 @@ def program(plan: Plan) -> Program:
     # FSDP. Micro-batches that overlap need many. Source: training/arguments.py:940-950 @
     # core_v0.16.1.
     ordered = cut and not p.fsdp and job.cluster.accelerator.generation.one_queue
-    queues = "32" if layout.expert_overlap else "1" if ordered else None
+    queues = "1" if ordered else None
+    if layout.expert_overlap:
+        queues = "32"
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
     if p.backend == "hybridep":
         environment |= _environment_of_hybridep(job, layout)

@@ -30,6 +30,7 @@ from ...submission.world import world_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ...text.source import Source, escape
+from ...text.wording import LONGEST_SHOWN
 from ..python_around import release_in
 from ..releases import Release, newest, numbers, release_in_image
 from .recipes import RECIPE, model_of
@@ -125,7 +126,7 @@ class Override:
     @property
     def shown(self) -> str:
         """As in messages; a long value is left out."""
-        return f"{self.key}={self.text}" if len(self.text) <= 60 else self.key
+        return f"{self.key}={self.text}" if len(self.text) <= LONGEST_SHOWN else self.key
 
 
 @dataclass(frozen=True, kw_only=True)

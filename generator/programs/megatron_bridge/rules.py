@@ -62,6 +62,10 @@ _UNEVEN: Final = (
 _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033
+#: How alike names must be to be meant, by `most_like`. Recipes differ from one another in sizes
+#: alone: one letter in twenty.
+_LIKE_A_FIELD: Final = 0.9
+_LIKE_A_RECIPE: Final = 0.95
 #: How recipes begin of which some set another one, and that one.
 #:
 #: **Source**: src/megatron/bridge/recipes/nemotronh/ @ v0.3.1 to v0.6.0
@@ -117,7 +121,7 @@ def _meant(override: Override) -> str | None:
     field, fields = rest.partition(".")[0], known_keys().get(section, {})
     if section not in _OF_RECIPES or field in fields or len(field) < _LONG:
         return None
-    near = closest(field, tuple(fields), 0.9)
+    near = closest(field, tuple(fields), _LIKE_A_FIELD)
     if near is None or not (is_swapped(field, near) or is_a_letter_away(field, near)):
         return None
     return ".".join((section, near, *rest.split(".")[1:]))
@@ -183,7 +187,7 @@ def _place_of(launch: Launch, text: str) -> Location | None:
 
 def _near_recipe(name: str) -> str | None:
     """The recipe of which a name is a slip, in letters: a digit is another model's."""
-    near = closest(name, tuple(recipe_bounds()), 0.95)
+    near = closest(name, tuple(recipe_bounds()), _LIKE_A_RECIPE)
     if near is None or _DIGITS.findall(near) != _DIGITS.findall(name):
         return None
     return near if is_swapped(name, near) or is_a_letter_away(name, near) else None

@@ -10,7 +10,7 @@ from typing import Final
 from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, WARNING, Severity, Violation, Violations
 from ...numerals import is_whole
-from ...text.wording import listed
+from ...text.wording import listed, shortened
 from ..megatron.options import LM, option_table
 from .keys import UNSAID, key_of
 from .overrides import GONE, SHORT, SWITCHES, Bounds, BridgeOverrides, Override, recipe_bounds
@@ -29,6 +29,8 @@ _PROGRAM: Final = "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py @ 
 _OTHERS: Final = frozenset({"--model", "--recipe", "--mode", "--step-func", "--step_func"})
 _OPTIONS: Final = frozenset({*SHORT, *SWITCHES, *GONE, *_OTHERS, "--dataset"})
 _STRICT: Final = (0, 6)  #: the first release without those that are gone
+#: How alike an option or data must be to be meant, by `most_like`: one letter in five differs.
+_ALIKE: Final = 0.8
 _COPIES_LENGTH: Final = (0, 4)  #: the first release whose program sets the model's length
 #: The releases with options that not every release has.
 _RELEASES: Final[Mapping[str, Bounds]] = {
@@ -170,7 +172,7 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
     # The first stops the program; the others may be its parts, as in `KEY = VALUE`.
     stray = next((word for word in overrides.strays if word.value and word.value != "--"), None)
     if stray is not None:
-        shown = _short(stray.value or "")
+        shown = shortened(stray.value or "")
         message = f"{shown} is neither an option of run_recipe.py nor KEY=VALUE"
         where = launch.script.locate(stray)
         yield Violation(where, message, "write KEY=VALUE without spaces")
@@ -186,18 +188,14 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
             yield Violation(where, message, hint, severity=severity_of_program(overrides))
         elif name not in _OPTIONS:
             key = name.lstrip("-").partition("=")[0]
-            near = closest(name, tuple(sorted(_OPTIONS)), 0.8)
+            near = closest(name, tuple(sorted(_OPTIONS)), _ALIKE)
             is_slip = near is not None and (is_swapped(name, near) or is_a_letter_away(name, near))
             is_key = "." in key
             hint = f"did you mean {near}?" if near else "remove it"
             hint = f"write {key}=VALUE, without hyphens" if is_key else hint
             severity = None if is_slip or is_key else WARNING
-            message = f"{_short(name)} is no option of run_recipe.py"
+            message = f"{shortened(name)} is no option of run_recipe.py"
             yield Violation(where, message, hint, severity=severity)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @OVERRIDES.rule(
@@ -217,7 +215,7 @@ def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
     if launch is None or option is None or not overrides.is_public:
         return
     known_data = (*_DATA, *sorted(_OTHER_DATA))
-    near = closest(overrides.dataset, known_data, 0.8) if overrides.dataset else None
+    near = closest(overrides.dataset, known_data, _ALIKE) if overrides.dataset else None
     if near is not None and near != overrides.dataset and overrides.dataset not in known_data:
         is_slip = is_swapped(overrides.dataset, near) or is_a_letter_away(overrides.dataset, near)
         message = f"--dataset {overrides.dataset} is none of Megatron-Bridge's"

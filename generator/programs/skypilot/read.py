@@ -52,7 +52,9 @@ class SkyPilotTask(CommandDocument):
         written = self.value("resources/accelerators")
         if isinstance(written, dict) and len(written) == 1:
             (count,) = written.values()
-            return count if isinstance(count, int) else 1 if count is None else None
+            if count is None:
+                return 1
+            return count if isinstance(count, int) else None
         name, _, number = written.partition(":") if isinstance(written, str) else ("", "", "")
         if not name or {"{", ","} & set(name):
             return None

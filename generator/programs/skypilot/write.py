@@ -18,7 +18,7 @@ from ..launching import write
 from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
 from .accelerators import accelerator_name
 
-_PORT: Final = 29500
+_PORT: Final = 29500  # torch's own default
 _SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
 # of secrets: without a value
 _EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)

@@ -118,7 +118,7 @@ class Fsdp:
         if value is None:
             return default
         text = str(value).lower()
-        return True if text in TRUE else False if text in FALSE else None
+        return text in TRUE if text in {*TRUE, *FALSE} else None
 
     def text(self, name: str, default: str = "") -> str:
         """A setting in capitals; accelerate takes any case."""

@@ -259,7 +259,9 @@ def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> li
             return [_Change(span.start + 1, span.start + 1 if inner.strip() else closer, member)]
         at = last.end if comma is None else comma + 1
         return [_Change(at, at, f"{', ' if changes else ' '}{member}")]
-    start = (last.start if last.key_start is None else last.key_start) if last else closer
+    start = closer
+    if last is not None:
+        start = last.start if last.key_start is None else last.key_start
     indent = (
         _line_indent(doc, start)
         if last and _starts_line(doc, start)

@@ -21,7 +21,7 @@ from ..text import Text
 from ..wording import value_at
 from .tokens import Mark, Refused, Tokens
 
-MAX_DEPTH: Final = 64
+MAX_DEPTH: Final = 64  # of objects in objects, each of which costs Python a few frames
 MAX_VALUES: Final = 20_000  # as many as of a YAML document
 #: Characters of all pointers together: long keys around many values would fill memory.
 MAX_POINTER_CHARACTERS: Final = 100_000_000

@@ -393,8 +393,9 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     message = f"{release} {'refuses' if refused else 'ignores'} {_in(section, name)}: "
     message += f"it was added in {since}" if newer else _until(last)
     hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else dots(last)}"
-    unused = not release.exact or _is_unused(place)
-    severity = Severity.NOTE if unused else Severity.ERROR if refused else Severity.WARNING
+    severity = Severity.ERROR if refused else Severity.WARNING
+    if not release.exact or _is_unused(place):
+        severity = Severity.NOTE
     return place.problem("VER004", message, hint, severity=severity, at_key=True)
 
 

@@ -108,9 +108,9 @@ def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
     Fix: use a schedule of DeepSpeed
     """
     stage, precision = config.stage, config.precision
-    wrapper = (
-        f"ZeRO stage {stage}" if stage else precision if precision in ("fp16", "bf16") else None
-    )
+    wrapper: str | None = precision if precision in ("fp16", "bf16") else None
+    if stage:
+        wrapper = f"ZeRO stage {stage}"
     if wrapper:
         message = (
             f"{said(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"

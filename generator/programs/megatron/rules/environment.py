@@ -98,13 +98,9 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     # right where the GPUs are Blackwell's
     meant = older is None and _variable(run, _CONNECTIONS)[0] is not None
     # Forks ask for it or don't.
-    severity = (
-        NOTE
-        if run.fork or run.beside.judged is not None or meant
-        else None
-        if older
-        else Severity.WARNING
-    )
+    severity = None if older else Severity.WARNING
+    if run.fork or run.beside.judged is not None or meant:
+        severity = NOTE
     yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
 
 

@@ -193,7 +193,9 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     if theirs is None or ours is None or theirs == ours:
         return
     given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
-    severity = ERROR if ours == 3 else WARNING if theirs == 3 else NOTE
+    severity = WARNING if theirs == 3 else NOTE
+    if ours == 3:
+        severity = ERROR
     message = f"{given}, but zero_optimization.stage is {theirs}"
     found = at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
     yield against(config.locate("/zero_optimization/stage"), found)

@@ -19,6 +19,7 @@ from ..request import GPU_OPTIONS, Request
 from ..subjects import blocks, requests
 
 #: Hyphens and dashes that word processors put in the place of the plain one.
+_ALIKE: Final = 0.75  # of difflib's ratio: one letter in four differs
 _DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 #: Names that other schedulers, srun, and DeepSpeed's users have for an option of sbatch.
 _OTHER_NAMES: Final = {
@@ -66,7 +67,7 @@ def _did_you_mean(name: str, table: Table) -> str | None:
     if len(stem) <= _SHORT:
         near = [other for other in long if is_slip(stem, other)]
     else:
-        near = difflib.get_close_matches(stem, long, n=1, cutoff=0.75)
+        near = difflib.get_close_matches(stem, long, n=1, cutoff=_ALIKE)
     return _OTHER_NAMES.get(name) or (long[near[0]] if near else None)
 
 

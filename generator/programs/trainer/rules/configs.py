@@ -306,13 +306,9 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
     """
     stages = {id(pair.arguments): pair.config.stage for pair in pairs(submission)}
     for arguments in submission.of(TrainingArguments):
-        under = (
-            "DeepSpeed"
-            if arguments.value("deepspeed")
-            else "FSDP"
-            if arguments.value("fsdp")
-            else None
-        )
+        under = "FSDP" if arguments.value("fsdp") else None
+        if arguments.value("deepspeed"):
+            under = "DeepSpeed"
         if (
             under
             and arguments.is_on("save_only_model")
