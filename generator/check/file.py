@@ -121,7 +121,9 @@ class File:
             )
             return _keys_of(json.data) | inside
         if not self.is_yaml:
-            return frozenset()
+            # A spec that is named may have any name.
+            is_spec_like = self.named and not self.path.suffix
+            return yaml_keys(content) if is_spec_like else frozenset()
         written_as_json = content.startswith("{", _start(content))
         return yaml_keys(content) | (_keys_of(self.yaml().data) if written_as_json else frozenset())
 

@@ -300,6 +300,8 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
         return "Megatron-Bridge overrides" if _sets_bridge(lines) else None
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
+    if _kind_by_keys(keys, named=False) == "job spec":  # which names a launcher as its framework
+        return "job spec"
     if "#SBATCH" in content or _LAUNCHER.search(content):
         return "launch script"
     return _kind_by_keys(keys, named=named)

@@ -122,6 +122,10 @@ def validate(
     lacking = "--diff requires --fix" if only_diff and not fix else ""
     if lacking or (write_baseline and baseline is None):
         raise click.UsageError(lacking or "--write-baseline requires --baseline FILE")
+    if "-" in paths and not Path("-").exists():
+        raise click.UsageError(
+            "validate reads no standard input: write it to a file, and name that"
+        )
     selected = Selection(select=ids_of(select), ignore=ids_of(ignore))
     check = _checker(paths, selected.keeps, form, **context)
     if fix:

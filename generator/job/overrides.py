@@ -77,6 +77,8 @@ def plain_value(value: object, path: str, pointer: str = "") -> object:
     return plain(value, pointer, 0)
 
 
+_QUOTES: Final = ('"', "'")
+
 #: Keys that a preset's name stands for: setting a part makes `{preset: name}` of the name.
 _PRESETS: Final = frozenset({("cluster",)})
 
@@ -108,7 +110,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     source.
 
     Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes
-    text. `None` (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value
+    text, and that of a flag loses its quotes. `None` (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value
     that YAML couldn't hold.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
@@ -131,7 +133,7 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
                 holder.pop(other[-1], None)
             dropped = "".join(f"/{escape(part)}" for part in other)
             locations, keys = _outside(dropped, locations), _outside(dropped, keys)
-        problem = _set(data, path, _read(path, pointer, flag.value))
+        problem = _set(data, path, _read(path, pointer, flag.value, as_yaml=bool(flag.text)))
         if problem is not None:
             message = f"`{'.'.join(path)}` can't be set: {problem}"
             findings.append(OVERRIDE.at(where, message, "name a key as in layout.zero_stage=1"))
@@ -158,11 +160,14 @@ def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
     }
 
 
-def _read(path: tuple[str, ...], pointer: str, value: object) -> object:
+def _read(path: tuple[str, ...], pointer: str, value: object, *, as_yaml: bool) -> object:
+    """The value at `path`; text on a command line loses the quotes that YAML has around it."""
     if not isinstance(value, str):
         return plain_value(value, PATH, pointer)
     if value in ("null", "~"):
         return None
+    if as_yaml and value[:1] in _QUOTES and isinstance(parsed := parse_value(value), str):
+        return parsed
     if takes_text(path):
         return value
     parsed = parse_value(value)

@@ -524,3 +524,14 @@ def test_a_folder_that_can_not_be_read_is_an_error(
     (found,) = json.loads(run("validate", "closed", "--format", "json").stdout)["findings"]
     assert (found["rule"], found["severity"]) == ("FILE001", "error")
     assert found["message"] == "the folder can't be read: permission denied"
+
+
+def test_a_named_spec_needs_no_suffix() -> None:
+    """A spec of any name is read as one, though its framework is a launcher's name as well."""
+    Path("job").write_text(BAD)
+    assert "job:6:1: error: unknown key 'colour'" in run("validate", "job").stdout
+
+
+def test_standard_input_is_refused_by_name() -> None:
+    """`-` is answered with what to do, where it was said to be no file."""
+    assert "reads no standard input" in run("validate", "-").stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.findings import InvalidJob
+from dsgen.findings import Flag, InvalidJob
 from dsgen.job.load import load_with_findings
 from dsgen.job.overrides import parse_value
 from dsgen.programs.frameworks import FRAMEWORKS
@@ -151,3 +151,10 @@ def test_a_key_that_may_be_a_list_reads_one() -> None:
         "/data/b",
     )
     assert job(data__path="/data/a b").data.path == ("/data/a b",)
+
+
+@pytest.mark.parametrize("written", ['"run 1"', "'run 1'"])
+def test_a_flag_loses_the_quotes_of_yaml(written: str) -> None:
+    """Text that a flag quotes is the text within, as in the file; text from Python stays."""
+    assert job(name=Flag(written, "--set name")).name == "run 1"
+    assert job(launch__environment={"B": written}).launch.environment["B"] == written

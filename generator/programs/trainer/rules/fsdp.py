@@ -11,6 +11,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Final
 
+from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.hf_keys import every_layer_class, layer_classes
 from ....numerals import is_whole, python_int
@@ -389,7 +390,9 @@ def keys_are_read(run: Fsdp) -> Violations:
     if run.by_accelerate or not unread:
         return
     others = {"offload_params": "cpu_offload", "sharding_strategy": "reshard_after_forward"}
-    named = [f"{others[name]} for {name}" for name in unread if name in others]
+    known = tuple(sorted(_READ.difference(run.values)))
+    slips = {name: near for name in unread if (near := closest(name, known, _ALIKE))}
+    named = [f"{near} for {name}" for name in unread if (near := (slips | others).get(name))]
     several = len(unread) > 1
     message = (
         f"{', '.join(unread)} in fsdp_config {'have' if several else 'has'} no effect in FSDP2"
@@ -397,7 +400,11 @@ def keys_are_read(run: Fsdp) -> Violations:
     if "version" not in run.values:
         message += ", which holds where no version is named"
     hint = f"remove {'them' if several else 'it'}"
-    yield _at(run, unread[0], message, f"use {', '.join(named)}" if named else hint)
+    if named:
+        hint = f"use {', '.join(named)}"
+    if not several and slips:
+        hint = f"did you mean {slips[unread[0]]}?"
+    yield _at(run, unread[0], message, hint)
 
 
 @_by_plugin.rule("FSDP035", ERROR, "init", _TRAINER)
