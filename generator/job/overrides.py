@@ -110,8 +110,8 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     source.
 
     Whole mappings come before their parts. Text is read as `parse_value` does unless the key takes
-    text, and that of a flag loses its quotes. `None` (`null` in text) takes the key out of the file. Raises `UnreadableText` for a value
-    that YAML couldn't hold.
+    text, and that of a flag loses its quotes. `None` (`null` in text) takes the key out of the
+    file. Raises `UnreadableText` for a value that YAML couldn't hold.
     """
     data = copy.deepcopy(source.data) if isinstance(source.data, dict) else source.data
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)
