@@ -46,7 +46,7 @@ _PATTERNS: Final = (
     "no_rope_freq",
 )
 _LIST: Final = "write the list, as [0,1,1,1]"
-#: What a block of comm_overlap sets in the model, to false where the block doesn't say it.
+#: What a block of comm_overlap sets in the model: the first is needed, others are else false.
 _OVERLAPS: Final = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm", "delay_wgrad_compute")
 #: What Hydra's words are of, besides letters and digits; and what a backslash makes a part of one.
 _OF_WORDS: Final = frozenset(" \t_/-+.$%*@?|:\\")
@@ -459,19 +459,25 @@ def patterns_are_lists(overrides: BridgeOverrides) -> Violations:
 
 @OVERRIDES.rule("BRG038", ERROR, "silent", f"{BRIDGE}training/comm_overlap.py:425-560 @ v0.6.0")
 def overlaps_are_the_blocks(overrides: BridgeOverrides) -> Violations:
-    """An overlap of communication is said in the block of comm_overlap, where there is one.
-    Prevents: No error: what the block doesn't say is set to false in the model. A warning with
+    """A block of comm_overlap says tp_comm_overlap, and each overlap that the model is to have.
+    Prevents: AttributeError: 'dict' object has no attribute 'data_parallel_size', without
+    tp_comm_overlap; no error: any other overlap is set to false in the model. A warning with
     recipes of models, whose own block may say it.
     Fix: say it in the block
     """
     block = overrides.get("comm_overlap")
     if block is None or not block.text.startswith("{"):
         return
-    for name in _OVERLAPS:
+    severity = None if overrides.is_plain and not overrides.is_own else WARNING
+    needed, *others = _OVERLAPS
+    if severity is None and f"{needed}:" not in block.text:
+        message = f"comm_overlap has no {needed}, without which it is no config"
+        yield Violation(block.where, message, f"write {needed}:false in the block")
+        return
+    for name in others:
         override = overrides.get(f"model.{name}")
         is_said = name in block.text or overrides.get(f"comm_overlap.{name}") is not None
         if override is not None and override.text.lower() == "true" and not is_said:
             message = f"{override.shown} has no effect: comm_overlap sets it to false"
-            severity = None if overrides.is_plain and not overrides.is_own else WARNING
             hint = f"write {name}:true in the block"
             yield Violation(override.where, message, hint, severity=severity)
