@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from .dataclass import dataclass
 from .faults import note, path_in
 from .findings import Finding, Location, Severity, Version, Violation, Violations, When
+from .patterns import lazy_pattern
 
 S = TypeVar("S")
 
@@ -25,7 +26,7 @@ S = TypeVar("S")
 #: against capacity, files, or files read by the installed DeepSpeed's own parser.
 Checks = Literal["spec", "runs", "job", "layout", "fit", "files", "engine"]
 
-_SECTION: Final = re.compile(r"^ *(Prevents|Fix): ", re.MULTILINE)
+_SECTION: Final = lazy_pattern(r"^ *(Prevents|Fix): ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

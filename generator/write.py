@@ -37,6 +37,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from .patterns import lazy_pattern
 from .programs.program import RenderedFile, content_hash, less_its_command
 from .secrets import Hider, find, mask
 
@@ -45,7 +46,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_LINE = lazy_pattern(r"[^\n]*\n|[^\n]+")
 Tell = Callable[[str], object]  #: takes a line for the user
 NAME: Final = ".dsgen-writing"  #: the working folder, in the folder that is written to
 #: the last file of a set to come to its place: where it is, the set is whole
@@ -53,7 +54,7 @@ PLAN: Final = "plan.json"
 KEPT: Final = "kept: a file of the former set, changed since dsgen wrote it"
 _LARGEST_PLAN: Final = 16_000_000  # bytes; of 1,024 plans the largest has 60,000
 #: What a file that dsgen writes may be called, in the folder of its `plan.json`.
-_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_NAME: Final = lazy_pattern(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 PATIENCE_S: Final = 10.0  # a run holds the lock for a fraction of a second
 _RETRY_S: Final = 0.02  # between two looks at the lock
 _LOCK, _RENAMING, _NEW, _OLD = "lock", "renaming", "new", "old"

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from ..patterns import lazy_pattern
 from ..text.document import Kind, read_yaml
 from ..text.hjson.text import JsonText, read_json
 from ..text.source import Source
@@ -18,10 +19,12 @@ from .other_programs import program_by_keys
 # Imports within functions save start-up time.
 
 _MOST_CHARACTERS: Final = 100_000  # of YAML and of damaged JSON; whatever has more is data
-_LEADING: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n|(?:---|%)[^\n]*\n)*")
-_LOOSE: Final = re.compile(r"(?:^|[{,])[ \t]*[\"']?([A-Za-z_$][\w$-]*)[\"']?[ \t]*:", re.MULTILINE)
+_LEADING: Final = lazy_pattern(r"(?:[ \t]*(?:#[^\n]*)?\n|(?:---|%)[^\n]*\n)*")
+_LOOSE: Final = lazy_pattern(
+    r"(?:^|[{,])[ \t]*[\"']?([A-Za-z_$][\w$-]*)[\"']?[ \t]*:", re.MULTILINE
+)
 _KEY: Final = r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([A-Za-z_$<][\w$<.-]*(?: [\w.-]+)*))"
-_SCHEMA: Final = re.compile(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+)", re.MULTILINE)
+_SCHEMA: Final = lazy_pattern(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+)", re.MULTILINE)
 
 
 def json_keys(content: str) -> frozenset[str] | None:

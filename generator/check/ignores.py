@@ -17,6 +17,7 @@ import yaml
 
 from ..dataclass import dataclass
 from ..findings import Finding, Location
+from ..patterns import lazy_pattern
 from ..places import Lines
 from ..rule import rules_in
 from ..text.hjson.text import read_json
@@ -24,9 +25,9 @@ from ..text.shell.tokens import ARRAY, WORD, Tokens
 from ..text.text import Text
 from . import codes
 
-_HASH: Final = re.compile(r"(?:^|(?<=[ \t;]))#", re.MULTILINE)
-_HASH_OR_SLASHES: Final = re.compile(r"(?:^|(?<=[ \t,;{}\[\]]))(?:#|//)", re.MULTILINE)
-_LINE: Final = re.compile(r"[^\r\n]*")
+_HASH: Final = lazy_pattern(r"(?:^|(?<=[ \t;]))#", re.MULTILINE)
+_HASH_OR_SLASHES: Final = lazy_pattern(r"(?:^|(?<=[ \t,;{}\[\]]))(?:#|//)", re.MULTILINE)
+_LINE: Final = lazy_pattern(r"[^\r\n]*")
 _SCANNER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Span = tuple[int, int]  # offsets of the first character and of the one behind the last
@@ -98,7 +99,7 @@ def _of_shell(content: str) -> Iterator[Span]:
                 yield match.start(), start
 
 
-_IGNORE: Final = re.compile(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
+_IGNORE: Final = lazy_pattern(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
 #: Found after the comments are looked at, or with --engine only.
 _LATER: Final = (
     codes.USELESS_IGNORE,
@@ -108,7 +109,7 @@ _LATER: Final = (
 )
 _NEVER_USELESS: Final = frozenset(rule.id for rule in _LATER)
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
-_COMMENT_LINE: Final = re.compile(r"(?!#SBATCH)\s*(?:#|//|/\*)")
+_COMMENT_LINE: Final = lazy_pattern(r"(?!#SBATCH)\s*(?:#|//|/\*)")
 _MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
 _MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
 

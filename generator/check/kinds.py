@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from ..findings import Finding
 from ..numerals import is_whole
+from ..patterns import lazy_pattern
 from ..programs.records import PROGRAMS
 from ..submission.record import Signs, loaded
 from ..text.around import files_below
@@ -24,21 +25,21 @@ from ..text.document import Document, FileText, Kind
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 YAML: Final = frozenset({".yaml", ".yml"})
-_DEEPSPEED_NAME: Final = re.compile(
+_DEEPSPEED_NAME: Final = lazy_pattern(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed|zero[-_]?[0-9]?|z[0-3])(?:[^a-z]|$)"
 )
-_CONFIG_NAME: Final = re.compile(
+_CONFIG_NAME: Final = lazy_pattern(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|[0-9]+(?![a-z0-9])|\.)"
     r"|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?[0-9]"
 )
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")
-_SHEBANG: Final = re.compile(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
+_SHEBANG: Final = lazy_pattern(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 #: A first line that names a program, and none that reads as sh does: `#!/usr/bin/expect -f`, csh.
-_OTHER_SHEBANG: Final = re.compile(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)")
-_DIRECTIVE: Final = re.compile(rb"^#SBATCH[ \t]+-", re.MULTILINE)
-_HOST_LINE: Final = re.compile(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
-_LAUNCHER: Final = re.compile(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
+_OTHER_SHEBANG: Final = lazy_pattern(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)")
+_DIRECTIVE: Final = lazy_pattern(rb"^#SBATCH[ \t]+-", re.MULTILINE)
+_HOST_LINE: Final = lazy_pattern(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
+_LAUNCHER: Final = lazy_pattern(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
 _MEGATRON_OPTIONS: Final = (
     "--num-layers",
     "--hidden-size",
@@ -46,8 +47,8 @@ _MEGATRON_OPTIONS: Final = (
     "--micro-batch-size",
 )
 #: An override of a config: `train.train_iters=500`.
-_OVERRIDE_LINE: Final = re.compile(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
-_OPTION_LINE: Final = re.compile(r"\s*--[a-z][\w-]*")
+_OVERRIDE_LINE: Final = lazy_pattern(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
+_OPTION_LINE: Final = lazy_pattern(r"\s*--[a-z][\w-]*")
 #: Suffixes of texts, workflows and templates, which may have launch lines.
 _HOLDERS: Final = frozenset(
     {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
@@ -55,7 +56,7 @@ _HOLDERS: Final = frozenset(
 _LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
 #: What is between deepspeed and its script is bounded, so that many words on a line take no longer
 #: than many lines.
-_LAUNCH_LINE: Final = re.compile(
+_LAUNCH_LINE: Final = lazy_pattern(
     rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s\\]+-|accelerate[\"',\s]+launch\b"
     rb"|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"

@@ -17,6 +17,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..patterns import lazy_pattern
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.launching.front_end_config import config_of
 from ..programs.launching.front_ends import FrontEnd, front_ends
@@ -35,7 +36,7 @@ from .kinds import read_record
 
 #: A list of defaults, a value that must be given, a resolver, another key's value. Source:
 #: hydra-core 1.3, omegaconf 2.3 (grammar).
-_HYDRA: Final = re.compile(
+_HYDRA: Final = lazy_pattern(
     r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]"
     r"|:[ \t]+\$\{[a-z][a-z0-9_.]*\}[ \t]*$",
     re.MULTILINE,
@@ -95,7 +96,7 @@ _MEGATRON_KEYS: Final = frozenset(
 )
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 #: Keys that are indented.
-_WITHIN: Final = re.compile(r"^[ ]{1,12}([a-z_]{1,60}):", re.MULTILINE)
+_WITHIN: Final = lazy_pattern(r"^[ ]{1,12}([a-z_]{1,60}):", re.MULTILINE)
 _BRIDGE: Final = "Megatron-Bridge"
 ANOTHER: Final = "another program"  #: an unknown one, whose files resemble those of a known one
 _MISSPELT_FROM: Final = 0.8  # likeness of two keys from which one may be the other, misspelt

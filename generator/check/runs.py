@@ -41,6 +41,7 @@ from ..facts.measurement import (
 from ..findings import Finding, Location
 from ..job.schema import load_schema
 from ..numerals import whole
+from ..patterns import lazy_pattern
 from ..programs.records import PROGRAMS
 from ..secrets import mask
 from ..submission.record import loaded
@@ -50,7 +51,7 @@ from ..units import GIB
 MAX_BYTES: Final = 256 * 2**20
 #: Terminal colours and cursor moves (ECMA-48's control sequences), which progress bars and loggers
 #: write.
-_ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_ESCAPE: Final = lazy_pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 #: Readers, the most specific first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the
 #: Trainer may.
 _READERS: Final[tuple[Callable[[Sequence[str]], LogFacts | None], ...]] = tuple(
@@ -180,11 +181,11 @@ def _typical(facts: LogFacts) -> tuple[float, str]:
 
 #: What programs print where memory runs out: PyTorch's errors, cuBLAS's workspace, the kernel's by
 #: way of Slurm.
-_OUT_OF_MEMORY: Final = re.compile(
+_OUT_OF_MEMORY: Final = lazy_pattern(
     r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|CUBLAS_STATUS_ALLOC_FAILED|oom[-_]kill"
     r"|DefaultCPUAllocator: can't allocate"
 )
-_FAILED: Final = re.compile(r"^\S*(?:Error|Exception)\b.*")
+_FAILED: Final = lazy_pattern(r"^\S*(?:Error|Exception)\b.*")
 _NAMES: Final = (".txt", ".log", ".out")
 _MOST_FILES: Final = 10_000  # of a folder that are looked at: a bound on time
 _MOST_SHOWN: Final = 120  # characters of a line

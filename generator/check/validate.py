@@ -22,6 +22,7 @@ from ..job.overrides import plain_source
 from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
 from ..numerals import whole
+from ..patterns import lazy_pattern
 from ..programs.deepspeed.config import CONSUMERS
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.launching.references import overwritten
@@ -52,10 +53,10 @@ from .rules.run import check_submission
 Path = str | os.PathLike[str]
 
 #: The place of another file at a message's end, which `findings.against` writes.
-_AGAINST: Final = re.compile(r" \([^\s()]+:[0-9]+\)$")
+_AGAINST: Final = lazy_pattern(r" \([^\s()]+:[0-9]+\)$")
 _NAME_NO_FILES: Final = frozenset({"DeepSpeed config", "job spec", "hostfile", "environment file"})
-_WORD: Final = re.compile(r"\S+")
-_VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
+_WORD: Final = lazy_pattern(r"\S+")
+_VERSION: Final = lazy_pattern(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..patterns import lazy_pattern
 from .options import (
     Request,
     bold_option,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .loading import Prepared
 
 #: An option about adapters, or a file of options; from a word's beginning, so that it is read once.
-_ADAPTS: Final = re.compile(
+_ADAPTS: Final = lazy_pattern(
     r"(?<!\S)(?:(?!--)\S)*--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE
 )
 

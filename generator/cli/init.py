@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..patterns import lazy_pattern
 from .options import DEFAULT_SPEC, PURPOSES, STDOUT, Request, job_flags
 from .printing import ExitStatus, echo
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCHEMA_NAME: Final = "dsgen.schema.json"
 _MOST_NOTES: Final = 200  # lines at the head of a spec that say what it leaves out
 #: The place of a key in a spec that isn't written yet.
-_OF_DRAFT: Final = re.compile(r" \(<mapping>[^()]*\)")
+_OF_DRAFT: Final = lazy_pattern(r" \(<mapping>[^()]*\)")
 
 
 @click.command(short_help="Write a job spec from answers, or from an existing launch.")

@@ -13,6 +13,7 @@ from ..catalog import find_accelerator, load_catalog
 from ..dataclass import dataclass
 from ..job.resolve_names import described_node
 from ..numerals import is_whole, read_whole, whole
+from ..patterns import lazy_pattern
 from ..text.around import is_readable, matching
 from ..text.text import UnusableJson, read_json
 from ..units import MIB
@@ -36,7 +37,7 @@ _BESIDE: Final = (
     *(f"launch.slurm.{key}" for key in ("container_mounts", "gres_type", "gpu_request", "modules")),
     "launch.slurm.virtual_environment",
 )
-_GRES: Final = re.compile(r"gpu(?::([\w.-]+))?:([0-9]+)")
+_GRES: Final = lazy_pattern(r"gpu(?::([\w.-]+))?:([0-9]+)")
 _MOST_LINES: Final = 1000  # of what a program prints of the machine
 
 

@@ -19,11 +19,12 @@ from ..job.quantities import read_tokens
 from ..job.resolve_names import described_node
 from ..job.schema import frameworks, launch_targets
 from ..numerals import read_whole, whole
+from ..patterns import lazy_pattern
 from .options import FINE_TUNING, PURPOSES
 from .printing import echo, unknown
 from .proposals import Proposals
 
-_NODES: Final = re.compile(r"([1-9][0-9]{0,5}) nodes?")
+_NODES: Final = lazy_pattern(r"([1-9][0-9]{0,5}) nodes?")
 _PURPOSE: Final = "purpose"
 RATE: Final = "cluster.network_gbits_per_s_per_node"
 #: Sequences of a batch by purpose. **Source**: Taori et al., Stanford Alpaca (README, 128);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ..numerals import python_float
+from ..patterns import lazy_pattern
 from ..secrets import mask
 from .options import Request, bold_option, form_option, job_flags, job_options, top_option
 from .printing import ExitStatus, echo, print_csv, print_json, unknown, working
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from .loading import JobLoader
 
 #: `512..2048`, `512..2048:128`, `1..64:x2`.
-_RANGE = re.compile(
+_RANGE = lazy_pattern(
     r"(?P<low>[0-9][^.:]*(?:\.[0-9]+)?)\.\.(?P<high>[^.:]+(?:\.[0-9]+)?)"
     r"(?::(?P<times>x?)(?P<step>[^:]+))?\Z"
 )
-_PRICE = re.compile(r"\$?((?:[0-9]*\.[0-9]+|[0-9]+)(?:e[0-9]{1,2})?)\s*([kmb]?)")
+_PRICE = lazy_pattern(r"\$?((?:[0-9]*\.[0-9]+|[0-9]+)(?:e[0-9]{1,2})?)\s*([kmb]?)")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
 _USUAL = 9  #: of a sweep without a key, at most: eight counts to a doubling become four

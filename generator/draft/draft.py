@@ -15,6 +15,7 @@ from ..dataclass import dataclass
 from ..findings import Location
 from ..job.arguments import is_option
 from ..numerals import python_float, whole
+from ..patterns import lazy_pattern
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.options import Flavour, MegatronOption, option_table
 from ..programs.megatron_bridge.overrides import BridgeOverrides
@@ -36,7 +37,9 @@ _OF_SCRIPTS: Final = (
 )
 _WIDTH: Final = 160  #: of what is left out, in a message
 #: A place that AzureML mounts, as a command and a spec have it.
-_MOUNTED: Final = re.compile(r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?")
+_MOUNTED: Final = lazy_pattern(
+    r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?"
+)
 
 
 class LeftOut(NamedTuple):

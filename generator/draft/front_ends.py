@@ -6,7 +6,6 @@ that an engine for generation keeps while the model is trained.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 from math import isfinite
@@ -17,6 +16,7 @@ from ..catalog import find_model
 from ..job.overrides import plain_source
 from ..job.resolve_names import resolve_cluster
 from ..numerals import python_float, whole
+from ..patterns import lazy_pattern
 from ..programs.launching.settings import Setting, Settings, library_settings_of, settings_of
 from ..text.options import basename
 from ..units import GIB
@@ -26,7 +26,7 @@ _ADAPTERS: Final = (
     "its adapters aren't planned with Megatron: the spec trains every parameter (framework: "
     "megatron-bridge plans those of its own recipes)"
 )
-_STAGE: Final = re.compile(r"zero([0-3])(?:_offload)?$")
+_STAGE: Final = lazy_pattern(r"zero([0-3])(?:_offload)?$")
 #: Settings of launches that generate samples.
 _GENERATES: Final = ("prompts", "generated", "vllm")
 

@@ -13,6 +13,7 @@ from ..catalog import find_accelerator
 from ..estimate.adapters import ALL_LINEAR, ATTENTION
 from ..job.resolve_names import described_node
 from ..numerals import read_whole
+from ..patterns import lazy_pattern
 from ..programs.azureml.job import ENDS, AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
@@ -44,14 +45,14 @@ _PLANNED: Final = _ONE_TASK | {
     "--no-requeue",
 }
 #: A mount, and an image, in a script that dsgen wrote.
-_MOUNTED: Final = re.compile(r"^(?:MOUNTS\+=,|  --bind )([^\s$'\"]+)$", re.MULTILINE)
-_PULLED: Final = re.compile(
+_MOUNTED: Final = lazy_pattern(r"^(?:MOUNTS\+=,|  --bind )([^\s$'\"]+)$", re.MULTILINE)
+_PULLED: Final = lazy_pattern(
     r"^  (enroot import --output|apptainer pull) \"\$IMAGE\.\$SLURM_JOB_ID\" '?"
     r"(?:docker://)?([^\s$'\"]+)'?$",
     re.MULTILINE,
 )
 #: Variables that a launcher or a scheduler sets for each process.
-_RENDEZVOUS: Final = re.compile(
+_RENDEZVOUS: Final = lazy_pattern(
     r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*"
     r"|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES"

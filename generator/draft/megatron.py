@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import PurePath
@@ -12,6 +11,7 @@ from ..catalog import Model, find_model
 from ..job.records import Pins
 from ..job.releases import OLDEST_MEGATRON
 from ..numerals import whole
+from ..patterns import lazy_pattern
 from ..programs.megatron.facts import MegatronFacts, at_least
 from ..programs.megatron.run import MegatronRun
 from ..programs.megatron.table import GROUPS, NULL_TOKENIZER, OLD_RECOMPUTE, SHARDINGS, decoded
@@ -52,7 +52,7 @@ _VOCABULARIES: Final = {
     "BertWordPieceLowerCase": 30522,
 }
 #: --moe-layer-freq of a model whose first layers are dense: `([0]*3+[1]*58)`.
-_FIRST_DENSE: Final = re.compile(r"\(?\[0\]\*([0-9]{1,6})\+\[1\]\*([0-9]{1,6})\)?")
+_FIRST_DENSE: Final = lazy_pattern(r"\(?\[0\]\*([0-9]{1,6})\+\[1\]\*([0-9]{1,6})\)?")
 _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtype", "moment_dtype")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ..findings import Location
 from ..job.arguments import grouped
 from ..job.schema import launch_keys
+from ..patterns import lazy_pattern
 from ..programs.azureml.job import AzureMLJob
 from ..secrets import Hider
 from .bridge import bridge_run, read_bridge
@@ -125,11 +126,11 @@ def _complete(draft: Draft, where: Location) -> None:
 
 
 #: Text that needs no quotes: no word of YAML's, no number, nothing that begins or ends something.
-_PLAIN: Final = re.compile(r"(?:--?)?[A-Za-z_/.][\w./@+%=-]*(?::[\w./@+%=-]+)*", re.ASCII)
+_PLAIN: Final = lazy_pattern(r"(?:--?)?[A-Za-z_/.][\w./@+%=-]*(?::[\w./@+%=-]+)*", re.ASCII)
 _WORDS: Final = frozenset(
     {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf", "~"}
 )
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
+_NUMBER: Final = lazy_pattern(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
 _WIDTH: Final = 110  # of a spec's lines
 ORDER: Final = (
     "name",

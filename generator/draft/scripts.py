@@ -14,6 +14,7 @@ from ..job.arguments import is_module_name
 from ..job.hf_config import model_from_config
 from ..job.releases import NEWEST
 from ..numerals import python_float, read_whole
+from ..patterns import lazy_pattern
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.options import OPTIONS
 from ..programs.frameworks import FRAMEWORKS
@@ -344,7 +345,7 @@ def _read_mesh(draft: Draft, fsdp: Fsdp) -> None:
 
 
 #: accelerator_config that asks for a reduction of each micro-batch, and nothing else.
-_SYNC_EACH_BATCH: Final = re.compile(
+_SYNC_EACH_BATCH: Final = lazy_pattern(
     r'\s*\{\s*"gradient_accumulation_kwargs"\s*:'
     r'\s*\{\s*"sync_each_batch"\s*:\s*true\s*\}\s*\}\s*'
 )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Final
 
 from ..catalog import Model, find_model
+from ..patterns import lazy_pattern
 from .overrides import plain_source
 from .resolve_names import resolve_model
 
-_SIGNS: Final = re.compile(r"[^a-z0-9]")
+_SIGNS: Final = lazy_pattern(r"[^a-z0-9]")
 
 
 @lru_cache(maxsize=64)

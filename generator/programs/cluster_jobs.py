@@ -4,13 +4,13 @@ every node.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from ..dataclass import dataclass
 from ..facts.shapes import AS_WRITTEN, Problem, differences
 from ..findings import ERROR, WARNING, Location, Violation, Violations
+from ..patterns import lazy_pattern
 from ..places import is_placeholder
 from ..submission.launches import Launch
 from ..text.source import Source
@@ -18,7 +18,7 @@ from ..text.wording import counted, dotted, show
 from .launching.launcher_call import TRAINING, meets_itself
 
 #: What a program fills in before the file is read: `$NODES`, `<image>`, `{{ nodes }}`.
-_FILLED_IN: Final = re.compile(r"\$|\{\{|<\w")
+_FILLED_IN: Final = lazy_pattern(r"\$|\{\{|<\w")
 #: The option by which each launcher learns of the other nodes, and what it could be.
 _OPTIONS: Final = {
     "torchrun": ("--nnodes", "--standalone"),

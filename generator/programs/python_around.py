@@ -11,6 +11,7 @@ from pathlib import Path
 from posixpath import dirname
 from typing import Final
 
+from ..patterns import lazy_pattern
 from ..submission.launches import Launch
 from ..submission.repository import (
     STRING,
@@ -26,25 +27,25 @@ from .releases import Release, installed_by, newest, release_of
 
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields
 #: written in it only.
-_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
-_USES_HF_PARSER: Final = re.compile(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
-_IMPORTS: Final = re.compile(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
-_BASELESS: Final = re.compile(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
-_FUNCTION: Final = re.compile(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
+_HF_PARSER: Final = lazy_pattern(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
+_USES_HF_PARSER: Final = lazy_pattern(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
+_IMPORTS: Final = lazy_pattern(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
+_BASELESS: Final = lazy_pattern(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
+_FUNCTION: Final = lazy_pattern(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
 # and not `H4ArgumentParser(`, which takes TrainingArguments
-_OWN_PARSER: Final = re.compile(r"\bArgumentParser\(")
+_OWN_PARSER: Final = lazy_pattern(r"\bArgumentParser\(")
 #: Parsers of other packages, and the standard library's.
-_OTHER_PARSER: Final = re.compile(
+_OTHER_PARSER: Final = lazy_pattern(
     r"\b(?:ArgumentParser\(|fire\.Fire\(|(?:tyro|typer|click|hydra|draccus|jsonargparse|absl)\b)"
 )
 #: What reads a file of TrainingArguments by their names, these and no others.
-_ANY_PARSER: Final = re.compile(
+_ANY_PARSER: Final = lazy_pattern(
     r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b"
 )
 #: Reading the file of DeepSpeed's config by Python's json:
 #: `json.load(open(args.deepspeed_config))`; or a few lines on, by another name.
 _OPENS: Final = r"\bopen\(\s*\w+\.(?:deepspeed|ds)(?:_config)?(?:_file)?\b"
-_LOADS_JSON: Final = re.compile(
+_LOADS_JSON: Final = lazy_pattern(
     rf"(?<![\w.])json\.load\(\s*{_OPENS}|{_OPENS}[^\n]*:\s*\n[^\n]*(?<![\w.])json\.load\("
     r"|\b(\w+) = [\w.(]*\w\.(?:deepspeed|ds)_config(?:_file)?\b"
     r"(?:[^\n]*\n){1,6}?[^\n]*\bopen\(\s*\1\b[^\n]*:\s*\n"

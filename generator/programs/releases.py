@@ -20,6 +20,7 @@ from ..dataclass import dataclass
 from ..findings import Version
 from ..job.releases import NEWEST
 from ..numerals import whole
+from ..patterns import lazy_pattern
 from ..resources import read_text
 from ..text.around import (
     folders_above,
@@ -48,7 +49,7 @@ _SPEC_KEYS: Final = {
     "megatron-core": "megatron_version",
     "megatron-bridge": "megatron_bridge_version",
 }
-_INSTALLS: Final = re.compile(r"\b(?:pip3?|conda|mamba|poetry)\s+(?:install|add)\b")
+_INSTALLS: Final = lazy_pattern(r"\b(?:pip3?|conda|mamba|poetry)\s+(?:install|add)\b")
 #: Names under which package managers have a program, as a pattern; else its own.
 _PACKAGES: Final = {"torch": "(?:py)?torch"}
 #: What a text that may name a release of a program holds, in lower case.
@@ -82,9 +83,9 @@ _PINNED_IN: Final = (
     "requirements/*.txt",
 )
 # prose, which may name several
-_TOLD_IN: Final = re.compile(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")
+_TOLD_IN: Final = lazy_pattern(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")
 #: `pip install -r deploy/requirements.txt`, and a line `-r base.txt`
-_INSTALLED_FROM: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
+_INSTALLED_FROM: Final = lazy_pattern(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
 _MOST_FILES: Final = 40  # of a folder
 # characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
 _MOST_PARSED: Final = 400_000
@@ -92,9 +93,9 @@ _MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
 _LAST: Final = 99  # of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
 #: A version that is none yet: `0.7.0.dev`, `5.24.0.dev0`.
-_DEVELOPED: Final = re.compile(r"\.?dev")
+_DEVELOPED: Final = lazy_pattern(r"\.?dev")
 #: Megatron-Core's own: megatron/core/package_info.py @ core_v0.16.1.
-_OF_PACKAGE: Final = re.compile(
+_OF_PACKAGE: Final = lazy_pattern(
     r"^MAJOR = ([0-9]{1,4})\nMINOR = ([0-9]{1,4})\nPATCH = ([0-9]{1,4})$", re.MULTILINE
 )
 _LATER: Final = (

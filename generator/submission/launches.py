@@ -10,6 +10,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..patterns import lazy_pattern
 from ..text.options import CommandLine
 from ..text.shell.records import Assignment, Command, ShellScript, Word
 
@@ -26,7 +27,7 @@ _OF_STEPS: Final = frozenset(
         "--epochs",
     }
 )
-_VARIABLE: Final = re.compile(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
+_VARIABLE: Final = lazy_pattern(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
+from ..patterns import lazy_pattern
 from ..text.around import (
     files_below,
     folders_above,
@@ -24,9 +25,9 @@ from ..text.around import (
 )
 from .launches import Launch
 
-_LOADER: Final = re.compile(r"load(?:er)?s?\b|iter(?:ator)?s?\b|batch", re.IGNORECASE)
-_IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
-STRING: Final = re.compile(r"""["']([^"'\\\s]{1,80})["']""")
+_LOADER: Final = lazy_pattern(r"load(?:er)?s?\b|iter(?:ator)?s?\b|batch", re.IGNORECASE)
+_IMPORT: Final = lazy_pattern(r"^[ \t]*(?:from|import)\s+([A-Za-z_][\w.]*)", re.MULTILINE)
+STRING: Final = lazy_pattern(r"""["']([^"'\\\s]{1,80})["']""")
 #: Of a folder; of 3,630 folders with Python in 230 public repositories 99.9 % have no more.
 MOST_FILES: Final = 60
 
@@ -48,13 +49,13 @@ _CODE: Final = (
 _MOST_NAMING: Final = 2_000  # such files, and their bytes in all that are read: bounds on time
 _MOST_BYTES: Final = 8_000_000
 _ENOUGH_LETTERS: Final = 3  # of a name of which variables make a part
-_SUFFIX: Final = re.compile(r"\.(?:h?json|ya?ml)\b")  # looked for first: paths begin anywhere
-_PATH: Final = re.compile(r"[\w.${}/-]*")  # in letters from the last to the first
+_SUFFIX: Final = lazy_pattern(r"\.(?:h?json|ya?ml)\b")  # looked for first: paths begin anywhere
+_PATH: Final = lazy_pattern(r"[\w.${}/-]*")  # in letters from the last to the first
 #: What is before the path on its line.
-_OF_OPTION: Final = re.compile(r"(?<![\w.-])[\w.]*-[\w.-]+[= ][\"']?$")
-_IN_COMMENT: Final = re.compile(r"(?<!\S)#")
+_OF_OPTION: Final = lazy_pattern(r"(?<![\w.-])[\w.]*-[\w.-]+[= ][\"']?$")
+_IN_COMMENT: Final = lazy_pattern(r"(?<!\S)#")
 _MOST_BEFORE: Final = 200  # characters of a line before a path
-_VARIABLE: Final = re.compile(r"\$?\{\w*\}|\$\w+")
+_VARIABLE: Final = lazy_pattern(r"\$?\{\w*\}|\$\w+")
 
 
 def program_path(launch: Launch | None) -> str | None:

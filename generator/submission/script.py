@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
+from ..patterns import lazy_pattern
 from ..places import Lines
 from ..text.document import Kind, YamlDocument
 from ..text.lookup import end_alike
@@ -20,16 +21,16 @@ from ..text.text import Text
 from .claims import Claim
 from .launches import Launch
 
-_IN_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?/(.*)")
-_SEPARATOR: Final = re.compile(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
+_IN_VARIABLE: Final = lazy_pattern(r"\$\{?(\w+)\}?/(.*)")
+_SEPARATOR: Final = lazy_pattern(r"^---(?:[ \t][^\n]*)?$", re.MULTILINE)
 #: Text that a program makes YAML of, such as Helm's: a value or a line that is one of its
 #: expressions. In a comment, a script's in a scalar too, it makes none.
-_TEMPLATE: Final = re.compile(r"^[ \t]*(?:(?:[\w.-]+:|-)[ \t]*)?\{\{|\{%", re.MULTILINE)
-_COMMENT: Final = re.compile(r"(?<!\S)#[^\n]*")
-NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
+_TEMPLATE: Final = lazy_pattern(r"^[ \t]*(?:(?:[\w.-]+:|-)[ \t]*)?\{\{|\{%", re.MULTILINE)
+_COMMENT: Final = lazy_pattern(r"(?<!\S)#[^\n]*")
+NAME: Final = lazy_pattern(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
 UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
-_PROPERTIES: Final = re.compile(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
-_BLOCK: Final = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
+_PROPERTIES: Final = lazy_pattern(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
+_BLOCK: Final = lazy_pattern(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
 _SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
+from ..patterns import lazy_pattern
+
 #: Folders of a file and above it that are looked into; 92 % of the configs and scripts of 230
 #: public repositories have their whole repository within these.
 _MOST_ABOVE: Final = 7
@@ -28,7 +30,7 @@ _MOST_KEPT: Final = 16_000_000  # bytes of texts that are kept: the Python of a 
 _OF_ENTRY: Final = 500  # bytes of a key, about
 _LIBRARIES: Final = ("node_modules", "site-packages")  # others' files, by the ten thousand
 _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
-_ANY: Final = re.compile(r"[*?[]")  # a pattern for several names
+_ANY: Final = lazy_pattern(r"[*?[]")  # a pattern for several names
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _forget: list[Callable[[], None]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import field
 from typing import ClassVar, Final
@@ -10,14 +9,15 @@ from typing import ClassVar, Final
 from ..dataclass import dataclass
 from ..findings import Location
 from ..numerals import python_int
+from ..patterns import lazy_pattern
 from ..places import Lines
 from .document import FileText, Kind
 from .text import Text
 
 #: deepspeed/launcher/runner.py, _parse_hostfile @ 0.19.8: what follows the number isn't looked at.
-_ENTRY: Final = re.compile(r"(\S+)\s+slots=([0-9]+)")
+_ENTRY: Final = lazy_pattern(r"(\S+)\s+slots=([0-9]+)")
 # Universal newlines: what Python's readlines() of a text file splits at.
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+_LINE: Final = lazy_pattern(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

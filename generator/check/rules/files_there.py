@@ -6,11 +6,11 @@ What isn't there is told where a file of a like name is.
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path, PurePath
 from typing import Final
 
 from ...findings import ERROR, NOTE, Violation, Violations
+from ...patterns import lazy_pattern
 from ...rules.violations import derived
 from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in
@@ -29,7 +29,7 @@ _BRINGS_FILES: Final = frozenset(
     {"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"}
 )
 #: Files that a script tests for: `[ -f setup.sh ]`.
-_TESTED: Final = re.compile(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
+_TESTED: Final = lazy_pattern(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
 _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, TypeGuard
 from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import python_int
+from ...patterns import lazy_pattern
 from ...submission.claims import Claim
 from ...submission.script import CommandDocument, places
 from ...text.around import text_around
@@ -278,7 +279,7 @@ class AzureMLJob(CommandDocument):
 
 
 #: The file's name in a `$schema`.
-_SCHEMA: Final = re.compile(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")
+_SCHEMA: Final = lazy_pattern(r"(?:^|[/\\])([A-Za-z][\w-]{0,60}?)(?:\.schema)?\.json#?\s*\Z")
 #: Kinds of jobs that azure-ai-ml loads by other schemas; they are not checked.
 #: Source: azure-ai-ml azure/ai/ml/entities/_job/job.py, _resolve_cls_and_type @ 1.35.2
 OTHER_TYPES: Final = (

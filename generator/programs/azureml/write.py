@@ -22,6 +22,7 @@ from typing import Any, Final
 from ...dataclass import dataclass
 from ...job.needs import EXPRESSION, IMAGES, Bindings, bindings
 from ...job.records import JobLaunch
+from ...patterns import lazy_pattern
 from ...search.plan import Plan
 from ...version import __version__
 from ..launching import fabric
@@ -56,7 +57,7 @@ _NOTES = (
     "Paths here are relative to this file.",
 )
 #: What the service or azure-ai-ml would replace, or leave out where it is optional.
-_LIVE: Final = re.compile(r"\$(?=\{\{|\[\[)|(?<!\{)\{(?=(?:inputs|outputs|search_space)\.)")
+_LIVE: Final = lazy_pattern(r"\$(?=\{\{|\[\[)|(?<!\{)\{(?=(?:inputs|outputs|search_space)\.)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

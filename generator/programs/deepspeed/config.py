@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from typing import ClassVar, Final, Literal
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...patterns import lazy_pattern
 from ...places import Lines, Values, kind_of_value
 from ...shape import Mismatch, convert
 from ...text.document import FileText, Kind
@@ -81,7 +81,7 @@ class DsConfig(Values):
         return self.json.locate_key(pointer)
 
 
-_TRIED: Final = re.compile(
+_TRIED: Final = lazy_pattern(
     r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*"
 )
 

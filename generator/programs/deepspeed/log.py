@@ -13,24 +13,27 @@ from typing import Final
 
 from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole, spec_keys
 from ...numerals import whole
+from ...patterns import lazy_pattern
 from ...units import GIB
 
-_PIPELINE: Final = re.compile(
+_PIPELINE: Final = lazy_pattern(
     rf"\bsteps: [0-9]+ loss: .*?iter time \(s\): {NUMBER} samples/sec: {NUMBER}"
 )
-_THROUGHPUT: Final = re.compile(rf"CurrSamplesPerSec={NUMBER}")
-_TIMERS: Final = re.compile(rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*?\| step: {NUMBER}")
+_THROUGHPUT: Final = lazy_pattern(rf"CurrSamplesPerSec={NUMBER}")
+_TIMERS: Final = lazy_pattern(
+    rf"time \(ms\) \| fwd: {NUMBER}.*?\| bwd: {NUMBER}.*?\| step: {NUMBER}"
+)
 _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bMax_MA {NUMBER} GB"))
-_SETTING: Final = re.compile(r"\[config\.py:[0-9]+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
+_SETTING: Final = lazy_pattern(r"\[config\.py:[0-9]+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
 _TENSOR: Final = "tensor_parallel_config "
-_AUTOTP: Final = re.compile(r"\bautotp_size=([0-9]{1,6})\b")
+_AUTOTP: Final = lazy_pattern(r"\bautotp_size=([0-9]{1,6})\b")
 _PLAIN: Final = {
     "train_batch_size": "training.global_batch",
     "train_micro_batch_size_per_gpu": "layout.micro_batch",
     "gradient_accumulation_steps": "layout.gradient_accumulation",
     "world_size": "layout.data",  # ranks among which DeepSpeed splits the batch
 }
-_JSON_SETTING: Final = re.compile(rf'"({"|".join(list(_PLAIN)[:3])})": ([0-9]+)')
+_JSON_SETTING: Final = lazy_pattern(rf'"({"|".join(list(_PLAIN)[:3])})": ([0-9]+)')
 #: Setting, value and precision: as sections of the configuration, and as older versions have it.
 _PRECISIONS: Final = (
     ("bfloat16_config", "enabled=True", "bf16"),

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ...dataclass import dataclass
 from ...numerals import python_int
+from ...patterns import lazy_pattern
 from ...resources import file_names, read_text
 from ...shape import (
     Coercion,
@@ -35,7 +36,7 @@ from ..releases import numbers
 
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 _FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
+_WHOLE: Final = lazy_pattern(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
 # Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
 _WHOLE_DIGITS: Final = 4300
 _INT64: Final = 2.0**63  # pydantic 2 makes no int of a float beyond

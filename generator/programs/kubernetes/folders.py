@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...patterns import lazy_pattern
 from ...rules.violations import derived
 from ...submission.launches import Launch
 from ...text.shell.records import Word
@@ -20,7 +20,7 @@ _LOST: Final = derived("a container's own files end with its pod; a volume's sta
 _READ_ONLY: Final = derived("a ConfigMap's volume has its keys as files, and can't be written to")
 _MOST_NAMED: Final = 3  #: keys in a hint
 #: Options and keys of training programs for data that is read.
-_READS: Final = re.compile(
+_READS: Final = lazy_pattern(
     r"(?:--)?(?:\w+[.-])*(?:\w+_)?(?:data|dataset|train|valid|validation|test|eval)s?"
     r"(?:[_-](?:path|dir|root|folder|file|prefix)s?)?"
 )

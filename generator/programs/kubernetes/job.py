@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import read_whole
+from ...patterns import lazy_pattern
 from ...submission.claims import Claim, claims_of_nodes
 from ...submission.script import (
     NAME,
@@ -42,7 +43,7 @@ from ..launching.script import script_of
 from .kinds import HOLDERS, KINDS, OF_MASTER, HolderKind, PodKind, holder_of, kind_of
 
 #: Resources of which a process each is started; not network devices.
-GPU_RESOURCE: Final = re.compile(
+GPU_RESOURCE: Final = lazy_pattern(
     r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi[0-9]?|gpu\.intel\.com/.+)"
 )
 # of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
@@ -270,24 +271,24 @@ _NAMES: Final = "|".join(dict.fromkeys(row.name for row in _ROWS))
 _ANY_VERSION: Final = "|".join(
     dict.fromkeys(re.escape(version) for row in _ROWS for version in row.versions)
 )
-_KIND: Final = re.compile(
+_KIND: Final = lazy_pattern(
     rf"^[\"']?kind[\"']?:[ \t]*[\"']?({_NAMES})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
-_VERSION: Final = re.compile(
+_VERSION: Final = lazy_pattern(
     rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_ANY_VERSION})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
 #: Kinds that are a training of several pods whatever they ask for.
 _TRAIN: Final = frozenset(row.name for row in KINDS if not row.needs_gpus)
 _HOLD: Final = frozenset(row.name for row in HOLDERS)
-_HELD: Final = re.compile(rf"\bkind[\"']?:[ \t]*[\"']?(?:{_NAMES})\b")
-_CONFIG_MAP: Final = re.compile(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
+_HELD: Final = lazy_pattern(rf"\bkind[\"']?:[ \t]*[\"']?(?:{_NAMES})\b")
+_CONFIG_MAP: Final = lazy_pattern(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
 _END: Final = "END_OF_CONFIG_MAP"
 _MOST_HELD: Final = 3  # objects in objects
-_VOLCANO: Final = re.compile(r"\bbatch\.volcano\.sh/")
-_INDEXED: Final = re.compile(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
+_VOLCANO: Final = lazy_pattern(r"\bbatch\.volcano\.sh/")
+_INDEXED: Final = lazy_pattern(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
-_RUNS_TEXT: Final = re.compile(r"-[a-z]*c")
-_CHARACTER: Final = re.compile(r"\$\$|.", re.DOTALL)
+_RUNS_TEXT: Final = lazy_pattern(r"-[a-z]*c")
+_CHARACTER: Final = lazy_pattern(r"\$\$|.", re.DOTALL)
 _QUOTE: Final = "'\"'\"'"  # a quote within quotes
 #: What the controller of a PyTorchJob with a master sets beside what it sets in each.
 _MASTER: Final = (*OF_MASTER, "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK")

@@ -13,6 +13,7 @@ from ...catalog import NodeType, load_catalog
 from ...dataclass import dataclass
 from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...numerals import read_whole, whole
+from ...patterns import lazy_pattern
 from ...resources import read_text
 from ...rules.violations import derived, kubernetes, suggest, training_operator, violation
 from ...submission.repository import find_programs
@@ -37,7 +38,7 @@ _SCHEMAS: Final = (
     "kubernetes-sigs/jobset config/components/crd @ v0.12.0"
 )
 _ROLES: Final = ("Master", "Worker")
-_LABEL: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LABEL: Final = lazy_pattern(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _LONGEST: Final = 63  # characters of a label: RFC 1123, which Kubernetes' names follow
 _SHM: Final = derived(
     "a container has 64 MiB of /dev/shm; NCCL and a DataLoader's workers share memory there"
@@ -47,7 +48,7 @@ _POLICIES: Final = {
     "JobSet": ("OnFailure", "Never"),
 }
 _CONTAINERS: Final = ("initContainers", "containers")
-_FRACTION: Final = re.compile(r"[0-9]*\.[0-9]*[1-9][0-9]*|[0-9]+m")
+_FRACTION: Final = lazy_pattern(r"[0-9]*\.[0-9]*[1-9][0-9]*|[0-9]+m")
 
 #: The jobs of a submission.
 jobs: Final = Subject[KubernetesJob](
@@ -412,13 +413,15 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
 
 _READABLE: Final = derived("whoever may read the resource reads its variables")
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
-_PER_NODE: Final = re.compile(r"--nproc[-_]per[-_]node[= ]+([0-9]+)(?!\S)")
+_PER_NODE: Final = lazy_pattern(r"--nproc[-_]per[-_]node[= ]+([0-9]+)(?!\S)")
 _OF_ENGINES: Final = frozenset(
     {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
 )
 _STARTERS: Final = frozenset({"torchrun", "deepspeed", "accelerate", "mpirun", "srun"})
 #: How a program starts processes of its own, or uses all GPUs from one.
-_SPAWNS: Final = re.compile(r"\bspawn\(|DataParallel|subprocess|launch\(|multiprocessing|ray\.init")
+_SPAWNS: Final = lazy_pattern(
+    r"\bspawn\(|DataParallel|subprocess|launch\(|multiprocessing|ray\.init"
+)
 _OTHERS: Final = derived(
     "a JobSet sets no variable that a launcher reads; torch/distributed/run.py: --nnodes is 1:1"
 )

@@ -22,6 +22,7 @@ from ...dataclass import dataclass
 from ...job.needs import IMAGES, written_for
 from ...job.records import Job
 from ...numerals import read_whole
+from ...patterns import lazy_pattern
 from ...search.plan import Plan
 from ...units import GIB
 from ..launching import write
@@ -60,7 +61,7 @@ _SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkp
 #: What a node of each vendor is asked for.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 #: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
-_PINS_MEMORY: Final = re.compile(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
+_PINS_MEMORY: Final = lazy_pattern(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
 #: Their names by network, where a device plugin has one by default. Source:
 #: docs.aws.amazon.com/eks/latest/userguide/ device-management-efa.html and node-efa.html;
 #: Mellanox/k8s-rdma-shared-dev-plugin README.md.
@@ -70,7 +71,7 @@ _DEVICES: Final = {
 }
 #: What `$` begins in a command or a variable's value: a reference to another variable, or `$`
 #: itself.
-_REFERENCE: Final = re.compile(r"\$(?=[$(])")
+_REFERENCE: Final = lazy_pattern(r"\$(?=[$(])")
 _LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
 # of 63 characters of a pod's name; the rest is for -worker-12345 and the like
 _LONGEST_NAME: Final = 40

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
 from ...findings import Location
+from ...patterns import lazy_pattern
 from ...submission.claims import Claim, Quantity, Trust
 from ...submission.launches import Launch
 from ...submission.submission import Submission
@@ -27,7 +27,7 @@ _COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
 )
 #: As programs name such options: `--pipeline-model-parallel-size`, `--model_parallel_size`,
 #: `--pp-size`, `--tp`.
-_DIVIDES: Final = re.compile(
+_DIVIDES: Final = lazy_pattern(
     r"--(?:(?:tensor|pipeline|pipe|sequence|context|model|tp|pp|cp|sp|mp)"
     r"-(?:model-)?(?:parallel|size|degree|stages)"
     r"|(?:tp|pp|cp|sp)(?:=|$))"

@@ -10,6 +10,7 @@ from typing import Final
 from ...dataclass import dataclass
 from ...findings import Location
 from ...numerals import is_whole, whole
+from ...patterns import lazy_pattern
 from ...submission.launches import Call, Launch
 from ...submission.script import CommandDocument
 from ...submission.submission import Submission
@@ -34,12 +35,12 @@ TRAINING: Final = WITH_ENGINE | {"--tensor-model-parallel-size"}
 #: Options for the address at which the nodes meet.
 ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
 #: An address that is another machine on each node.
-LOOPBACK: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
+LOOPBACK: Final = lazy_pattern(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
 #: torchrun's --nnodes: N or MIN:MAX.
-NODE_RANGE: Final = re.compile(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
+NODE_RANGE: Final = lazy_pattern(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 #: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
 _DEFAULT_PORT: Final = 29500
-_ENDPOINT_PORT: Final = re.compile(r":(\d{1,5})\Z", re.ASCII)
+_ENDPOINT_PORT: Final = lazy_pattern(r":(\d{1,5})\Z", re.ASCII)
 
 
 def meets_itself(call: Call) -> bool:

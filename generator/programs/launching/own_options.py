@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...numerals import read_whole
+from ...patterns import lazy_pattern
 from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import folders_above, is_readable, names_in, text_around, until_next_check
@@ -57,12 +58,12 @@ _OPEN: Final = frozenset(
     | {_ALIASES, "return_remaining_strings", "prefix_chars"}
 )
 #: The same in a text that needs no parsing then.
-_LEFT_OPEN: Final = re.compile(
+_LEFT_OPEN: Final = lazy_pattern(
     r"\b(?:parse_known_\w*args|add_subparsers|return_remaining_strings)\b"
 )
 #: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as
 #: `_`.
-_DECLARES: Final = re.compile(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
+_DECLARES: Final = lazy_pattern(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
 _GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 #: Methods of parsers and groups that make no options but those that are written. Source: Python
 #: 3.12, argparse.py
@@ -89,7 +90,7 @@ _PLAIN: Final = frozenset(
 )
 #: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between
 #: commas.
-_IMPORTS: Final = re.compile(
+_IMPORTS: Final = lazy_pattern(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t(]*([^\n#;)]*)|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )

@@ -17,6 +17,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...patterns import lazy_pattern
 from ...submission.launches import Launch
 from ...submission.references import Reference
 from ...submission.repository import program_of, program_path, strings_beside
@@ -31,17 +32,17 @@ from .own_options import trained_by
 
 #: Options of training programs that take the path of a DeepSpeed config. `--deepspeed` alone is a
 #: switch of Megatron's.
-_CONFIG_OPTION: Final = re.compile(
+_CONFIG_OPTION: Final = lazy_pattern(
     r"--deepspeed|--(?:deepspeed|ds)[-_]config(?:[-_](?:file|path))?"
 )
 #: Options that name a file which is read.
-_READS: Final = re.compile(r"--?[\w.-]*config")
+_READS: Final = lazy_pattern(r"--?[\w.-]*config")
 #: Groups of a parser, `--training_arguments.deepspeed ds.json`, and of Hydra:
 #: `++train.deepspeed_config=ds.json`.
-_NESTED: Final = re.compile(r"^(?:--(?:\w+\.)+|\+{0,2}(?:\w+\.)*(?=\w[\w-]*=))")
+_NESTED: Final = lazy_pattern(r"^(?:--(?:\w+\.)+|\+{0,2}(?:\w+\.)*(?=\w[\w-]*=))")
 #: Names one for Lightning.
 LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
-_INPUT: Final = re.compile(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
+_INPUT: Final = lazy_pattern(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
 #: Options of launchers, and the kind of document that they name.
 _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("deepspeed", "--hostfile", "hostfile"),
@@ -50,7 +51,7 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("accelerate", "--deepspeed_hostfile", "hostfile"),
     ("accelerate", "--config_file", "accelerate config"),
 )
-_NAMING: Final = re.compile(
+_NAMING: Final = lazy_pattern(
     "|".join((_CONFIG_OPTION.pattern, *(option for _, option, _ in _LAUNCHER_OPTIONS)))
 )
 #: The kinds that others may name or use.

@@ -19,6 +19,7 @@ from ...dataclass import dataclass
 from ...findings import Location
 from ...job.named_models import model_called
 from ...numerals import is_whole, read_whole, whole
+from ...patterns import lazy_pattern
 from ...submission.launches import Launch
 from ...text.shell.records import Word
 from ...text.wording import counted
@@ -27,7 +28,7 @@ from .front_ends import FrontEnd, front_ends, of_library
 #: The words that a script is started with: without any, nothing.
 _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
 #: An array with all its words.
-_ARRAY: Final = re.compile(r'"?\$\{(\w+)\[[@*]\]\}"?')
+_ARRAY: Final = lazy_pattern(r'"?\$\{(\w+)\[[@*]\]\}"?')
 #: Builtins that fill an array with a command's output.
 _FILLED_BY: Final = frozenset({"read", "mapfile", "readarray"})
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
@@ -36,10 +37,10 @@ _MOST_VARIANTS: Final = 64  # values of settings together that branches give
 _NONE: Final = frozenset({"null", "none", "~", "???"})
 HEADS: Final = "heads"  #: in counts, those of the model
 #: What is behind a model's name where it was trained further, with the same layers.
-_SAME_SHAPE: Final = re.compile(r"-(?:Instruct|Base|Chat|Thinking|it|hf)\Z", re.IGNORECASE)
+_SAME_SHAPE: Final = lazy_pattern(r"-(?:Instruct|Base|Chat|Thinking|it|hf)\Z", re.IGNORECASE)
 RAY_GPUS: Final = "ray start --num-gpus"  #: the name of what starts Ray says of the cluster
 #: Another node that joins Ray's cluster, whoever starts it.
-_JOINS: Final = re.compile(r"\bray[ \t]+start\b[^\n]*?--address")
+_JOINS: Final = lazy_pattern(r"\bray[ \t]+start\b[^\n]*?--address")
 
 
 class _Written(NamedTuple):

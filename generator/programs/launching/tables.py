@@ -7,10 +7,10 @@ A table that `includes` others has their options too.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ...patterns import lazy_pattern
 from ...resources import read_text
 from ...text.options import Options, Table, basename, read_options_by, table_of
 from ...text.shell.records import SHELLS, Word
@@ -23,7 +23,7 @@ TABLES: Final[Mapping[str, Table]] = {
 #: Names by which programs are called, subcommands with which one starts another, and `tools`: what
 #: srun and its kin start for other ends than training, and builtins of the shell (bash(1)).
 PROGRAMS: Final[Mapping[str, Any]] = json.loads(read_text(__package__, "programs.json"))
-_PYTHON: Final = re.compile(r"(python|pypy)[0-9.]*")
+_PYTHON: Final = lazy_pattern(r"(python|pypy)[0-9.]*")
 #: Wrappers without options of their own.
 BARE: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})
 

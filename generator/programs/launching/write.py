@@ -18,6 +18,7 @@ from ...dataclass import dataclass
 from ...estimate.layout_words import stage_in_words
 from ...job.needs import PATHS, listed_versions, spec_values
 from ...job.records import Job
+from ...patterns import lazy_pattern
 from ...resources import read_text
 from ...rules.job.data import filled_in
 from ...search.plan import Plan
@@ -36,13 +37,13 @@ from ..program import (
 )
 from . import fabric
 
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-_PLAIN_WITH_COMMA = re.compile(r"[A-Za-z0-9_@%+=:./-]*,[A-Za-z0-9_@%+=:./,-]*")
-_NEGATIVE_NUMBER = re.compile(r"-\.?[0-9]")
+_UNPRINTABLE = lazy_pattern(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
+_NOT_IN_NAMES = lazy_pattern(r"[^A-Za-z0-9._-]+")
+_PLAIN_WITH_COMMA = lazy_pattern(r"[A-Za-z0-9_@%+=:./-]*,[A-Za-z0-9_@%+=:./,-]*")
+_NEGATIVE_NUMBER = lazy_pattern(r"-\.?[0-9]")
 #: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text. What is text
 #: to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
-_PLAIN: Final = re.compile(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
+_PLAIN: Final = lazy_pattern(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
 _OTHER: Final = frozenset(
     {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 )

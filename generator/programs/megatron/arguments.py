@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 from ...dataclass import dataclass
 from ...findings import Location
 from ...job.records import Job
+from ...patterns import lazy_pattern
 from ...places import IN_WORDS, Lines
 from ...submission.launches import Launch
 from ...submission.repository import program_of
@@ -78,12 +79,12 @@ _DEEPSPEED_SIGNS: Final = frozenset(
 )
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
-_WORD: Final = re.compile(
+_WORD: Final = lazy_pattern(
     r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]"""
     r"""|<[A-Za-z][^<>\r\n]{0,100}>|[^\s'"\\])+"""
 )
-_PART: Final = re.compile(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
-_VARIABLE: Final = re.compile(r"[$`]")
+_PART: Final = lazy_pattern(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
+_VARIABLE: Final = lazy_pattern(r"[$`]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from ...dataclass import dataclass
 from ...findings import Violation
+from ...patterns import lazy_pattern
 from ...text.shell.records import Word
 from ..launching.front_ends import FrontEnd
 from ..launching.settings import Settings
@@ -30,13 +31,13 @@ _SHAPE: Final = frozenset(
     | {"--moe-grouped-gemm", "--moe-router-load-balancing-type", "--moe-router-score-function"}
 )
 #: An option in a text, with its value where that is a number.
-_OPTION: Final = re.compile(r"(?P<option>--[a-z0-9][a-z0-9-]*)(?: (?P<value>[0-9]+))?")
+_OPTION: Final = lazy_pattern(r"(?P<option>--[a-z0-9][a-z0-9-]*)(?: (?P<value>[0-9]+))?")
 #: Options of Megatron's parser that only set another one, which what makes no command line sets.
 _OTHERWISE: Final = {
     "--recompute-granularity": ("--recompute-activations", "--checkpoint-activations")
 }
 #: A value, or one of a list: `["core_attn","mlp"]`.
-_VALUE: Final = re.compile(r"[\w.+-]+")
+_VALUE: Final = lazy_pattern(r"[\w.+-]+")
 _TRUE: Final = frozenset({"true", "yes", "1", "t", "y"})
 
 

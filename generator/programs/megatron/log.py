@@ -6,21 +6,25 @@ utils.py, report_memory (core 0.8 to main); Megatron-DeepSpeed's differ in the e
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole, spec_keys
 from ...numerals import whole
+from ...patterns import lazy_pattern
 from ...units import MIB
 from .table import ROWS, Mark
 
-_STEP: Final = re.compile(rf"\biteration\s+[0-9]+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}")
-_BATCH: Final = re.compile(r"global batch size:\s*([0-9]{1,9})\b")
-_PEAK: Final = re.compile(rf"\(after [0-9]+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}")
-_PEAK_BYTES: Final = re.compile(r"mem-max-allocated-bytes: ([0-9]{1,16})\b")
-_ARGUMENT: Final = re.compile(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*)")
+_STEP: Final = lazy_pattern(
+    rf"\biteration\s+[0-9]+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}"
+)
+_BATCH: Final = lazy_pattern(r"global batch size:\s*([0-9]{1,9})\b")
+_PEAK: Final = lazy_pattern(
+    rf"\(after [0-9]+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}"
+)
+_PEAK_BYTES: Final = lazy_pattern(r"mem-max-allocated-bytes: ([0-9]{1,16})\b")
+_ARGUMENT: Final = lazy_pattern(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*)")
 
 #: Arguments that are a key of the spec as they are.
 _PLAIN: Final = {

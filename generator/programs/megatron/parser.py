@@ -16,26 +16,27 @@ from typing import Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
+from ...patterns import lazy_pattern
 from ...submission.repository import STRING, python_beside, strings_in
 from ...text.around import folders_above, is_readable, text_around, until_next_check
 from ..launching.own_options import OF_DEEPSPEED
 
 #: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
-_TYPED: Final = re.compile(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
+_TYPED: Final = lazy_pattern(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _REQUIRED: Final = "required_args = ["
-_IS_NONE: Final = re.compile(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
-_JUDGED: Final = re.compile(r"\bargs\.(\w+)")
-_LENIENT: Final = re.compile(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
+_IS_NONE: Final = lazy_pattern(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
+_JUDGED: Final = lazy_pattern(r"\bargs\.(\w+)")
+_LENIENT: Final = lazy_pattern(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 #: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them
 #: before it does.
-_STARTS: Final = re.compile(r"^[ \t]*(?:initialize_megatron|pretrain)\(", re.MULTILINE)
-_SETS: Final = re.compile(
+_STARTS: Final = lazy_pattern(r"^[ \t]*(?:initialize_megatron|pretrain)\(", re.MULTILINE)
+_SETS: Final = lazy_pattern(
     r"external_args|parse_args\(|use_checkpoint_args|load_args_from_checkpoint"
 )
 #: Functions that are handed the parser, and those of them whose options are known, written in the
 #: program or by others.
-_HANDED: Final = re.compile(r"^[ \t]+(?:\w+\s*=\s*)?([\w.]+)\(\s*parser\s*[,)]", re.MULTILINE)
+_HANDED: Final = lazy_pattern(r"^[ \t]+(?:\w+\s*=\s*)?([\w.]+)\(\s*parser\s*[,)]", re.MULTILINE)
 _KNOWN_TO_ADD: Final = ("extra_args_provider", "deepspeed.add_config_arguments")
 _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 

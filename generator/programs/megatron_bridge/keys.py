@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...numerals import whole
+from ...patterns import lazy_pattern
 
 #: What a config's key has: numbers, truth values, text, lists, and mappings of them.
 Said = Mapping[str, Any]
@@ -161,8 +162,8 @@ _FORMS: Final[Mapping[str, Callable[[Any], Said]]] = {
     "--exp-avg-sq-dtype": lambda name: {"optimizer.exp_avg_sq_dtype": _DTYPES[name]},
 }
 
-_RUN: Final = re.compile(r"\[([01])\]\*([0-9]{1,6})")
-_TIMES: Final = re.compile(r"\)\*([0-9]{1,6})$")
+_RUN: Final = lazy_pattern(r"\[([01])\]\*([0-9]{1,6})")
+_TIMES: Final = lazy_pattern(r"\)\*([0-9]{1,6})$")
 
 
 def layers_of(pattern: str) -> list[int]:
@@ -195,12 +196,12 @@ def said(option: str, value: Any) -> Said:
 
 # Words of Hydra's overrides. **Source**: facebookresearch/hydra hydra/grammar/OverrideLexer.g4,
 # OverrideParser.g4 @ 1.3.2.
-_PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*", re.ASCII)
+_PLAIN: Final = lazy_pattern(r"[A-Za-z_./][A-Za-z0-9_./-]*", re.ASCII)
 _NOT_TEXT: Final = frozenset({"null", "true", "false", "inf", "nan"})
 #: Quotes with the backslashes before them, which then have to be doubled; and so at the end.
-_QUOTED: Final = re.compile(r"(?<!\\)(\\*)('|\Z)")
+_QUOTED: Final = lazy_pattern(r"(?<!\\)(\\*)('|\Z)")
 #: What OmegaConf would fill in; not what a target does itself, as `${{inputs.data}}`.
-_FILLED: Final = re.compile(r"(?<!\\)(\\*)\$\{(?!\{)")
+_FILLED: Final = lazy_pattern(r"(?<!\\)(\\*)\$\{(?!\{)")
 
 
 def override(key: str, value: Any) -> str:

@@ -22,6 +22,7 @@ from ...catalog.model import Model
 from ...dataclass import dataclass
 from ...findings import Location, Version
 from ...numerals import is_whole, python_float, python_int
+from ...patterns import lazy_pattern
 from ...places import Lines
 from ...resources import read_text
 from ...submission.launches import Launch
@@ -47,9 +48,9 @@ BRIDGE: Final = "megatron-bridge"  #: as releases call it
 Bounds = tuple[Version | None, Version | None]
 #: The newest release whose keys and recipes are known.
 KNOWN: Final[Version] = (0, 6)
-_WORD: Final = re.compile(r"([+~]{0,2})([A-Za-z_]\w*(?:\.[\w-]+)*)=(.*)", re.ASCII | re.DOTALL)
+_WORD: Final = lazy_pattern(r"([+~]{0,2})([A-Za-z_]\w*(?:\.[\w-]+)*)=(.*)", re.ASCII | re.DOTALL)
 #: What is trained, alone on a line of a script.
-_NAMED: Final = re.compile(
+_NAMED: Final = lazy_pattern(
     r"^[ \t]{0,40}(--(?:recipe|model|mode))[ \t=]{1,8}([\w.-]{1,200})[ \t\\]{0,8}$",
     re.MULTILINE | re.ASCII,
 )
@@ -95,7 +96,7 @@ TASKS: Final = {
     **dict.fromkeys(("lora", "dora", "peft"), "adapters"),
 }
 #: What recipes are called before what they do: `qwen3_8b_sft_config`.
-_STEM: Final = re.compile(r"(\w+?)_(?:pretrain|sft|finetune|peft|lora|dora)(?:_\w+)?")
+_STEM: Final = lazy_pattern(r"(\w+?)_(?:pretrain|sft|finetune|peft|lora|dora)(?:_\w+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

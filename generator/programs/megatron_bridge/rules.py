@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
+from ...patterns import lazy_pattern
 from ...rules.violations import divisors, listed, nearest
 from ...submission.launches import Launch
 from ...submission.subjects import Subject
@@ -83,7 +83,7 @@ _OF_STEMS: Final = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora"
 _WITHOUT_MODES: Final = ((0, 4), (0, 5))
 #: How files begin in which a release is named that may not be the one that runs.
 _UNSURE: Final = ("package_info", "readme", "install")
-_DIGITS: Final = re.compile(r"[0-9]+")
+_DIGITS: Final = lazy_pattern(r"[0-9]+")
 _LONG: Final = 8  #: letters of a name that another one is only by a slip
 #: Sections of which a recipe of somebody's own may have a class of its own.
 _OF_RECIPES: Final = frozenset({"model", "dataset", "peft"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, WARNING, Severity, Violation, Violations
 from ...numerals import is_whole
+from ...patterns import lazy_pattern
 from ...text.wording import listed, shortened
 from ..megatron.options import LM, option_table
 from .keys import UNSAID, key_of
@@ -51,7 +51,7 @@ _OVERLAPS: Final = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm", "dela
 #: What Hydra's words are of, besides letters and digits; and what a backslash makes a part of one.
 _OF_WORDS: Final = frozenset(" \t_/-+.$%*@?|:\\")
 _KEPT: Final = frozenset("()[]{}:=, \t\\")
-_FUNCTION: Final = re.compile(
+_FUNCTION: Final = lazy_pattern(
     r"(?:int|str|bool|float|choice|range|interval|tag|sort|shuffle|glob|json_str|extend_list)[ ]?\("
 )
 #: Keys of which any other value stops the run: when the config is completed, the optimizer made,

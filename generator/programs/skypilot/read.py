@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 from ...dataclass import dataclass
 from ...findings import Finding
 from ...numerals import python_int
+from ...patterns import lazy_pattern
 from ...submission.claims import Claim, claims_of_nodes
 from ...submission.script import (
     NAME,
@@ -67,12 +68,12 @@ class SkyPilotTask(CommandDocument):
         )
 
 
-_TASK: Final = re.compile(
+_TASK: Final = lazy_pattern(
     r"\bSKYPILOT_|^num_nodes:|"
     r"(?:^[ \t]+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):",
     re.MULTILINE,
 )
-_RUN: Final = re.compile(r"^run:", re.MULTILINE)
+_RUN: Final = lazy_pattern(r"^run:", re.MULTILINE)
 _SKYPILOT: Final = ("NODE_RANK", "NODE_IPS", "NUM_NODES", "NUM_GPUS_PER_NODE", "TASK_ID")
 
 

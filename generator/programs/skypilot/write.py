@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...job.records import Job, JobLaunch
+from ...patterns import lazy_pattern
 from ...search.plan import Plan
 from ..launching import write
 from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scripts_folder
 from .accelerators import accelerator_name
 
 _PORT: Final = 29500  # torch's own default
-_SECRETS: Final = re.compile(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
+_SECRETS: Final = lazy_pattern(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
 # of secrets: without a value
-_EMPTY: Final = re.compile(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)
+_EMPTY: Final = lazy_pattern(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
-_NAME: Final = re.compile(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
+_NAME: Final = lazy_pattern(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885
 #: (ALL_CLOUDS).
 _CLOUDS: Final = frozenset({"aws", "azure", "gcp", "lambda", "nebius", "oci"})

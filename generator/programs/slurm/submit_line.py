@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from pathlib import Path
 from posixpath import basename
 from typing import Final
 
+from ...patterns import lazy_pattern
 from ...text.around import folders_above, matching, text_around, until_next_check
 from ...text.text import Text
 from ..launching.tables import TABLES
 
 #: `sbatch -n 1 -t 20 ./job.sh`, behind the sign of a comment or a prompt
-_CALL: Final = re.compile(r"(?<![\w./-])sbatch[ \t]+([^\n;|&`]*)")
-_CONTINUED: Final = re.compile(r"\\[ \t]*\n[ \t]*#?[ \t]*")
-_OPTION: Final = re.compile(
+_CALL: Final = lazy_pattern(r"(?<![\w./-])sbatch[ \t]+([^\n;|&`]*)")
+_CONTINUED: Final = lazy_pattern(r"\\[ \t]*\n[ \t]*#?[ \t]*")
+_OPTION: Final = lazy_pattern(
     r"(?<!\S)(?:(--[a-z][\w-]*)(?:[= ]([^\s-]\S*))?|(-[A-Za-z])(?:[= ]?([^\s=-]\S*))?)"
 )
 _README: Final = "[Rr][Ee][Aa][Dd][Mm][Ee]*"

@@ -12,18 +12,21 @@ from typing import Final
 from ...dataclass import dataclass
 from ...job.quantities import slurm_seconds
 from ...numerals import is_whole, whole
+from ...patterns import lazy_pattern
 
 # At most 12 digits: no real request has more, and Python's int() raises beyond 4,300.
-_NUMBER: Final = re.compile(r"\s*\+?(\d{1,12})\s*", re.ASCII)
-_MEMORY: Final = re.compile(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
-_NODES: Final = re.compile(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
-_GRES: Final = re.compile(
+_NUMBER: Final = lazy_pattern(r"\s*\+?(\d{1,12})\s*", re.ASCII)
+_MEMORY: Final = lazy_pattern(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
+_NODES: Final = lazy_pattern(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
+_GRES: Final = lazy_pattern(
     r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?|"
     r"\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
     re.ASCII | re.IGNORECASE,
 )
-_COUNT: Final = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
-_SIGNAL: Final = re.compile(r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE)
+_COUNT: Final = lazy_pattern(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
+_SIGNAL: Final = lazy_pattern(
+    r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE
+)
 _MIB_PER_UNIT: Final = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 #: The signals that `--signal` knows by name. Source: src/common/proc_args.c, signals_mapping @

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...job.needs import continuation
 from ...numerals import python_int
+from ...patterns import lazy_pattern
 from ...search.plan import Plan
 from ...units import GIB, clock
 from ..launching import fabric, write
@@ -256,8 +257,8 @@ LAUNCHER: Final = Launcher(
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
 # its first part is a host
-_REGISTRY: Final = re.compile(r"(?:[^/#.:]*[.:][^/#]*|(?:[^/#]+@)?localhost)/.+")
-_SCHEME: Final = re.compile(r"\A[a-z]+://")
+_REGISTRY: Final = lazy_pattern(r"(?:[^/#.:]*[.:][^/#]*|(?:[^/#]+@)?localhost)/.+")
+_SCHEME: Final = lazy_pattern(r"\A[a-z]+://")
 
 
 def container_values(

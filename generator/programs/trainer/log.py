@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole
+from ...patterns import lazy_pattern
 
-_STEPS: Final = re.compile(rf"train_steps_per_second'?\s*[:=] '?{NUMBER}")
-_SAMPLES: Final = re.compile(rf"train_samples_per_second'?\s*[:=] '?{NUMBER}")
+_STEPS: Final = lazy_pattern(rf"train_steps_per_second'?\s*[:=] '?{NUMBER}")
+_SAMPLES: Final = lazy_pattern(rf"train_samples_per_second'?\s*[:=] '?{NUMBER}")
 _KEYS: Final = {
     "training.global_batch": re.compile(
         r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([0-9]{1,9})\b"

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import python_float, python_int
+from ...patterns import lazy_pattern
 from ...places import Values
 from ...resources import read_text
 from ...submission.launches import Launch
@@ -58,19 +59,19 @@ _TRUE: Final = frozenset(["yes", "true", "t", "y", "1"])
 _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
 FLAGS: Final = _TRUE | _FALSE
 #: The text of a Python object, in what a program writes down of its run: no parser reads it back.
-_OBJECT: Final = re.compile(r"<\w+[ .]|[A-Za-z_]\w*\([a-z_]\w*=")
-_SUBCLASS: Final = re.compile(
+_OBJECT: Final = lazy_pattern(r"<\w+[ .]|[A-Za-z_]\w*\([a-z_]\w*=")
+_SUBCLASS: Final = lazy_pattern(
     r"^class \w+\([\w., ]*(?:TrainingArguments|[A-Z]\w*Config)\)", re.MULTILINE
 )
 #: TRL's own arguments, and those to which they give another default.
 #: Source: trl/trainer/{sft,grpo,dpo,base}_config.py @ 0.24.
-_OF_TRL: Final = re.compile(r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b")
-_PARSER: Final = re.compile(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser)\(")
+_OF_TRL: Final = lazy_pattern(r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b")
+_PARSER: Final = lazy_pattern(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser)\(")
 _BY_TRL: Final = frozenset(
     ["bf16", "gradient_checkpointing", "learning_rate", "logging_steps", "remove_unused_columns"]
 )
-_FIELD: Final = re.compile(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
-_MODULE: Final = re.compile(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_FIELD: Final = lazy_pattern(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
+_MODULE: Final = lazy_pattern(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MOST_BYTES: Final = 1_000_000  # of a program; one by hand has far fewer
 _NO_VALUE: Final = object()
 _MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer

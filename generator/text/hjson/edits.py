@@ -10,22 +10,22 @@ other data than was meant.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from ...findings import Edit
 from ...numerals import whole
+from ...patterns import lazy_pattern
 from ..text import Text
 from ..wording import NOTHING, escape, value_at
 from .text import JsonText, read_json
 from .tokens import Tokens, dump
 
-_BARE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_LINE: Final = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
-_REST: Final = re.compile(r"[ \t]*(\r\n?|\n|\Z)")
-_INDENT: Final = re.compile(r"[ \t]*")
+_BARE_NAME: Final = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_LINE: Final = lazy_pattern(r"(?<=\n)|(?<=\r)(?!\n)")
+_REST: Final = lazy_pattern(r"[ \t]*(\r\n?|\n|\Z)")
+_INDENT: Final = lazy_pattern(r"[ \t]*")
 
 
 class _Change(NamedTuple):

@@ -7,7 +7,6 @@ what each of them reads.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Location
+from ...patterns import lazy_pattern
 from ...places import Lines, Values
 from ..source import escape
 from ..text import Text
@@ -26,7 +26,7 @@ MAX_VALUES: Final = 20_000  # as many as of a YAML document
 #: Characters of all pointers together: long keys around many values would fill memory.
 MAX_POINTER_CHARACTERS: Final = 100_000_000
 
-_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_BLANK: Final = lazy_pattern(r"[ \t\n\r]*")
 _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
 
 

@@ -17,26 +17,27 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ...numerals import python_float, python_int
+from ...patterns import lazy_pattern
 
 #: Digits of an integer: sys.int_info.default_max_str_digits; json and hjson fail past it.
 MAX_DIGITS: Final = 4300
 
-_BLANK: Final = re.compile(r"[ \t\n\r]*")
-_LINE_COMMENT: Final = re.compile(r"(?:#|//)[^\r\n]*")
-_BREAK: Final = re.compile(r"\r\n?|\n")
-_REST_OF_LINE: Final = re.compile(r"[^\r\n]*")
+_BLANK: Final = lazy_pattern(r"[ \t\n\r]*")
+_LINE_COMMENT: Final = lazy_pattern(r"(?:#|//)[^\r\n]*")
+_BREAK: Final = lazy_pattern(r"\r\n?|\n")
+_REST_OF_LINE: Final = lazy_pattern(r"[^\r\n]*")
 #: A string up to its closing quote, and as far as it goes where it has none.
 _BEGUN: Final = {
     quote: re.compile(rf"{quote}(?:[^{quote}\\\x00-\x1f]|\\[\s\S])*") for quote in "\"'"
 }
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|[\s\S])")
+_ESCAPE: Final = lazy_pattern(r"\\(u[0-9a-fA-F]{4}|[\s\S])")
 _ESCAPES: Final = "\"'\\/bfnrtu"
-_ODD: Final = re.compile(r"\\[\s\S]|\"")  # an escape, or a double quote within single ones
-_BARE_KEY: Final = re.compile(r"[^ \t\n\r{}\[\],:]+")
-_WORD_END: Final = re.compile(r"[\r\n,}\]#]|//|/\*|\Z")
+_ODD: Final = lazy_pattern(r"\\[\s\S]|\"")  # an escape, or a double quote within single ones
+_BARE_KEY: Final = lazy_pattern(r"[^ \t\n\r{}\[\],:]+")
+_WORD_END: Final = lazy_pattern(r"[\r\n,}\]#]|//|/\*|\Z")
 # `\d` is meant: hjson takes the digits of every script.
-_NUMBER: Final = re.compile(r"(-?(?:0|[1-9]\d*))(\.\d+)?([eE][-+]?\d+)?[\t ]*")
-_CONSTANT: Final = re.compile(r"(NaN|-?Infinity)[ \t\n\r]*(?=[,}\]]|\Z)")
+_NUMBER: Final = lazy_pattern(r"(-?(?:0|[1-9]\d*))(\.\d+)?([eE][-+]?\d+)?[\t ]*")
+_CONSTANT: Final = lazy_pattern(r"(NaN|-?Infinity)[ \t\n\r]*(?=[,}\]]|\Z)")
 _WORDS: Final = {"null": None, "true": True, "false": False}
 
 

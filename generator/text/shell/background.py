@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from ...patterns import lazy_pattern
 from .records import Command, ShellScript
 
 # an ampersand that puts nothing into the background
-_REDIRECTION: Final = re.compile(r"(?:(?<![0-9])[0-9]+)?[<>]&[0-9]*-?|&>>?")
-_END: Final = re.compile(r"&&|\|\||[&;|\n]")
+_REDIRECTION: Final = lazy_pattern(r"(?:(?<![0-9])[0-9]+)?[<>]&[0-9]*-?|&>>?")
+_END: Final = lazy_pattern(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command
 
 

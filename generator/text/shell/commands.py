@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from ...numerals import read_whole
+from ...patterns import lazy_pattern
 from .conditions import CONDITIONS, Conditions
 from .expand import Expander, Field
 from .follow import (
@@ -43,14 +44,14 @@ _CHANGING: Final = frozenset(
 )
 #: Elements of an array that are listed; the longest command lines in use have about as many words.
 _LISTED: Final = 200
-_NAME: Final = re.compile(r"[A-Za-z_]\w*")
-SETS_IN_ARITHMETIC: Final = re.compile(
+_NAME: Final = lazy_pattern(r"[A-Za-z_]\w*")
+SETS_IN_ARITHMETIC: Final = lazy_pattern(
     r"\b([A-Za-z_]\w*)\s*(?:\+\+|--|[-+*/%]?=(?!=))"  # `NAME++`, `NAME += ...`
     r"|(?:\+\+|--)([A-Za-z_]\w*)"
 )
-_BRACKETED: Final = re.compile(r"<[A-Za-z][^<>|;&\n]*>")
-_PRINTED: Final = re.compile(r"\$\(|`")
-_TABS: Final = re.compile(r"^\t+", re.MULTILINE)
+_BRACKETED: Final = lazy_pattern(r"<[A-Za-z][^<>|;&\n]*>")
+_PRINTED: Final = lazy_pattern(r"\$\(|`")
+_TABS: Final = lazy_pattern(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
 #: Programs that write the file which their last word names.
 _TO_LAST: Final = frozenset({"cp", "install", "ln", "mv", "rsync", "scp"})

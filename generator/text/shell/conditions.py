@@ -7,13 +7,13 @@ of the last two.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import Final
 
 from ...numerals import whole
+from ...patterns import lazy_pattern
 from .expand import Expander, evaluated
 from .state import State
 from .tokens import TEST, WORD, Token, word_end
@@ -22,7 +22,7 @@ from .values import Piece, Source, text_of_pieces, texts_of_pieces
 _TRUE: Final = frozenset({"true", ":"})
 #: The commands that are read, beside `[[` and `((`.
 CONDITIONS: Final = _TRUE | {"false", "[", "test"}
-_INTEGER: Final = re.compile(r"\s{0,9}([+-]?)([0-9]{1,18})\s{0,9}")
+_INTEGER: Final = lazy_pattern(r"\s{0,9}([+-]?)([0-9]{1,18})\s{0,9}")
 _NUMBERS: Final[dict[str, Callable[[int, int], bool]]] = {
     "-eq": operator.eq,
     "-ne": operator.ne,
@@ -35,16 +35,16 @@ _EQUAL: Final = frozenset({"=", "==", "!="})
 #: Binary operators of which the result isn't known here: order of texts, of files, expressions.
 _UNREAD: Final = frozenset({"=~", "<", ">", "-nt", "-ot", "-ef"})
 _BINARY: Final = frozenset(_NUMBERS) | _EQUAL | _UNREAD
-_UNARY: Final = re.compile(r"-[a-zA-Z]")
-_FILE: Final = re.compile(r"(?:\[\[?|test)\s{1,9}(?:!\s{1,9})?-[bcdefghkLprsuwx]\s")
-_OF_DOUBLE: Final = re.compile(r"\s+|&&|\|\||[()<>]|!(?=\s)")
-_BLANK: Final = re.compile(r"\s")
-_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
-_EXPANDED: Final = re.compile(r"[$`\\]")
-_PATTERN: Final = re.compile(r"[*?\[]")
-_EXTENDED: Final = re.compile(r"[()]")
-_NAME: Final = re.compile(r"\$\{?(?:#(?=\w))?([A-Za-z_]\w*)")
-_BARE_NAME: Final = re.compile(r"(?<!\w)[A-Za-z_]\w*")
+_UNARY: Final = lazy_pattern(r"-[a-zA-Z]")
+_FILE: Final = lazy_pattern(r"(?:\[\[?|test)\s{1,9}(?:!\s{1,9})?-[bcdefghkLprsuwx]\s")
+_OF_DOUBLE: Final = lazy_pattern(r"\s+|&&|\|\||[()<>]|!(?=\s)")
+_BLANK: Final = lazy_pattern(r"\s")
+_QUOTED: Final = lazy_pattern(r"\"[^\"]*\"|'[^']*'")
+_EXPANDED: Final = lazy_pattern(r"[$`\\]")
+_PATTERN: Final = lazy_pattern(r"[*?\[]")
+_EXTENDED: Final = lazy_pattern(r"[()]")
+_NAME: Final = lazy_pattern(r"\$\{?(?:#(?=\w))?([A-Za-z_]\w*)")
+_BARE_NAME: Final = lazy_pattern(r"(?<!\w)[A-Za-z_]\w*")
 _MOST_ARGUMENTS: Final = 40  # of one `[`
 #: Arguments of `[` of which a `!` negates all others; of more it negates the first test alone.
 _MOST_NEGATED: Final = 4

@@ -6,25 +6,26 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from ...patterns import lazy_pattern
 from .state import Body
 from .tokens import COMMENT, NEWLINE, OPERATOR, WORD, Token
 from .values import Source
 
 #: The beginning of a definition: `function NAME`, or `NAME()`.
-BEGINNING: Final = re.compile(
+BEGINNING: Final = lazy_pattern(
     r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
 )
-_NAME: Final = re.compile(r"[\w.:-]+")
+_NAME: Final = lazy_pattern(r"[\w.:-]+")
 _BEFORE_COMMANDS: Final = frozenset({"{", "}", "then", "do", "else", "elif", "fi", "done", "esac"})
 #: A function that runs its arguments, as they are or by `eval`: its calls are what it is given.
-_RUNS_ARGUMENTS: Final = re.compile(
+_RUNS_ARGUMENTS: Final = lazy_pattern(
     r"(?:^|[;&|{(!]|\b(?:then|do|else|time|exec)\b)[ \t]{0,20}"
     r"(?:eval[ \t]{1,20}\"?\$(?:[@*1]|\{[@*1]\})|\"?\$(?:[@*]|\{[@*]\}))",
     re.MULTILINE,
 )
-_ASSIGNMENTS: Final = re.compile(r"(?<![\w$])([A-Za-z_]\w*)(?:\[[^\]\s]{0,40}\])?\+?=")
+_ASSIGNMENTS: Final = lazy_pattern(r"(?<![\w$])([A-Za-z_]\w*)(?:\[[^\]\s]{0,40}\])?\+?=")
 #: Arguments by their number: `$1`, `shift`, `${@:2}`.
-_BY_NUMBER: Final = re.compile(r"\$\{?[#1-9]|\bshift\b|\[@\]:|@:")
+_BY_NUMBER: Final = lazy_pattern(r"\$\{?[#1-9]|\bshift\b|\[@\]:|@:")
 
 
 class Head(NamedTuple):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ...patterns import lazy_pattern
 from .records import Directive, Word
 from .tokens import HOLE, Token
 from .values import Source
 
-_WORD: Final = re.compile(
+_WORD: Final = lazy_pattern(
     r"""\s*((?:"(?:[^"\\]|\\.)*(?:"|$)|'[^']*(?:'|$)|\\.|#[A-Za-z]\w{0,60}#|[^\s#"'\\])+)""",
     re.ASCII,
 )
 #: A name between two signs that mean nothing there: another program fills it in.
-_TO_FILL: Final = re.compile(rf"#[A-Za-z]\w{{0,60}}#|{HOLE}", re.ASCII)
-_QUOTES: Final = re.compile(r"\\(.)|[\"']")
+_TO_FILL: Final = lazy_pattern(rf"#[A-Za-z]\w{{0,60}}#|{HOLE}", re.ASCII)
+_QUOTES: Final = lazy_pattern(r"\\(.)|[\"']")
 
 
 def directive_of(token: Token, source: Source, *, ignored: bool) -> Directive:

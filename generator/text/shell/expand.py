@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...numerals import is_whole, read_whole, whole
+from ...patterns import lazy_pattern
 from ...places import IN_WORDS
 from .printed import PRINTS, Reads, piped
 from .records import Word
@@ -34,21 +35,21 @@ from .values import (
     texts_of_pieces,
 )
 
-_SIMPLE: Final = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_SIMPLE: Final = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 #: Runs of characters without a meaning, and the names of variables; the rest is looked at one by
 #: one.
 _VARIABLE: Final = r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}"
-_UNQUOTED: Final = re.compile(rf"([^\\\"'$`{HOLE}<>]+)|{_VARIABLE}")
-_QUOTED: Final = re.compile(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
-_BODY: Final = re.compile(rf"([^\\$`{HOLE}]+)|{_VARIABLE}")
-_BRACES: Final = re.compile(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of the middle two
-_GLOB: Final = re.compile(r"[*?]|\[[^\[\]]+\]")
-_OPTION: Final = re.compile(r"--?[A-Za-z]")
-_BLANK: Final = re.compile(r"[ \t\n]")
+_UNQUOTED: Final = lazy_pattern(rf"([^\\\"'$`{HOLE}<>]+)|{_VARIABLE}")
+_QUOTED: Final = lazy_pattern(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
+_BODY: Final = lazy_pattern(rf"([^\\$`{HOLE}]+)|{_VARIABLE}")
+_BRACES: Final = lazy_pattern(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one of the middle two
+_GLOB: Final = lazy_pattern(r"[*?]|\[[^\[\]]+\]")
+_OPTION: Final = lazy_pattern(r"--?[A-Za-z]")
+_BLANK: Final = lazy_pattern(r"[ \t\n]")
 _MOST_NAMES: Final = 8  # of variables that one piece remembers
 #: Set by the scheduler, the launcher or the service before the script runs, so a default in the
 #: script doesn't count.
-_SET_OUTSIDE: Final = re.compile(
+_SET_OUTSIDE: Final = lazy_pattern(
     r"(SLURM|SRUN|SBATCH|PBS|LSB|OMPI|PMI|PMIX|MPI|AZUREML|AZ|COBALT|SGE|KUBERNETES)_\w*|"
     r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|"
     r"HOST|HOSTNAME|HOME|USER|LOGNAME|PWD|OLDPWD|PATH|LD_LIBRARY_PATH|TMPDIR|UID|EUID|RANDOM|"
@@ -56,24 +57,24 @@ _SET_OUTSIDE: Final = re.compile(
     r"LINENO|BASH\w*|FUNCNAME|IFS"
 )
 #: In a command whose output is taken: what hands a text to a shell, or starts the ranks of a node.
-STARTS: Final = re.compile(
+STARTS: Final = lazy_pattern(
     r"\b(?:ssh|pdsh|su|gcloud|exec|docker|podman)\s|\b(?:ba|da|z|)sh\s{1,9}-[a-z]{0,9}c\s"
     r"|\b(?:torchrun|deepspeed|accelerate)\s|\btorch\.distributed\."
 )
-_PARAMETER: Final = re.compile(
+_PARAMETER: Final = lazy_pattern(
     r"(!|#(?=[\w@*]))?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)", re.DOTALL
 )
 _DEEPEST_DEFAULT: Final = 4  # `${A:-${B:-...}}`; what lies deeper is unknown
 _MOST_DOCUMENTS: Final = 4  # in a command whose output is read
-_ARITHMETIC: Final = re.compile(r"[\w\s+*/%(){}$<>=!&|-]{1,200}", re.ASCII)
+_ARITHMETIC: Final = lazy_pattern(r"[\w\s+*/%(){}$<>=!&|-]{1,200}", re.ASCII)
 #: What C and Python read otherwise, or what sets a variable: `=`, `+=`, `++`, `&`, `|`, `<<`, and
 #: what Python writes by words.
-_OTHER_SIGNS: Final = re.compile(
+_OTHER_SIGNS: Final = lazy_pattern(
     r"(?<![=!<>])=(?!=)|\+\+|--|<<|>>|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|\b(?:and|or|not|in|is|if|else)\b"
 )
-_LOGIC: Final = re.compile(r"&&|\|\||!(?!=)")
+_LOGIC: Final = lazy_pattern(r"&&|\|\||!(?!=)")
 _IN_PYTHON: Final = {"&&": " and ", "||": " or ", "!": " not "}
-_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
+_INTEGER: Final = lazy_pattern(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
 _WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unknown
 
 

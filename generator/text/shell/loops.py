@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ...patterns import lazy_pattern
 from .commands import SETS_IN_ARITHMETIC
 from .tokens import ARRAY, ASSIGNMENT, TEST, WORD, Token
 
@@ -13,8 +14,8 @@ DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
 SHIFTS: Final = "shift"  # stands for the arguments, as a name that no variable has
 _LOOPS: Final = frozenset({"for", "while", "until", "select"})
 #: A text that begins with a blank, and one that begins with a variable and a blank.
-_BLANK_FIRST: Final = re.compile(r"[\"'](?:\\\n)?[ \t\n]")
-_ITSELF: Final = re.compile(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?[ \t\n]")
+_BLANK_FIRST: Final = lazy_pattern(r"[\"'](?:\\\n)?[ \t\n]")
+_ITSELF: Final = lazy_pattern(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?[ \t\n]")
 
 #: Variables that a loop assigns, each with whether the loop only adds words to it.
 Changes = dict[str, bool]

@@ -10,22 +10,25 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from ...patterns import lazy_pattern
 from .tokens import NEWLINE, OPERATOR, REDIRECT, WORD, Document, Token
 from .values import Piece, text_of_pieces
 
 #: What begins a command whose output is known.
-PRINTS: Final = re.compile(r"\s{0,100}(?:echo|printf|cat)\b")
-_ECHO_OPTIONS: Final = re.compile(r"-[neE]+")
+PRINTS: Final = lazy_pattern(r"\s{0,100}(?:echo|printf|cat)\b")
+_ECHO_OPTIONS: Final = lazy_pattern(r"-[neE]+")
 #: A format of `printf` that writes each of its arguments, with what it writes behind each.
-_FORMAT: Final = re.compile(r"%s( |\\n|)")
+_FORMAT: Final = lazy_pattern(r"%s( |\\n|)")
 #: Begins what bash's echo -e and printf write as another character.
 _ESCAPE: Final = "\\"
 _BLANKS: Final = r"(?: |\[ \]|\[\[:(?:space|blank):\]\])"
 #: An expression of sed that makes one blank of several.
-_OF_SED: Final = re.compile(rf"s(?P<mark>[/|#,]){_BLANKS}{{1,2}}(?:\\\+|\+|\*)(?P=mark) (?P=mark)g")
+_OF_SED: Final = lazy_pattern(
+    rf"s(?P<mark>[/|#,]){_BLANKS}{{1,2}}(?:\\\+|\+|\*)(?P=mark) (?P=mark)g"
+)
 _LINE_ENDS: Final = frozenset({r"\n", r"\r\n"})  # of tr
 #: What filters change in ways that aren't followed here.
-_UNREAD: Final = re.compile(r"[\t\\\"']")
+_UNREAD: Final = lazy_pattern(r"[\t\\\"']")
 
 
 class Reads(NamedTuple):

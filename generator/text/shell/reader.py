@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ...findings import Location
+from ...patterns import lazy_pattern
 from ...places import Lines
 from ..text import Text
 from .chain import Chain
@@ -51,12 +52,12 @@ _TESTS: Final = frozenset(
     }
 )
 #: A condition that compares a variable with a text.
-_COMPARED: Final = re.compile(
+_COMPARED: Final = lazy_pattern(
     r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+==?\s+["']?([\w.-]*)["']?\s+\]?\]"""
 )
 #: A pattern of `case` that only one text matches, and the variable that its word is.
-_LITERAL: Final = re.compile(r"[\"']?([\w.-]+)[\"']?")
-_ONE_VARIABLE: Final = re.compile(r"\"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})\"?")
+_LITERAL: Final = lazy_pattern(r"[\"']?([\w.-]+)[\"']?")
+_ONE_VARIABLE: Final = lazy_pattern(r"\"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})\"?")
 
 
 def read_command_text(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from ...dataclass import dataclass
+from ...patterns import lazy_pattern
 from ...places import IN_WORDS
 
 #: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has
@@ -18,8 +19,8 @@ HOLE: Final = "\ufdd0"
 WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
 
 
-_COMMENT_TEXT: Final = re.compile(r"#[^\n]*")
-_ANSI: Final = re.compile(r"(?:[^'\\]|\\.)*'", re.DOTALL)
+_COMMENT_TEXT: Final = lazy_pattern(r"#[^\n]*")
+_ANSI: Final = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 #: By what is open, the characters that mean nothing there. What is open is named by the character
 #: that closes it; `"}` is a `${` inside double quotes, where a single quote is a plain character,
 #: and `=)` arithmetic: `<<` shifts.
@@ -33,9 +34,9 @@ _RUN: Final = {
     "`": re.compile(r"[^`\\]+"),
 }
 #: The delimiter of a here-document, any word, and what begins one.
-_DELIMITER: Final = re.compile(r"""[ \t]*((?:[^\s;&|()<>'"\\`]|\\.|'[^'\n]*'|"[^"\n]*")+)""")
-_DOCUMENT: Final = re.compile(rf"(?<!<)<<(-?){_DELIMITER.pattern}")
-_QUOTES: Final = re.compile(r"\\(.)|['\"]")
+_DELIMITER: Final = lazy_pattern(r"""[ \t]*((?:[^\s;&|()<>'"\\`]|\\.|'[^'\n]*'|"[^"\n]*")+)""")
+_DOCUMENT: Final = lazy_pattern(rf"(?<!<)<<(-?){_DELIMITER.pattern}")
+_QUOTES: Final = lazy_pattern(r"\\(.)|['\"]")
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
 
 # Texts with nothing nested in them, which one match passes over. No two alternatives begin with the
@@ -49,17 +50,17 @@ _IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{\[])|{_NESTED})[^"\\$`]*)*'
 _EASY: Final = (
     rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
 )
-_OLD: Final = re.compile(_OLD_ARITHMETIC)
-_EASY_WORD: Final = re.compile(rf"{_EASY}(?=([\s;&|()])?)")
+_OLD: Final = lazy_pattern(_OLD_ARITHMETIC)
+_EASY_WORD: Final = lazy_pattern(rf"{_EASY}(?=([\s;&|()])?)")
 
-ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
+ASSIGNMENT: Final = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
 _PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
-_PLAIN_WORD: Final = re.compile(_PLAIN)
+_PLAIN_WORD: Final = lazy_pattern(_PLAIN)
 # ends a word; what begins with another character needs a closer look
 _AFTER: Final = r"[\s;&|)]|\Z"
 #: The tokens that most scripts are made of, each a group; nothing but blanks where another one
 #: comes.
-_USUAL: Final = re.compile(
+_USUAL: Final = lazy_pattern(
     r"(?:[ \t\r]|\\\r?\n)*(?:"
     rf"({_PLAIN})(?={_AFTER})"
     rf'|"([^"\\$`{HOLE}]*)"(?={_AFTER})'
@@ -73,8 +74,8 @@ _USUAL: Final = re.compile(
 _IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES_ON, _IS_EASY = (
     range(1, 9)
 )
-_OPERATOR: Final = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
-_REDIRECT: Final = re.compile(
+_OPERATOR: Final = lazy_pattern(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
+_REDIRECT: Final = lazy_pattern(
     r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)"
 )
 #: After these a command begins, so `[[` and `((` are what they seem.

@@ -7,6 +7,7 @@ from typing import Final
 
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....patterns import lazy_pattern
 from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
@@ -229,8 +230,8 @@ def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
         yield violation(job, "distribution/type", message, "set type: pytorch")
 
 
-_BINDING: Final = re.compile(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")
-_OLD_BINDING: Final = re.compile(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!\})")
+_BINDING: Final = lazy_pattern(r"\$\{\{\s*(inputs|outputs)\.([^}\s]*?)\s*\}\}")
+_OLD_BINDING: Final = lazy_pattern(r"(?<!\{)(\$?)\{(inputs|outputs)\.([^}{]*)\}(?!\})")
 
 
 @jobs.rule(

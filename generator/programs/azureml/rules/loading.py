@@ -15,6 +15,7 @@ from ....facts.shapes import Problem, Reader, differences, read_schemas
 from ....findings import ERROR, Violation, Violations
 from ....json_schema import Dialect, has_type
 from ....numerals import python_int
+from ....patterns import lazy_pattern
 from ....rules.violations import azureml, listed, suggest, violation
 from ....submission.subjects import Subject, subject
 from ....submission.submission import Submission
@@ -32,12 +33,12 @@ FILE_PREFIX: Final = "file:"
 _BOOL_WORDS: Final = frozenset(
     ["t", "true", "on", "y", "yes", "1", "f", "false", "off", "n", "no", "0"]
 )
-_ARM_ID: Final = re.compile(
+_ARM_ID: Final = lazy_pattern(
     r"/?subscriptions/[^/]+/resourceGroups/[^/]+/providers"
     r"/Microsoft.MachineLearningServices/workspaces/[^/]+"
     r"/[^/]+/[^/]+/versions/[^/]+"
 )
-_REGISTRY_ID: Final = re.compile(r"azureml://registries/[^/]+/[^/]+/[^/]+/versions/[^/]+")
+_REGISTRY_ID: Final = lazy_pattern(r"azureml://registries/[^/]+/[^/]+/[^/]+/versions/[^/]+")
 
 
 def _accepts(value: object, types: Collection[str]) -> bool:
@@ -151,7 +152,7 @@ _NAMED: Final = (
     "distribution/process_count_per_instance",
     "limits/timeout",
 )
-_TO_FILL: Final = re.compile(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\b", re.IGNORECASE)
+_TO_FILL: Final = lazy_pattern(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?ME\b", re.IGNORECASE)
 
 
 def left_to_fill(job: AzureMLJob) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import whole
+from ....patterns import lazy_pattern
 from ....rules.violations import azureml, derived, suggest, violation
 from ....submission.references import Reference
 from ....submission.subjects import submissions
@@ -23,14 +24,14 @@ from ...launching.launch_line import LAUNCHERS
 from ..job import AzureMLJob
 from .loading import FILE_PREFIX, SERVICE_TYPES, environment_fits, is_to_fill, jobs, left_to_fill
 
-_SHM_SIZE: Final = re.compile(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
-_SIZE_IN_TEXT: Final = re.compile(r"\s*([0-9]{1,6})\s*([bkmg])", re.IGNORECASE)
-_JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
-_COMPUTE: Final = re.compile(
+_SHM_SIZE: Final = lazy_pattern(r"0*[1-9][0-9]*[bkmg]", re.IGNORECASE | re.ASCII)
+_SIZE_IN_TEXT: Final = lazy_pattern(r"\s*([0-9]{1,6})\s*([bkmg])", re.IGNORECASE)
+_JOB_NAME: Final = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
+_COMPUTE: Final = lazy_pattern(
     r"(?:azureml:)?(?:[A-Za-z0-9][A-Za-z0-9._-]*\Z|/subscriptions/|virtual[Cc]lusters/)", re.ASCII
 )
 #: A path with a version or a label; else NAME@LABEL, or NAME:VERSION.
-_VERSIONED: Final = re.compile(
+_VERSIONED: Final = lazy_pattern(
     r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL
 )
 _COMPUTE_FIELD: Final = azureml(
@@ -40,11 +41,11 @@ _SERVERLESS: Final = azureml(
     "constants/_common.py:85 (SERVERLESS_COMPUTE); the default size is the service's"
 )
 _UNTYPED: Final = azureml("_schema/job/parameterized_command.py:36-42 (fields.Dict without types)")
-_URL: Final = re.compile(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
-_REMOTE_INPUT: Final = re.compile(
+_URL: Final = lazy_pattern(r"(?:https?|ftps?)://[^\s/.]+(?:\.[^\s/.]+)+\S*", re.IGNORECASE)
+_REMOTE_INPUT: Final = lazy_pattern(
     r"(?:azureml|https?|wasbs?|abfss?|adl|s3|gs):|\$\{\{", re.IGNORECASE
 )
-_REGISTERED: Final = re.compile(
+_REGISTERED: Final = lazy_pattern(
     r"azureml:(?:/?subscriptions/.*/versions/.+|registries/.*|[^/:@]+[:@].+)", re.IGNORECASE
 )
 #: The keys of an environment that name a file or folder, and what each is called in a message.

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
+from ....patterns import lazy_pattern
 from ....submission.submission import Submission
 from ....text.hjson.text import JsonText, read_json
 from ....text.text import text_of
 from ..config import Config
 
 #: Quoted text and comments, which may contain anything; else what a template writes for a value.
-_TOKENS: Final = re.compile(
+_TOKENS: Final = lazy_pattern(
     r'"(?:[^"\\\n]|\\.){0,300}"|(?:\#|//)[^\n]*|(?P<left>'
     r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
     r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"

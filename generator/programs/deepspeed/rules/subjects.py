@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeGuard
 
 from ....findings import Edit, Severity, Violation, Violations, printable
+from ....patterns import lazy_pattern
 from ....rules.violations import divisors, listed, violation
 from ....submission.subjects import Subject
 from ....submission.submission import Submission
@@ -28,7 +29,7 @@ ds_configs: Final = Subject[Config](
 
 FILL: Final = "fill the template in before the job starts; DeepSpeed expands no variables"
 #: `${STAGE}`, `{{ stage }}`, `<STAGE>`, `%(stage)s`, `@STAGE@`, `ZERO_STAGE`.
-_PLACEHOLDER: Final = re.compile(
+_PLACEHOLDER: Final = lazy_pattern(
     r"\$\{?[A-Za-z_]\w*\}?|\{\{.*\}\}|\{%.*%\}|<[A-Za-z_][\w -]*>|%\(\w+\)s|@\w+@|"
     r"[A-Z][A-Z0-9]*(?:_[A-Za-z0-9]+)+",
     re.ASCII,

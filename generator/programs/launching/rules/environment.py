@@ -13,6 +13,7 @@ from typing import Final
 from ....catalog.names import closest, most_like
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ....patterns import lazy_pattern
 from ....resources import read_text
 from ....rules.violations import (
     azureml_examples,
@@ -140,7 +141,7 @@ def nccl_settings(submission: Submission) -> Iterator[Setting]:
 
 #: Variables without which training goes another way, so that one that stays in the script's shell
 #: is a slip.
-_FOR_TRAINING: Final = re.compile(
+_FOR_TRAINING: Final = lazy_pattern(
     r"(?:NCCL|TORCH_NCCL|PYTORCH|WANDB|TOKENIZERS|UCX|NVTE|TRITON|HF_(?:HUB|DATASETS))_[A-Z0-9_]+|"
     r"HF_(?:HOME|TOKEN|ENDPOINT)|TRANSFORMERS_(?:CACHE|OFFLINE)|DS_ACCELERATOR|"
     r"CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)|"
@@ -150,7 +151,7 @@ _FOR_TRAINING: Final = re.compile(
 #: cuda_accelerator.py:412 @ 0.19.8
 _SENT: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
 #: Variables that training reads on every node; others may be for the script alone.
-_READ: Final = re.compile(
+_READ: Final = lazy_pattern(
     r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|"
     r"DEEPSPEED|TRITON|GLOO|"
     r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
@@ -158,7 +159,7 @@ _READ: Final = re.compile(
 #: Variables of bash (bash(1), Shell Variables), of a login (environ(7)), and of schedulers, MPI and
 #: clusters; those of process groups Slurm alone does not set. Sources: sbatch(1), OUTPUT
 #: ENVIRONMENT VARIABLES; docs of each other one
-_GIVEN: Final = re.compile(
+_GIVEN: Final = lazy_pattern(
     r"(?:BASH|COMP|SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES|"
     r"PET|SM|VC|MLP|CUDA|"
     r"CONDA|HF|XDG|LC)_|(?:BASH|BASHPID|COLUMNS|COPROC|DIRSTACK|EPOCHREALTIME|EPOCHSECONDS|EUID|"
@@ -168,27 +169,27 @@ _GIVEN: Final = re.compile(
     r"PPID|PWD|RANDOM|REPLY|SCRATCH|SECONDS|SHELL|SHELLOPTS|SHLVL|SRANDOM|TERM|TMPDIR|UID|USER|"
     r"VIRTUAL_ENV|WORK)$"
 )
-_GIVEN_ELSEWHERE: Final = re.compile(
+_GIVEN_ELSEWHERE: Final = lazy_pattern(
     _GIVEN.pattern
     + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
 #: What sets variables in any shell of a script, or provides for those that are unset: a default, a
 #: test of texts.
-_PROVIDES: Final = re.compile(
+_PROVIDES: Final = lazy_pattern(
     r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s(?:(?!-(?:eq|ne|[gl][te]|[defrswx])\s)[^\[\]\n])*\]"
     r"|(?<!\$)(?:\(\([^()\n]*|\{\w+\}[<>])"
     r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case|let|wait)\s[^\n;&|]*"
 )
-_EXPANDED: Final = re.compile(r"\$\{?(\w+)")
-_WORD: Final = re.compile(r"\w+")
-_QUOTED: Final = re.compile(r"'[^']*'")
-_BAD_NAME: Final = re.compile(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
+_EXPANDED: Final = lazy_pattern(r"\$\{?(\w+)")
+_WORD: Final = lazy_pattern(r"\w+")
+_QUOTED: Final = lazy_pattern(r"'[^']*'")
+_BAD_NAME: Final = lazy_pattern(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 #: Values of `--device` and `--backend` by which ranks need no GPU, also behind an equals sign.
 _ON_CPUS: Final = frozenset(
     value for name in ("cpu", "gloo") for value in (name, f"--device={name}", f"--backend={name}")
 )
 #: Variables of CANN and torch_npu: HCCL_CONNECT_TIMEOUT, ASCEND_RT_VISIBLE_DEVICES.
-_ASCEND: Final = re.compile(r"(?<![\w$#])(?:HCCL|ASCEND)_[A-Z]\w*=")
+_ASCEND: Final = lazy_pattern(r"(?<![\w$#])(?:HCCL|ASCEND)_[A-Z]\w*=")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
 _EXPORTS: Final = deepspeed_now(
     "launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"

@@ -12,6 +12,7 @@ from typing import Final
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import python_int
+from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
 from ....submission.repository import program_text
 from ....submission.script import LaunchScript
@@ -28,25 +29,27 @@ _SLURM_RUNNER: Final = (
     "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
 )
 #: Code that takes options which it doesn't declare itself, or that hands its parser to a function.
-_TAKES_MORE: Final = re.compile(
+_TAKES_MORE: Final = lazy_pattern(
     r"local[_-]rank|parse_known_args|HfArgumentParser|add_config_arguments|parents\s*=|REMAINDER|"
     r"\bsys\.argv\b"
     r"|\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]"
 )
-_OWN_PARSER: Final = re.compile(r"\bArgumentParser\s*\(")
-_PARSES: Final = re.compile(r"\.parse_args\s*\(\s*\)")
+_OWN_PARSER: Final = lazy_pattern(r"\bArgumentParser\s*\(")
+_PARSES: Final = lazy_pattern(r"\.parse_args\s*\(\s*\)")
 #: Words that torchrun takes for a count of processes.
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 #: Options that only a launch of several nodes needs.
 _OF_SEVERAL_NODES: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _NODE_RANKS: Final = ("--node-rank", "--machine_rank")  # of torchrun, of accelerate
 #: What the shell expands to another text each time.
-_DIFFERS: Final = re.compile(r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM")
+_DIFFERS: Final = lazy_pattern(
+    r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM"
+)
 _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT"'
 _COUNTS: Final = torch(
     "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
 )
-_ALL_NODES_OF_JOB: Final = re.compile(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")
+_ALL_NODES_OF_JOB: Final = lazy_pattern(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")
 _ALL_GPUS: Final = -1  # as --num_gpus has it, whose default it is
 
 

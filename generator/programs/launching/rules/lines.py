@@ -12,6 +12,7 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.arguments import is_module_name
 from ....numerals import read_whole
+from ....patterns import lazy_pattern
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ....submission.launches import Launch
 from ....submission.repository import program_of, program_text
@@ -60,27 +61,27 @@ _MISPLACED: Final = {
     ),
 }
 #: A line that ends in a backslash and blanks, with options on the next one.
-_ZSH: Final = re.compile(r"#![^\n]*\bzsh\b")
-_BROKEN_LINE: Final = re.compile(
+_ZSH: Final = lazy_pattern(r"#![^\n]*\bzsh\b")
+_BROKEN_LINE: Final = lazy_pattern(
     r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE
 )
 #: A line of a command that begins with #, and goes on.
-_COMMENTED: Final = re.compile(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
+_COMMENTED: Final = lazy_pattern(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
-_ARGUMENT: Final = re.compile(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
+_ARGUMENT: Final = lazy_pattern(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
 #: An array's words, those of a variable, or a short option; and what follows the last word of a
 #: command whose line lacks a backslash.
-_FURTHER_IN: Final = re.compile(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
-_COMMENT_THAT_GOES_ON: Final = re.compile(r"[ \t]*#.*\\$")
+_FURTHER_IN: Final = lazy_pattern(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
+_COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"[ \t]*#.*\\$")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
-_NO_COMMAND: Final = re.compile(
+_NO_COMMAND: Final = lazy_pattern(
     r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*)(?=\s|\Z)"
 )
-_GOES_ON: Final = re.compile(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
+_GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
-_TYPESET: Final = re.compile(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
+_TYPESET: Final = lazy_pattern(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
 #: Names of options, of several words; few values behind a dash look so.
-_NAMES: Final = re.compile(r"[a-z]+(?:[_-][a-z]+)+=?.*")
+_NAMES: Final = lazy_pattern(r"[a-z]+(?:[_-][a-z]+)+=?.*")
 _MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch(
     "distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py"
@@ -345,7 +346,7 @@ def _cut_off(script: LaunchScript) -> Violations:
         told_at = command.index
 
 
-_FIRST_VARIABLE: Final = re.compile(r"[\"']?\$\{?(\w+)")
+_FIRST_VARIABLE: Final = lazy_pattern(r"[\"']?\$\{?(\w+)")
 
 
 def _begin_with_array(shell: ShellScript) -> frozenset[int]:

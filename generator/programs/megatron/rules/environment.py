@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
+from ....patterns import lazy_pattern
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ....text.hostfile import EnvironmentFile
 from ..run import CONTEXT, TENSOR, MegatronRun
@@ -18,11 +19,11 @@ _FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
 #: Generations before Blackwell, by compute capability below 10, and before Ampere, below 8.
 
 #: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
-_NOT_SET: Final = re.compile(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
+_NOT_SET: Final = lazy_pattern(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
 #: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's
 #: have a B.
 _REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
-_NAMES: Final = re.compile(
+_NAMES: Final = lazy_pattern(
     r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800"
     r"|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
     re.I,

@@ -7,11 +7,11 @@ Nothing in the script compares arguments and config.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
+from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_now, divisors, listed, megatron_deepspeed, nearest
 from ....submission.repository import program_text
 from ....submission.subjects import subject
@@ -27,7 +27,7 @@ _ENGINE: Final = "--transformer-impl"
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
 # in a program that makes steps
-_STEPS: Final = re.compile(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")
+_STEPS: Final = lazy_pattern(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")
 _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size_per_gpu"))
 
 

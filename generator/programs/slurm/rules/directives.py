@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
+from ....patterns import lazy_pattern
 from ....places import is_placeholder
 from ....rules.violations import slurm, slurm_manual
 from ....submission.script import LaunchScript
@@ -226,16 +227,16 @@ def options_are_given_once(request: Request) -> Violations:
         seen[argument.name] = argument
 
 
-_QUOTED: Final = re.compile(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
+_QUOTED: Final = lazy_pattern(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 # quotes anywhere, a list with blanks
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""
 _OPTION: Final = rf"--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#])){_VALUE})?"
 #: A line of options and nothing else; with more words it is prose.
-_NEARLY: Final = re.compile(
+_NEARLY: Final = lazy_pattern(
     r"(?:[ \t]*#[ \t]*(S[A-Z]{3,6})|#([sS]batch))\b[ \t:]*"
     rf"{_OPTION}(?:[ \t]+{_OPTION})*[ \t]*(?:#|$)"
 )
-_DIRECTIVE: Final = re.compile(r"#(?:SBATCH|SLURM)")
+_DIRECTIVE: Final = lazy_pattern(r"#(?:SBATCH|SLURM)")
 #: What a job is made of, by options that stand for each other: seldom left out on purpose where
 #: none of them is there.
 _RESOURCES: Final = (("--nodes",), ("--ntasks", "--ntasks-per-node"), GPU_OPTIONS)
@@ -244,7 +245,7 @@ _SLIPS: Final = frozenset(
 )
 #: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")
-_VARIABLE: Final = re.compile(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
+_VARIABLE: Final = lazy_pattern(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
 _NAMED: Final = frozenset(
     {
         *_PATHS,

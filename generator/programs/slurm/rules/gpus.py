@@ -9,6 +9,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....numerals import whole
+from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_now, slurm, slurm_manual
 from ...launching.launcher_call import PER_NODE
 from ..request import GPU_OPTIONS, Request
@@ -232,9 +233,9 @@ def sockets_are_said(request: Request) -> Violations:
         )
 
 
-_OF_SLURM: Final = re.compile(r"[\"']?\$\{?(SLURM_JOB_GPUS|SLURM_STEP_GPUS)\}?[\"']?")
-_NUMBERS: Final = re.compile(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
-_LOCAL: Final = re.compile(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})", re.ASCII)
+_OF_SLURM: Final = lazy_pattern(r"[\"']?\$\{?(SLURM_JOB_GPUS|SLURM_STEP_GPUS)\}?[\"']?")
+_NUMBERS: Final = lazy_pattern(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
+_LOCAL: Final = lazy_pattern(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})", re.ASCII)
 _SHOWN: Final = slurm_manual(
     "gres.conf(5), and cgroup.conf(5), ConstrainDevices: a job sees its GPUs as 0, 1, ..."
 )

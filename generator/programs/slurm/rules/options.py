@@ -11,6 +11,7 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
 from ....job.quantities import time_fields
 from ....numerals import is_whole, python_float, whole
+from ....patterns import lazy_pattern
 from ....rules.violations import listed, note_if_to_fill, slurm, slurm_manual
 from ....text.options import Argument
 from ....text.wording import show
@@ -34,7 +35,7 @@ _COUNTS: Final = (
     "--threads-per-core",
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
-_UNITS_OF_TIME: Final = re.compile(
+_UNITS_OF_TIME: Final = lazy_pattern(
     r"\s*([0-9]{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*",
     re.IGNORECASE,
 )
@@ -257,8 +258,8 @@ def counts_are_positive(request: Request) -> Violations:
             )
 
 
-_SLICE: Final = re.compile(r"[0-9]+g\.[0-9]+gb")  # NVIDIA's names for parts of a GPU
-_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
+_SLICE: Final = lazy_pattern(r"[0-9]+g\.[0-9]+gb")  # NVIDIA's names for parts of a GPU
+_RANGE: Final = lazy_pattern(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
     "NONE",
     "BEGIN",

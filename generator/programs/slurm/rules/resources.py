@@ -10,6 +10,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.records import Cluster
 from ....numerals import whole
+from ....patterns import lazy_pattern
 from ....rules.violations import slurm, slurm_manual
 from ....submission.launches import Call, Launch
 from ....submission.subjects import subject
@@ -170,7 +171,7 @@ _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 #: Threads of a core: the most that processors of GPU nodes have. A site's Slurm may count them as
 #: CPUs.
 _THREADS: Final = 2
-_HOSTS: Final = re.compile(
+_HOSTS: Final = lazy_pattern(
     r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII
 )
 

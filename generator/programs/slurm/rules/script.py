@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....patterns import lazy_pattern
 from ....rules.violations import ml_engineering, slurm_manual
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
@@ -19,13 +20,13 @@ from ..subjects import blocks, requests, steps
 from ..values import signal_of
 
 _OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
-_NODE_LIST: Final = re.compile(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
-_OWN_NAME: Final = re.compile(
+_NODE_LIST: Final = lazy_pattern(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
+_OWN_NAME: Final = lazy_pattern(
     r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
 )
-_OWN_ADDRESS: Final = re.compile(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
+_OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
 # one of several addresses
-_CHOOSES: Final = re.compile(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
+_CHOOSES: Final = lazy_pattern(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = (
     "NVIDIA/pyxis args.c:384 and 394, add_mount; pyxis_slurmstepd.c, "
@@ -189,12 +190,12 @@ def offload_has_the_memory(submission: Submission) -> Violations:
 
 #: The folder of the script that runs, in a word: `$(dirname "$0")`, `${BASH_SOURCE[0]%/*}`.
 _SELF: Final = r"\$(?:0(?![\w])|\{0\}|\{?BASH_SOURCE\b)"
-_OWN_FOLDER: Final = re.compile(
+_OWN_FOLDER: Final = lazy_pattern(
     rf"\bdirname\b.{{0,80}}?{_SELF}|\$\{{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}}"
 )
-_KNOWS_BETTER: Final = re.compile(r"SLURM_SUBMIT_DIR|\bscontrol\s+show\s+job\b|:?[-=]\$\(dirname")
+_KNOWS_BETTER: Final = lazy_pattern(r"SLURM_SUBMIT_DIR|\bscontrol\s+show\s+job\b|:?[-=]\$\(dirname")
 #: Words by which a script tells that sbatch starts it.
-_OF_SBATCH: Final = re.compile(r"\bsbatch\s|\$\{?SLURM_")
+_OF_SBATCH: Final = lazy_pattern(r"\bsbatch\s|\$\{?SLURM_")
 _ONLY_SPEAKS: Final = frozenset({"echo", "printf", "[", "[[", "test", ":", "mkdir", "rm", "cat"})
 
 
@@ -280,8 +281,8 @@ def mounts_are_pairs(request: Request) -> Violations:
                 )
 
 
-_OWN_NUMBERS: Final = re.compile(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
-_USES: Final = re.compile(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
+_OWN_NUMBERS: Final = lazy_pattern(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
+_USES: Final = lazy_pattern(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
 _TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
 #: Variables that Slurm sets only with certain options; seen in real jobs of Slurm 22.05.8.
 SET_BY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -318,9 +319,9 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_CPUS_PER_GPU": ("--cpus-per-task",),
     "SLURM_NTASKS_PER_NODE": ("--ntasks",),
 }
-_BREAKS: Final = re.compile(r"[\s\"'=]")
+_BREAKS: Final = lazy_pattern(r"[\s\"'=]")
 #: Letters or a path around a number, which is a part of a name then.
-_NAMES_SOMETHING: Final = re.compile(r"[A-Za-z/]")
+_NAMES_SOMETHING: Final = lazy_pattern(r"[A-Za-z/]")
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
 _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 

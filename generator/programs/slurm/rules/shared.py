@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_now, slurm_manual
 from ....submission.launches import Call, Launch
 from ....submission.repository import has_text, program_text
@@ -24,7 +25,7 @@ from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ..request import Request
 from ..subjects import blocks
 
-_TOP: Final = re.compile(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
+_TOP: Final = lazy_pattern(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
 _FAILED_JOB: Final = slurm_manual(
     "seen in a real job: state FAILED, exit code 0:53, and no line of the script run"
 )
@@ -243,17 +244,17 @@ def _has_its_own_ports(call: Call) -> bool:
 
 #: Options by which training programs go on from a checkpoint, and words of programs that look for
 #: one by themselves.
-_RESUMES: Final = re.compile(
+_RESUMES: Final = lazy_pattern(
     r"--(?:\w+[.-])*(?:resume|load(?![_-]best)|restore|auto[_-]?resume|ckpt|checkpoint|continue)",
     re.IGNORECASE,
 )
-_LOOKS: Final = re.compile(
+_LOOKS: Final = lazy_pattern(
     r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE
 )
-_SAVES: Final = re.compile(
+_SAVES: Final = lazy_pattern(
     r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE
 )
-_MEGATRON_LENGTH: Final = re.compile(r"--train-(?:iters|samples|tokens)\b")
+_MEGATRON_LENGTH: Final = lazy_pattern(r"--train-(?:iters|samples|tokens)\b")
 _REQUEUE: Final = slurm_manual(
     "sbatch(1), --requeue; scontrol(1), requeue: the batch script starts from its beginning"
 )

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
+from ....patterns import lazy_pattern
 from ....rules.violations import ml_engineering, slurm, slurm_manual
 from ....submission.launches import Call
 from ....submission.repository import program_text
@@ -43,13 +44,13 @@ _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 _ENDING: Final = frozenset({"SLURM_KILL_BAD_EXIT", "SLURM_WAIT"})
 #: The rank of a task modulo the GPUs that it sees: `int(os.environ["LOCAL_RANK"]) %
 #: torch.cuda.device_count()`.
-_MODULO: Final = re.compile(
+_MODULO: Final = lazy_pattern(
     r"local_rank[\"'\])]*(?:,\s*[\"']?\w+[\"']?\)+)?\s*%(?![sdirf]\b)|%\s*[\w.]*\bdevice_count\(|"
     r"\bdevice_count\(\)\s*(?:[=<>]=?\s*1\b|\n)",
     re.IGNORECASE,
 )
 #: The first of the GPUs that a task sees, whatever its rank.
-_FIRST_GPU: Final = re.compile(
+_FIRST_GPU: Final = lazy_pattern(
     r"[\"']cuda:0[\"']|\bset_device\(\s*0\s*\)|\bdevice\(\s*[\"']cuda[\"']\s*,\s*0\s*\)"
 )
 _NTASKS: Final = slurm_manual(

@@ -11,6 +11,7 @@ from ....catalog.names import closest, most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
 from ....numerals import read_whole
+from ....patterns import lazy_pattern
 from ....places import NOTHING, is_left_open
 from ....rule import Subject
 from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
@@ -54,7 +55,7 @@ _MOST_CHOICES: Final = 12  # in a hint: more fill several lines of a terminal
 _LONGEST_NUMBER: Final = 40  # characters of a text that is read as one
 _MOST_STEPS: Final = 1e15  # up to here a float tells one whole number from the next
 _USUAL_STEPS: Final = 500  # TrainingArguments' own default of logging_steps and save_steps
-_EXPONENT_WITHOUT_DOT: Final = re.compile(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
+_EXPONENT_WITHOUT_DOT: Final = lazy_pattern(r"([+-]?\d{1,20})[eE]([+-]?\d{1,4})", re.ASCII)
 _TYPES: Final = {"int": (int,), "float": (int, float), "bool": (bool,)}
 _TYPES_IN_WORDS: Final = {"int": "an integer", "float": "a number", "bool": "true or false"}
 #: Severities of an option without a value, by its type: a number is never a switch, and a flag was

@@ -5,7 +5,6 @@ What raises is an error, and so is a setting that certainly isn't what runs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -15,6 +14,7 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....job.hf_keys import every_layer_class, layer_classes
 from ....numerals import is_whole, python_int
+from ....patterns import lazy_pattern
 from ....rules.violations import accelerate, listed, transformers
 from ....submission.launches import Launch
 from ....submission.subjects import subject
@@ -46,7 +46,7 @@ _TRAINER: Final = transformers("src/transformers/trainer.py (create_accelerator_
 _SECOND_BY_DEFAULT: Final = (5, 10)
 _UNITS: Final = "transformer_layer_cls_to_wrap"
 #: What classes of layers end in, behind the name of their model.
-_LAYER: Final = re.compile(r"(?:Decoder|Encoder)?(?:Layer|Block)$")
+_LAYER: Final = lazy_pattern(r"(?:Decoder|Encoder)?(?:Layer|Block)$")
 #: `DecodeLayer` and `DecoderLayers` are alike `DecoderLayer`, `MoEDecoderLayer` is not.
 _ALIKE: Final = 0.9
 _PREFETCHES: Final = ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
