@@ -169,3 +169,15 @@ def test_conforming_is_what_jsonschema_says(path: Path) -> None:
     assert verdicts[0]
     assert not all(verdicts)
     assert [conforms(one, schema, schema["$defs"]) for one in specs] == verdicts
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMA.parent.glob("*.json")), ids=lambda path: path.stem)
+def test_no_schema_has_a_key_twice(path: Path) -> None:
+    """Each key of a schema is written once: of two, readers drop the first without a word."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        assert len(names) == len({*names}), names
+        return dict(pairs)
+
+    json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)

@@ -61,17 +61,11 @@ def _ends(found: Sweep) -> Iterator[tuple[str, str | Text]]:
     fastest = max(
         planned, key=lambda point: point.plan.throughput.tokens_per_s if point.plan else 0
     )
-    priced = [
-        (run.wall_cost, point)
-        for point in planned
-        if point.plan and (run := point.plan.run) and run.wall_cost
-    ]
     most = max(
         planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0
     )
-    name, best = (
-        ("Cheapest", min(priced, key=lambda each: each[0])[1]) if priced else ("Most per GPU", most)
-    )
+    cheapest = found.cheapest
+    name, best = ("Cheapest", cheapest) if cheapest else ("Most per GPU", most)
     yield "Fastest", _named(fastest)
     yield name, "the same" if best is fastest else _named(best)
 
@@ -167,9 +161,11 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
 
 
 def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
-    """The smallest point that meets the goal, and the smallest that meets it at its slow end.
+    """The smallest point that meets the goal, the smallest that meets it at its slow end, and the
+    cheapest that meets it.
 
-    Where none does, the nearest.
+    Values that are words have no smallest, so the cheapest is named, or without prices the fastest.
+    Where none meets it, the nearest.
     """
     within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
     job = next((point.plan.job for point in found.points if point.plan), None)
@@ -178,11 +174,14 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
         price = money(job, goal.at_most) if job else f"{goal.at_most:,.0f}"
     wanted = " and ".join(filter(None, (within, f"for at most {price}" if price else "")))
     smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
+    cheapest = found.cheapest
+    name = "Smallest" if found.has_sizes else "Cheapest" if cheapest else "Fastest"
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
-        yield "Smallest", Text(f"none trains {wanted}{best}", style=BAD)
+        name = "Smallest" if found.has_sizes else "Nearest"
+        yield name, Text(f"none trains {wanted}{best}", style=BAD)
         return
-    yield "Smallest", Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
+    yield name, Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
     at_its_slowest = f"trains {wanted} at the slow end of its range"
     if surely is None:
         yield "Safe choice", f"none {at_its_slowest}"
@@ -190,6 +189,9 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
         yield "Safe choice", f"the same: it {at_its_slowest} too"
     else:
         yield "Safe choice", f"{_named(surely)}; {at_its_slowest} too"
+    if cheapest and name == "Smallest":
+        same = "the same as the smallest"
+        yield "Cheapest", same if cheapest is smallest else f"{_named(cheapest)}; trains {wanted}"
 
 
 def _named(point: Point) -> str:

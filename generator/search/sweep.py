@@ -84,6 +84,11 @@ class Axis:
         """Order of a value: numbers by size, others as they were listed."""
         return float(value) if isinstance(value, (int, float)) else float(self.values.index(value))
 
+    @property
+    def ordered(self) -> bool:
+        """Whether all values are numbers; words have only the order in which they were listed."""
+        return all(type(value) in (int, float) for value in self.values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
@@ -146,11 +151,41 @@ class Sweep:
     points: tuple[Point, ...]
     goal: Goal | None = None
 
+    @property
+    def has_sizes(self) -> bool:
+        """Whether one point can be smaller than another: by numbers swept, or by GPUs."""
+        gpus = {point.plan.job.gpus for point in self.points if point.plan}
+        return len(gpus) > 1 or any(axis.ordered for axis in self.axes)
+
     def smallest(self, *, slow: bool = False) -> Point | None:
-        """The first point that meets the goal; with `slow` even at the slow end of its band."""
+        """Of the points that meet the goal, the one of the fewest GPUs, then the smallest numbers,
+        then the lowest price, then the least time; with `slow`, of those that do even at the slow
+        end of their bands.
+        """
+        numbers = [axis for axis in self.axes if axis.ordered]
+
+        def size(planned: tuple[Point, Plan]) -> tuple[float, ...]:
+            point, plan = planned
+            places = (axis.place(point.values[axis.path]) for axis in numbers)
+            return (plan.job.gpus, *places, _cost(plan), float(plan.step_time.total_s))
+
+        met = self._met(slow=slow) if self.goal else []
+        return min(met, key=size)[0] if met else None
+
+    @property
+    def cheapest(self) -> Point | None:
+        """The point of the lowest price, of those that meet the goal where there is one."""
+        priced = [each for each in self._met() if 0 < _cost(each[1]) < math.inf]
+        return min(priced, key=lambda each: _cost(each[1]))[0] if priced else None
+
+    def _met(self, *, slow: bool = False) -> list[tuple[Point, Plan]]:
+        """Points with a plan, and with a goal those that meet it."""
         goal = self.goal
-        met = (p for p in self.points if goal and p.plan and goal.excess(p.plan, slow=slow) <= 1)
-        return next(met, None)
+        return [
+            (p, p.plan)
+            for p in self.points
+            if p.plan and (goal is None or goal.excess(p.plan, slow=slow) <= 1)
+        ]
 
     @property
     def nearest(self) -> Point | None:
@@ -171,6 +206,7 @@ class Sweep:
             "goal": asdict(self.goal) if self.goal else None,
             "smallest": dict(smallest.values) if smallest else None,
             "smallest_at_slow_end": dict(surely.values) if surely else None,
+            "cheapest": dict(self.cheapest.values) if self.cheapest else None,
             "nearest": dict(self.nearest.values) if self.nearest else None,
         }
 
@@ -199,6 +235,11 @@ def sweep(
                 p for value in more if (p := _point(load, axes, (value,), bold, explain=False)).plan
             ]
     return _sorted(axes, points, goal)
+
+
+def _cost(plan: Plan) -> float:
+    """The price of the whole run; infinite where it isn't known."""
+    return math.inf if plan.run is None or plan.run.wall_cost is None else plan.run.wall_cost
 
 
 def _sorted(axes: Sequence[Axis], points: Iterable[Point], goal: Goal | None) -> Sweep:

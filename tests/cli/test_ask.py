@@ -221,6 +221,21 @@ def test_sweep_names_the_smallest_within_a_time() -> None:
     assert none.stdout.startswith("Smallest  none trains within 60 minutes; nearest: gpus 16: ")
 
 
+def test_sweep_says_smallest_of_sizes_alone() -> None:
+    """Of batches, the smallest and the cheapest are named; of words, which have no smallest, the
+    cheapest, in whatever order they are listed.
+    """
+    batches = run("sweep", "job.yaml", "global_batch=64,512", "--within", "60d").stdout
+    assert re.search(r"^Smallest +global_batch 64: ", batches)
+    assert re.search(r"^Cheapest +global_batch 512: ", batches, re.MULTILINE)
+    words = [
+        run("sweep", "job.yaml", f"precision={values}", "--within", "60d").stdout
+        for values in ("bf16,fp8", "fp8,bf16")
+    ]
+    assert all(re.match(r"Cheapest +precision fp8: ", text) for text in words)
+    assert not any("Smallest" in text for text in words)
+
+
 @pytest.mark.parametrize("price", ["1e9", "$1,000M", "1 B"])
 def test_sweep_names_the_smallest_for_a_price(price: str) -> None:
     """`--at-most` holds the price of the whole run, as one writes it."""

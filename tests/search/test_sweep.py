@@ -194,3 +194,36 @@ def test_a_range_below_a_node_has_its_parts() -> None:
     assert counts.grid(2, 7) == (2, 4)
     assert counts.grid(9, 15) == ()
     assert Counts.of_nodes(load({})).grid(1, 4) == (1, 2, 3, 4)
+
+
+def test_the_order_in_which_words_are_listed_changes_nothing() -> None:
+    """Of values without sizes, as clusters, the one of the lowest price answers however they are
+    listed.
+    """
+    cheap, dear = ({**JOB["cluster"], "price_per_node_hour": price} for price in (40, 80))
+    named = {"cheap": cheap, "dear": dear}
+
+    def load_cluster(values: Mapping[str, Any]) -> Job:
+        return load({"gpus": 64, "cluster": named[values["cluster"]]})
+
+    for names in (("dear", "cheap"), ("cheap", "dear")):
+        found = sweep(load_cluster, [Axis(path="cluster", values=names)], Goal(within_s=1e9))
+        smallest = found.smallest()
+        assert smallest is not None and smallest.values == {"cluster": "cheap"}
+        assert not found.has_sizes
+
+
+def test_the_cheapest_within_the_time_is_named() -> None:
+    """The cheapest point meets the goal, and every point at a lower price exceeds it."""
+    limit = sorted(days(swept()).values())[1] * 86400 * 1.01
+    found = swept(Goal(within_s=limit))
+    costs = {
+        int(str(point.values["gpus"])): point.plan.run.wall_cost or 0
+        for point in found.points
+        if point.plan and point.plan.run and point.plan.run.wall_s <= limit
+    }
+    assert len(costs) == 2
+    assert found.cheapest is not None
+    assert found.cheapest.values["gpus"] == min(costs, key=costs.__getitem__)
+    everything = swept().cheapest
+    assert everything is not None and int(str(everything.values["gpus"])) not in costs
