@@ -112,16 +112,32 @@ def other_sharding(plan: Plan, framework: Framework) -> Plan | None:
     """The best plan of the job with another way to shard; None where a rule refuses it, or nothing
     fits.
 
-    Pins hold that mean the same with both.
+    All pins hold, as they do where the spec sets the other. Where that leaves nothing, those hold
+    that no rule refuses with it, else all but one of those that may differ in meaning, else those
+    that mean the same with both.
     """
     job = plan.job
-    kept = {name: getattr(job.pins, name) for name in FIELDS if name not in _OF_ONE_SHARDING}
-    found = _searched(job, replace(job, framework=framework, pins=Pins(**kept)))
-    return None if found is None else best_plan(*found)
+    other = replace(job, framework=framework)
+    own = [name for name in sorted(_OF_ONE_SHARDING) if getattr(job.pins, name) is not None]
+    refused = [
+        name
+        for name in own
+        if _is_refused(job, replace(other, pins=Pins(**{name: getattr(job.pins, name)})))
+    ]
+    left_out = ((), refused, *((name,) for name in own), own)
+    for pins in dict.fromkeys(replace(job.pins, **dict.fromkeys(names)) for names in left_out):
+        found = _searched(job, replace(other, pins=pins))
+        best = None if found is None else best_plan(*found)
+        if best is not None:
+            return best
+    return None
 
 
 def sharding_text(plan: Plan, other: Plan) -> str:
-    """Say what the other takes: `deepspeed: ZeRO 3, 4.1% less time, 2.1 GiB more`."""
+    """Say what the other takes: `deepspeed: ZeRO 3, 4.1% less time, 2.1 GiB more`.
+
+    Pins that it leaves out come with it: `(without layout.zero_copies)`.
+    """
     more_time = _step_s(other) / _step_s(plan) - 1
     time = "as fast"
     if abs(more_time) >= _AS_FAST:
@@ -133,17 +149,23 @@ def sharding_text(plan: Plan, other: Plan) -> str:
         size = f"{abs(more) / GIB:.1f} GiB {'more' if more > 0 else 'less'}"
     name = other.job.framework.sharding
     stage = stage_in_words(other.layout, other.job.engine.sharding)
-    return f"training.sharding: {name}: {stage}, {time}, {size}"
+    own, others = plan.job.pins, other.job.pins
+    dropped = [f"layout.{key}" for key in FIELDS if getattr(own, key) != getattr(others, key)]
+    without = f" (without {', '.join(dropped)})" if dropped else ""
+    return f"training.sharding: {name}{without}: {stage}, {time}, {size}"
 
 
 def _searched(job: Job, other: Job) -> tuple[Job, Feasible] | None:
     """A changed job and its layouts that fit; None where a rule refuses what changed."""
     other = replace(other, deepspeed_config={})
+    return None if _is_refused(job, other) else (other, feasible_layouts(other))
+
+
+def _is_refused(job: Job, other: Job) -> bool:
+    """Whether a rule that the job itself keeps refuses a changed one."""
     findings = (*check_job(other), *check_pins(other))
     broken = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
-    if broken and broken - {finding.rule for finding in check_job(job)}:
-        return None
-    return other, feasible_layouts(other)
+    return bool(broken and broken - {finding.rule for finding in check_job(job)})
 
 
 def _takes(job: Job, other: Job) -> Iterable[str]:

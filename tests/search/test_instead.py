@@ -147,6 +147,39 @@ def test_the_other_sharding_is_the_plan_that_the_spec_has_with_it() -> None:
         assert text.startswith(f"training.sharding: {other}: {said}")
 
 
+def test_the_other_sharding_keeps_pins_as_the_spec_does() -> None:
+    """Pins that the other sharding allows hold in what the line says, also those of the stage."""
+    framework = FRAMEWORKS["huggingface"]
+    ways = {"fsdp2": framework.shardings["fsdp2"], "deepspeed": framework}
+    pins = {"zero_stage": 3, "sync_each_batch": False, "micro_batch": 1}
+    plans = {
+        name: best(small(**TRAINER, training={**BATCH, "sharding": name}, layout=pins))
+        for name in ways
+    }
+    for name, other in (("fsdp2", "deepspeed"), ("deepspeed", "fsdp2")):
+        found = other_sharding(plans[name], ways[other])
+        assert found is not None
+        assert found.layout == plans[other].layout and found.layout.zero_stage == 3
+        assert found.memory.required_bytes == plans[other].memory.required_bytes
+        assert "without" not in sharding_text(plans[name], found)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "pin"),
+    [("fsdp2", "deepspeed", "zero_copies"), ("deepspeed", "fsdp2", "zero_hpz")],
+)
+def test_a_pin_that_the_other_sharding_refuses_is_named(name: str, other: str, pin: str) -> None:
+    """Of the pins, the line leaves out the one that is refused with the other, and names it."""
+    framework = FRAMEWORKS["huggingface"]
+    ways = {"fsdp2": framework.shardings["fsdp2"], "deepspeed": framework}
+    pins = {"zero_stage": 3, pin: 2}
+    plan = best(small(**TRAINER, training={**BATCH, "sharding": name}, layout=pins))
+    found = other_sharding(plan, ways[other])
+    assert found is not None and found.layout.zero_stage == 3
+    text = sharding_text(plan, found)
+    assert text.startswith(f"training.sharding: {other} (without layout.{pin}): ")
+
+
 def test_a_sharding_that_a_rule_refuses_is_not_named() -> None:
     """Tensor parallelism and LAMB have no plan with FSDP2, and `plan` says no line of it."""
     training = {**BATCH, "sharding": "deepspeed"}
