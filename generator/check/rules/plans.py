@@ -17,7 +17,7 @@ _LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, b
 _MOST_FILES: Final = 100  #: dsgen writes fewer than 10
 _LARGEST: Final = 2_000_000  #: bytes; dsgen writes kilobytes
 _READ_BY_NONE: Final = "arguments.txt"  #: by no program
-_HINT: Final = (
+_EDITED: Final = (
     "write the files anew with dsgen generate, or leave them: they are judged as they are"
 )
 
@@ -46,20 +46,21 @@ def files_are_the_plans(submission: Submission) -> Violations:
     """Files beside a plan.json are there, and as dsgen wrote them with it.
     Prevents: The run is another than the one that was planned: its memory and time are not those of
     plan.json. A file that is missing is a warning.
-    Fix: write the files anew with dsgen generate, or leave them: what they say is judged as it is
+    Fix: write the files anew with dsgen generate. Edited ones may be left: what they say is judged
     """
-    if not submission.launches:
-        return
     missed = {link.name for link in submission.references if not link.exists}
     for path, is_there in changed_files(submission):
         where, name = Location(path=str(path)), path.name
+        if is_there and not submission.launches:
+            continue  # what launches is read with other files, or is missing
         if is_there:
             message = f"{name} was edited since dsgen wrote it: what plan.json says may not hold"
-            yield Violation(where, message, _HINT)
+            yield Violation(where, message, _EDITED)
         elif name not in missed:  # else other rules say so of the line that names it
             severity = NOTE if name == _READ_BY_NONE else WARNING
             message = f"{name} is not there, which plan.json lists"
-            yield Violation(where, message, _HINT, severity=severity)
+            hint = f"put {name} back, or write the files anew with dsgen generate"
+            yield Violation(where, message, hint, severity=severity)
 
 
 def _listed(plan: Path) -> Iterator[tuple[str, str]]:
