@@ -115,6 +115,15 @@ def _kind(override: Override, is_plain: bool) -> str | None:
     return fields.get(field) if rest == field or field not in fields else ""
 
 
+def _is_filled_in(text: str) -> bool:
+    """Return whether another value may stand for a text in the run: a variable, the `{name}` of a
+    template, or an object that is made of a mapping.
+    """
+    if text.startswith("{"):
+        return text != "{}" and (":" not in text or "$" in text or "_target_" in text)
+    return text.startswith(("$", "'$"))
+
+
 def _meant(override: Override) -> str | None:
     """The known key of which a field that isn't known is a slip: one letter less, more or other."""
     section, _, rest = override.key.partition(".")
@@ -239,9 +248,7 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
         if override.text == "None" and kind not in wants:
             message = f"{override.shown} is the text None, and not nothing"
             yield certain_of(overrides, override, message, "write null")
-        unknown = (
-            override.is_null or override.text.startswith(("{", "$", "'$")) or not override.text
-        )
+        unknown = override.is_null or not override.text or _is_filled_in(override.text)
         if unknown or override.sign == "~" or kind not in wants:
             continue
         holds = {
@@ -252,8 +259,9 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
         is_size = override.key in _SIZES and override.integer is not None
         if not holds[kind]:
             message = f"{override.shown} is not {wants[kind]}"
-            # Python takes any number for true or false, and any text for true.
+            # Python takes any number, list or mapping for true or false, and any text for true.
             is_taken = override.integer is not None or override.text.lower() in ("yes", "on")
+            is_taken = is_taken or override.text.startswith(("[", "{"))
             severity = WARNING if kind == "bool" and is_taken else None
             yield Violation(override.where, message, f"write {wants[kind]}", severity=severity)
         elif is_size and (override.integer or 0) < 1:
