@@ -36,10 +36,18 @@ _ARGUMENT_FILE: Final = lazy_pattern(
     r"\S*\.(?:json|ya?ml|toml)(?!\S)",
     re.IGNORECASE,
 )
+#: What else gives a key of the target's options, by the condition that asks for the key.
+_INSTEAD: Final = {
+    "without setup": ", or setup to install the packages",
+    "on several nodes without hostfile": ", or hostfile",
+}
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job
 #: specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {
     "always": lambda job: True,
+    "on several nodes without hostfile": lambda job: (
+        job.nodes > 1 and not job.launch.options.get("hostfile")
+    ),
     "outside Azure": lambda job: job.cluster.provider != "azure",
     "without setup": lambda job: job.launch.options.get("setup") is None,
 }
@@ -61,7 +69,7 @@ def missing(job: Job) -> tuple[Missing, ...]:
     """Everything that the job still needs, in the order of the spec's keys."""
     target, options = job.launch.target, job.launch.options
     asked = (
-        (key, ", or setup to install the packages" if when == "without setup" else "")
+        (key, _INSTEAD.get(when, ""))
         for key, schema in launch_keys(job.launch.target).items()
         if (when := schema.get("neededToSubmit")) is not None
         and options.get(key) is None

@@ -126,8 +126,8 @@ def test_weights_of_the_first_start_alone_resume() -> None:
 
 
 def test_what_the_target_needs_is_named() -> None:
-    """AzureML needs an environment, outside Azure a compute; Slurm and plain machines with hosts
-    need nothing.
+    """AzureML needs an environment, outside Azure a compute; Slurm needs nothing, plain
+    machines need hosts, or the file that names them, where there are several.
     """
     assert keys(**READY, launch__target="slurm") == []
     own = ["launch.azureml.compute", "launch.azureml.environment"]
@@ -135,6 +135,7 @@ def test_what_the_target_needs_is_named() -> None:
     azure = "azure/standard_nd96amsr_a100_v4"
     assert keys(**READY, launch__target="azureml", cluster=azure) == own[1:]
     assert keys(**READY, launch__target="shell", gpus=8) == []
+    assert keys(**READY, launch__target="shell") == ["launch.shell.hosts"]
     assert keys(**READY, launch__target="shell", launch__shell={"hostfile": "x"}) == []
 
 

@@ -237,14 +237,14 @@ def hosts_are_the_nodes(job: Job) -> Violations:
 
 @jobs.rule(
     "HOST002",
-    ERROR,
+    WARNING,
     "launcher",
     derived("ssh and pdsh are told the hosts; no scheduler gives them"),
 )
 def several_nodes_have_hosts(job: Job) -> Violations:
     """On plain machines, the hosts of a job on several nodes are named, or the file that will name
     them.
-    Prevents: The launch script stops at once: it has no hosts to connect to.
+    Prevents: The launch script stops at once: no file names the hosts to connect to.
     Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later
     """
     options, where = job.launch.options, f"launch.{job.launch.target}"
