@@ -18,7 +18,7 @@ from ..estimate.uncertainty import (
     sized,
 )
 from ..estimate.whole_run import Run, token_bytes
-from ..numerals import is_whole
+from ..numerals import is_whole, significant
 from ..search.compare import Cause, Comparison, Difference
 from ..search.elastic import SMALLEST_SHARE, Spare, Spares
 from ..search.plan import Plan
@@ -314,7 +314,9 @@ def _losses(plan: Plan) -> Iterator[_Factor]:
     assumed = known["storage_gbytes_per_s_per_node"]
     rate = _assumed(given.storage_bytes_per_s, assumed, "GB/s per node")
     written = saving.checkpoint_bytes / saving.save_s / GB_PER_S
-    yield _Factor("saving", _saved(plan), f"{written:,.0f} GB/s{rate}; training waits")
+    yield _Factor(
+        "saving", _saved(plan), f"{significant(written, 3):,g} GB/s{rate}; training waits"
+    )
 
     often = f"one in {long_time(saving.failure_s)}"
     if plan.run is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.cli.running import run
@@ -28,6 +29,16 @@ def test_findings_of_the_best_plan_are_printed() -> None:
     result = run("plan", *SHORT)
     assert "[TIME001]" in result.stderr
     assert "Not ready to submit: no data (set data.path)" in result.stdout
+
+
+def test_a_plan_needs_no_hosts(tmp_path: Path) -> None:
+    """Several plain machines without hosts are planned and written, and the hosts are named as
+    missing.
+    """
+    nodes = (*SMALL, "--gpus", "16", "--set", "launch.target=shell")
+    for command in (("plan",), ("generate", "-o", str(tmp_path / "out"))):
+        text = " ".join(run(*command, *nodes).stdout.split())
+        assert "no hosts (set launch.shell.hosts, or hostfile)" in text
 
 
 def test_a_job_that_lacks_nothing_says_nothing() -> None:
@@ -86,3 +97,12 @@ def test_one_layout_with_two_sets_of_details_is_the_only_one_once(tmp_path: Path
     shown = run("plan", str(tmp_path / "job.yaml")).stdout
     assert shown.count("the only layout that fits") == 1
     assert "fastest  the same layout with its fastest details" in shown
+
+
+def test_the_rate_of_saving_agrees_with_its_bytes_and_seconds() -> None:
+    """What is saved in how long, as it is printed, is the rate beside it."""
+    result = run("plan", *SMALL, "--set", "reliability.storage_gbytes_per_s=1.84", "--explain")
+    said = re.search(r"saving +([\d.]+) GB in ([\d.]+) s .* ([\d.]+) GB/s", result.stdout)
+    assert said is not None, result.stdout
+    size, took, rate = map(float, said.groups())
+    assert abs(size / took / rate - 1) < 0.02
