@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsgen.check.validate import validate
+from tests.case import read_case
 from tests.cli.running import run
 
 _OPENRLHF = "#!/bin/bash\npython3 -m openrlhf.cli.train_sft --x 1\n"
@@ -268,3 +269,33 @@ def test_a_launch_with_findings_was_checked(tmp_path: Path) -> None:
     answer = validate([tmp_path])
     assert {finding.rule for finding in answer.findings} == {"FRONT004"}
     assert (answer.documents, answer.not_checked) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("ds_config.json\n", "ds_config.json\n# a note\n", None),
+        (
+            "train.py ",
+            "train.py --seq 8192 ",
+            "--seq has another value than in arguments.txt, which has those of the plan",
+        ),
+        (
+            "gpus-per-node=8",
+            "gpus-per-node=4",
+            "the files have nodes of 4 GPUs, and plan.json nodes of 8",
+        ),
+    ],
+)
+def test_memory_of_edited_files_is_judged_or_said_why_not(
+    old: str, new: str, reason: str | None, tmp_path: Path
+) -> None:
+    """A script that was edited is judged by the plan beside it, or the difference is named."""
+    read_case("MEM001_plan").write("good", tmp_path)
+    plan, script = tmp_path / "plan.json", tmp_path / "launch.sbatch"
+    plan.write_text(plan.read_text().replace("{", '{"file_hashes": {"launch.sbatch": ""},', 1))
+    assert old in script.read_text()
+    script.write_text(script.read_text().replace(old, new))
+    answer = validate([tmp_path])
+    assert [finding.message for finding in answer.findings if finding.rule == "SUB017"]
+    assert {each.reason for each in answer.not_checked if each.is_memory} == {reason} - {None}

@@ -16,12 +16,12 @@ from ...programs.deepspeed.config import OFFLOADED, Config
 from ...programs.megatron.facts import MegatronFacts
 from ...programs.trainer.training_arguments import known_arguments
 from ...rules.layout.identities import known_values, whole_layout
+from ...secrets import mask
 from ...submission.launches import Launch
 from ...submission.submission import Submission
 from ...text.around import text_around
 
 MOST_NAMED: Final = 3  #: facts or options in a reason
-OTHER_WORDS: Final = "options of the script's own are others than the plan's"
 _INTEGERS: Final = 2**62  # numpy's are 64 bits wide; half of that is left for what is added
 
 
@@ -101,28 +101,43 @@ def is_pinned(config: Config) -> bool:
     )
 
 
-def is_of_plan(submission: Submission) -> bool:
-    """Whether the plan beside files is still of their run, by what dsgen doesn't read.
+def other_than_planned(submission: Submission) -> str:
+    """Why the plan beside files may not be of their run, by what dsgen doesn't read; else empty.
 
     The script's own options, such as the length of a sequence or the model, are those that it was
     written with: they stand in `arguments.txt`, too. With a job spec they are what that says.
+    A config that was read is judged itself, whatever its path in a container is.
     """
     if submission.job is not None or submission.planned is None:
-        return True
+        return ""
     listed = submission.plan_files[0].parent / "arguments.txt"
-    words = frozenset(text_around(listed, listed.parent).split())
-    return all(
-        word in words for arguments in submission.launches for name, word in _own_values(arguments)
+    text = text_around(listed, listed.parent)
+    if not text:
+        return "arguments.txt is not there, which has the script's options as they were planned"
+    words = frozenset(text.split())
+    configs = {link.where for link in submission.references if link.documents}
+    others = dict.fromkeys(
+        name
+        for launch in submission.launches
+        for name, word, where in _own_values(launch)
+        if word not in words and where not in configs
     )
+    if not others:
+        return ""
+    verb = "has another value" if len(others) == 1 else "have other values"
+    named = mask(", ".join(list(others)[:MOST_NAMED]))
+    return f"{named} {verb} than in arguments.txt, which has those of the plan"
 
 
-def _own_values(launch: Launch) -> Iterator[tuple[str, str]]:
-    """The values of options that are the program's own, and not the Trainer's."""
+def _own_values(launch: Launch) -> Iterator[tuple[str, str, Location]]:
+    """The values of options that are the program's own, and not the Trainer's, with their places.
+
+    An option is as it is written.
+    """
     name = ""
     for word in launch.arguments:
         text = word.value if word.value is not None else word.raw
         if text.startswith("--"):
-            name = text[2:].partition("=")[0]
-            text = text.partition("=")[2]
-        if text and name and name.replace("-", "_") not in known_arguments():
-            yield name, text
+            name, _, text = text.partition("=")
+        if text and name and name[2:].replace("-", "_") not in known_arguments():
+            yield name, text, launch.script.locate(word)

@@ -18,7 +18,7 @@ from ...programs.deepspeed.facts import ConfigFacts
 from ...programs.trainer.training_arguments import TrainingArguments
 from ...submission.submission import Submission
 from ...submission.world import World, world_of
-from .need import OTHER_WORDS, Need, Unjudged, is_of_plan, is_pinned, need_of, planned_of
+from .need import Need, Unjudged, is_pinned, need_of, other_than_planned, planned_of
 
 #: Words of arguments with which less is trained, or kept, than Adam keeps for every parameter, and
 #: what a job has that says so.
@@ -62,6 +62,12 @@ def of_config(facts: ConfigFacts, submission: Submission) -> Iterator[Need | Unj
     config, planned = facts.config, planned_of(submission)
     where = config.locate("")
     unknown = [words for name, words in _NEEDED.items() if not facts.knows(name)]
+    on_node = world_of(submission).gpus_per_node
+    if unknown == [_NEEDED["link_domain"]] and planned is not None and on_node:
+        there = planned.cluster.accelerators_per_node
+        reason = f"the files have nodes of {on_node:,} GPUs, and plan.json nodes of {there:,}"
+        yield Unjudged(where=where, reason=reason)
+        return
     if unknown:
         verb = "is" if len(unknown) == 1 else "are"
         yield Unjudged(where=where, reason=f"{' and '.join(unknown)} {verb} not known")
@@ -69,8 +75,8 @@ def of_config(facts: ConfigFacts, submission: Submission) -> Iterator[Need | Unj
     if _trains_less(config, submission, planned):
         yield Unjudged(where=where, reason="less may be trained, or kept, than Adam keeps")
         return
-    if not is_of_plan(submission):
-        yield Unjudged(where=where, reason=OTHER_WORDS)
+    if reason := other_than_planned(submission):
+        yield Unjudged(where=where, reason=reason)
         return
 
     planned_run = _run_of_spec(facts, submission)

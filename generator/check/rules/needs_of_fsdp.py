@@ -16,7 +16,7 @@ from ...programs.trainer.training_arguments import TrainingArguments
 from ...submission.submission import Submission
 from ...submission.world import cluster_of, world_of
 from ...text.wording import whole_number
-from .need import OTHER_WORDS, Need, Unjudged, is_of_plan, need_of, planned_of
+from .need import Need, Unjudged, need_of, other_than_planned, planned_of
 
 #: Sizes of accelerate's mesh, as variables have them, and the keys of the layout that they are.
 _OF_MESH: Final = "PARALLELISM_CONFIG_"
@@ -53,8 +53,8 @@ def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
     is_missing = arguments.has("fsdp_config") and not fsdp.values
     if stage is None or fsdp.version is None or is_missing or fsdp.switch("xla", False):
         return "how FSDP shards is not known"
-    if not is_of_plan(submission):
-        return OTHER_WORDS
+    if reason := other_than_planned(submission):
+        return reason
     checkpoints = fsdp.switch("activation_checkpointing", False)
     if not checkpoints:
         checkpoints = arguments.value("gradient_checkpointing", checkpoints) is True
