@@ -365,12 +365,10 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:
                     "by the batch script before srun starts the tasks",
                     _around(word.raw, match),
                 )
+    before = _shells_before(step)
     for assignment in shell.assignments:
-        inner = _command_of(shell, assignment)
         reaches_launch = (
-            assignment.exported
-            and assignment.offset < last.offset
-            and (inner is None or inner.shell is None)
+            assignment.exported and assignment.offset < last.offset and assignment.inside in before
         )
         if (
             reaches_launch
@@ -383,6 +381,20 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:
                 f"in the batch script, for {assignment.name}",
                 _around(assignment.raw, match),
             )
+
+
+def _shells_before(step: Step) -> set[int | None]:
+    """The shells that srun inherits from: the batch script's, and those of the scripts around it.
+
+    Each by the command that starts it; None is the batch script's own.
+    """
+    srun = step.launch.call("srun")
+    around = srun.command.inside if srun is not None else None
+    shells: set[int | None] = {None}
+    while around is not None and around not in shells:
+        shells.add(around)
+        around = step.launch.script.commands[around].inside
+    return shells
 
 
 def _around(raw: str, match: re.Match[str]) -> str:
