@@ -224,7 +224,8 @@ def sweep(
     Without a key, from half of the job's GPUs to twice, or the GPUs of --gpus 64,128,256.
 
     VALUES is a list A,B,C or a range. A..B doubles; of gpus and nodes it has up to eight counts to
-    a doubling, of whole nodes. A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
+    a doubling, of whole nodes, and with a limit also counts just below the smallest that keeps it.
+    A..B:STEP adds, A..B:x4 multiplies. At most 200 points.
     """
     from ..search.sweep import Goal  # here, to save start-up time
     from ..search.sweep import sweep as plan_points

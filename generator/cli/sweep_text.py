@@ -46,10 +46,34 @@ def sweep_report(found: Sweep) -> Iterator[Part]:
             legend.add_row(name, message if rule in batch and message else title_of(rule))
         parts += ["", legend]
     yield from parts
-    lines = min(HEIGHT, SCREEN - height(*parts) - _AROUND)
+    notes = [*_uneven(found), Text(MFU_NOTE, ASIDE)]
+    lines = min(HEIGHT, SCREEN - height(*parts, *notes[:-1]) - _AROUND)
     if lines >= LEAST_HEIGHT:
         yield _Curve(found, lines)
-    yield Text(MFU_NOTE, ASIDE)
+    yield from notes
+
+
+def _uneven(found: Sweep) -> Iterator[Text]:
+    """A note on counts of GPUs that don't divide the batch and are slower than a smaller count."""
+    machines = {axis.path for axis in found.axes} & {"gpus", "nodes"}
+    plans = [(point, point.plan) for point in found.points if point.plan]
+    best: dict[tuple[str, ...], float] = {}
+    slow = []
+    for point, plan in sorted(plans, key=lambda each: each[1].job.gpus) if machines else ():
+        others = tuple(str(value) for path, value in point.values.items() if path not in machines)
+        rate = float(plan.throughput.tokens_per_s)
+        if rate < best.get(others, 0) and plan.job.training.global_batch % plan.job.gpus:
+            slow.append(plan.job)
+        best[others] = max(rate, best.get(others, 0))
+    batches = {job.training.global_batch for job in slow}
+    if slow:
+        batch = f"global_batch {batches.pop():,}" if len(batches) == 1 else "their global_batch"
+        yield Text(
+            f"{len(slow)} of {counted(len(plans), 'plan')} {'is' if len(slow) == 1 else 'are'} "
+            f"slower than one on fewer GPUs, with GPUs that don't divide {batch}; another batch may "
+            "be faster there (see dsgen plan)",
+            ASIDE,
+        )
 
 
 def _ends(found: Sweep) -> Iterator[tuple[str, str | Text]]:

@@ -236,6 +236,17 @@ def test_sweep_says_smallest_of_sizes_alone() -> None:
     assert not any("Smallest" in text for text in words)
 
 
+def test_sweep_says_once_that_counts_do_not_divide_the_batch() -> None:
+    """Counts that are slower than a smaller one and don't divide the batch are counted below the
+    table; where all divide it, nothing is said.
+    """
+    note = "1 of 3 plans is slower than one on fewer GPUs, with GPUs that don't divide global_batch"
+    uneven = run("sweep", "job.yaml", "gpus=64,72,128", "--global-batch", "512").stdout
+    assert " ".join(uneven.split()).count(f"{note} 512; ") == 1
+    even = run("sweep", "job.yaml", "gpus=64,72,128", "--global-batch", "1152").stdout
+    assert "divide" not in even
+
+
 @pytest.mark.parametrize("price", ["1e9", "$1,000M", "1 B"])
 def test_sweep_names_the_smallest_for_a_price(price: str) -> None:
     """`--at-most` holds the price of the whole run, as one writes it."""
