@@ -410,6 +410,8 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
         layout = point.plan.in_words() if point.plan else None
         kept = {name: row[name] for name in (*own, "rule", "message")}
         kept |= {"values": [*point.values.values()], "layout": layout}
+        cost: float | None = run.get("wall_cost")
+        kept["price"] = None if point.plan is None or cost is None else money(point.plan.job, cost)
         points.append(
             kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")}
         )
@@ -463,5 +465,6 @@ def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         figures = [next(steps), percent(point["mfu"]), count(point["tokens_per_s"]), used]
         if point["wall_s"] is not None:
             figures += [next(runs), gpu_hours(point["wall_gpu_hours"])]
+            figures += [] if point["price"] is None else [point["price"]]
         rows.append({"values": cells, "layout": point["layout"], "figures": figures})
     return rows

@@ -158,6 +158,35 @@ def test_a_sweep_that_is_asked_for_is_shown(tmp_path: Path) -> None:
     assert [point["values"] for point in points] == [[16], [32], [40]]
 
 
+@pytest.mark.parametrize("price", [80, None])
+def test_the_table_of_a_sweep_has_prices_where_they_are_known(
+    tmp_path: Path, price: int | None
+) -> None:
+    """A cluster with a price gives each row of the sweep's table the price of the run; one without
+    gives no such column.
+    """
+    training = {**SMALL["training"], "duration": {"tokens": 1e9}}
+    cluster = {
+        "accelerator": "h100",
+        "accelerators_per_node": 8,
+        "network_gbits_per_s_per_node": 3200,
+        "price_per_node_hour": price,
+    }
+    spec = tmp_path / "job.json"
+    spec.write_text(json.dumps({**SMALL, "training": training, "cluster": cluster}))
+    result = run("report", str(spec), "-o", str(tmp_path / "a.html"), "--sweep", "gpus=16,32")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "a.html").read_text()
+    points = json.loads(Elements(page).scripts[0])["sweep"]["points"]
+    table = page[page.index('id="sweep-title"') :]
+    table = table[: table.index("</table>")]
+    assert ('<th scope="col">price</th>' in table) == (price is not None)
+    last = re.findall(r"<td>([^<]*)</td></tr>", table)
+    assert len(last) == 2
+    if price is not None:
+        assert last == [f"{point['wall_cost']:,.0f}" for point in points]
+
+
 def test_truths_are_swept_as_such(tmp_path: Path) -> None:
     """Values of a switch are shown as true and false, not as numbers."""
     spec = tmp_path / "job.json"
