@@ -70,8 +70,8 @@ def _uneven(found: Sweep) -> Iterator[Text]:
         batch = f"global_batch {batches.pop():,}" if len(batches) == 1 else "their global_batch"
         yield Text(
             f"{len(slow)} of {counted(len(plans), 'plan')} {'is' if len(slow) == 1 else 'are'} "
-            f"slower than one on fewer GPUs, with GPUs that don't divide {batch}; another batch may "
-            "be faster there (see dsgen plan)",
+            f"slower than one on fewer GPUs, with GPUs that don't divide {batch}; another batch "
+            "may be faster there (see dsgen plan)",
             ASIDE,
         )
 
