@@ -11,9 +11,12 @@ from ...rules.violations import derived
 from ...submission.plan_file import plan_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
+from ...submission.world import MOST_GPUS, world_of
 from ...text.around import is_before_writing, is_readable, text_around
+from ...text.wording import counted
 
 _LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, by its hash")
+_PLANNED: Final = derived("plan.json has the GPUs for which its batch and layout are reckoned")
 _MOST_FILES: Final = 100  #: dsgen writes fewer than 10
 _LARGEST: Final = 2_000_000  #: bytes; dsgen writes kilobytes
 _READ_BY_NONE: Final = "arguments.txt"  #: by no program
@@ -61,6 +64,57 @@ def files_are_the_plans(submission: Submission) -> Violations:
             message = f"{name} is not there, which plan.json lists"
             hint = f"put {name} back, or write the files anew with dsgen generate"
             yield Violation(where, message, hint, severity=severity)
+
+
+@submissions.rule("SUB018", WARNING, "silent", _PLANNED, reads=("launch script",))
+def gpus_are_the_plans(submission: Submission) -> Violations:
+    """An edited launch file beside a plan.json has as many GPUs as the plan.
+    Prevents: Another job is trained than the one that was planned: its global batch, memory and
+    time are not those of plan.json.
+    Fix: write the nodes and GPUs of plan.json, or write the files anew for the other number
+    """
+    if submission.context.job or submission.context.gpus or not submission.launches:
+        return
+    if submission.job is not None or len(submission.plan_files) != 1:
+        return  # a spec says what is planned, or it can't be known which plan is
+    plan, world = submission.plan_files[0], world_of(submission)
+    gpus, nodes = _gpus_of(plan)
+    if gpus is None or world.gpus in (None, gpus):
+        return
+    changed = {str(one.path) for one in changed_files(submission)}
+    edited = [one for one in world.claims if str(Path(one.where.path)) in changed]
+    each = gpus // nodes if nodes and gpus % nodes == 0 else None
+    meant = {"GPUs": gpus, "processes": gpus, "nodes": nodes, "GPUs per node": each}
+    other = [one for one in edited if meant[one.quantity] not in (None, one.value)]
+    # the number that was changed before what is reckoned with it
+    other.sort(key=lambda one: one.quantity not in ("nodes", "GPUs per node"))
+    if not other:
+        return
+    here = (
+        f"{counted(world.nodes, 'node')} × {counted(world.gpus_per_node, 'GPU')}"
+        if world.nodes and world.nodes * (world.gpus_per_node or 0) == world.gpus
+        else other[0].text
+    )
+    planned = f"{counted(nodes, 'node')} × {counted(each, 'GPU')}" if nodes and each else None
+    message = (
+        f"{here} means {counted(world.gpus, 'GPU')}, but {plan.name} means {counted(gpus, 'GPU')}"
+    )
+    hint = (
+        f"write {planned or counted(gpus, 'GPU')}, or write the files anew with dsgen generate "
+        f"for {counted(world.gpus, 'GPU')}"
+    )
+    yield Violation(other[0].where, message, hint)
+
+
+def _gpus_of(plan: Path) -> tuple[int | None, int | None]:
+    """The GPUs and nodes of a plan's job; None where it has no such number."""
+    job = plan_of(text_around(plan, plan.parent)).get("job")
+    keys = job if isinstance(job, dict) else {}
+    gpus, nodes = (
+        value if type(value) is int and 0 < value <= MOST_GPUS else None
+        for value in (keys.get("gpus"), keys.get("nodes"))
+    )
+    return gpus, nodes
 
 
 def _listed(plan: Path) -> Iterator[tuple[str, str]]:
