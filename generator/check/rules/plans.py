@@ -90,11 +90,9 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
     other.sort(key=lambda one: one.quantity not in ("nodes", "GPUs per node"))
     if not other:
         return
-    here = (
-        f"{counted(world.nodes, 'node')} × {counted(world.gpus_per_node, 'GPU')}"
-        if world.nodes and world.nodes * (world.gpus_per_node or 0) == world.gpus
-        else other[0].text
-    )
+    hosts, here = world.nodes or 0, other[0].text
+    if (on_each := world.gpus_per_node or 0) * hosts == world.gpus:
+        here = f"{counted(hosts, 'node')} × {counted(on_each, 'GPU')}"
     planned = f"{counted(nodes, 'node')} × {counted(each, 'GPU')}" if nodes and each else None
     message = (
         f"{here} means {counted(world.gpus, 'GPU')}, but {plan.name} means {counted(gpus, 'GPU')}"
