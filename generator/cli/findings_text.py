@@ -19,6 +19,7 @@ from .printing import (
     RED,
     ExitStatus,
     colour_allowed,
+    echo,
     echo_styled,
     form_asked,
     print_json,
@@ -169,12 +170,14 @@ def height_below() -> int:
     )
 
 
-def stop(findings: Iterable[Finding]) -> NoReturn:
+def stop(findings: Iterable[Finding], outcome: str = "") -> NoReturn:
     """Print findings to stderr, with `--format json` to stdout too; exit with
-    `ExitStatus.FINDINGS`.
+    `ExitStatus.FINDINGS`. A last line on stderr is for what comes of them.
     """
     findings = tuple(findings)
     print_findings(findings)
+    if outcome:
+        echo(outcome, err=True)
     if form_asked() == "json":
         print_json(findings_document(findings))
     raise click.exceptions.Exit(ExitStatus.FINDINGS)

@@ -169,6 +169,7 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
     """The files in `folder`; errors that `dsgen validate` finds are printed and end the program."""
     from ..programs.launchers import LAUNCHERS
     from ..text.text import UnusableJson  # here, to save start-up time
+    from ..text.wording import counted
     from .findings_text import print_findings, stop
 
     if request.overrides:
@@ -184,8 +185,9 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
     except KeyError:
         refuse(f"{written} cannot be used: job.target is none of {', '.join(LAUNCHERS)}", anew)
     findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
-    if any(finding.severity.value == "error" for finding in findings):
-        stop(findings)
+    errors = sum(finding.severity.value == "error" for finding in findings)
+    if errors:
+        stop(findings, f"not submitted: {counted(errors, 'error')} in {folder}")
     print_findings(findings)
     return Ready(folder=folder, launcher=launcher, plan=plan, lines=[*_answer_of(plan)])
 

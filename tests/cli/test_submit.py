@@ -137,7 +137,7 @@ def test_nothing_is_submitted_without_a_yes(workdir: Path) -> None:
 
 def test_a_folder_is_checked_and_submitted_as_it_is(workdir: Path) -> None:
     """Files written before are submitted unchanged; an error in them keeps the job from being
-    submitted.
+    submitted, as the last line says, also of a dry run.
     """
     stand_in(workdir, "sbatch", "7")
     assert submit(workdir, "job.yaml", "-o", "o", "--yes").returncode == 0
@@ -149,6 +149,9 @@ def test_a_folder_is_checked_and_submitted_as_it_is(workdir: Path) -> None:
     done = submit(workdir, "o", "--yes")
     assert done.returncode == 1
     assert "BATCH001" in done.stderr
+    for more in ("--yes", "--dry-run"):
+        last = submit(workdir, "o", more).stderr.splitlines()[-1]
+        assert last == "not submitted: 1 error in o"
     assert not (workdir / "calls").exists()
     config.write_text(
         config.read_text().replace('"train_batch_size": 255', '"train_batch_size": 256')
