@@ -792,6 +792,23 @@ def test_options_for_attention_agree_with_the_spec(
         )
 
 
+@pytest.mark.parametrize(("given", "told"), [("2", True), ("3", False), ("3.0", False)])
+def test_epochs_of_arguments_are_those_of_the_duration(given: str, told: bool) -> None:
+    """Epochs in launch.arguments other than those of training.duration are a warning: the last step
+    of the plan ends the Trainer's run.
+    """
+    training = {"duration_tokens": 3e5 * 4096, "duration_epochs": 3.0}
+    arguments = ("--num_train_epochs", given)
+    found = check_job(job("huggingface", training=training, launch={"arguments": arguments}))
+    assert [(one.rule, one.severity.value, one.hint) for one in found] == [
+        (
+            "ARG002",
+            "warning",
+            "write --num_train_epochs 3, or set training.duration.epochs: 2",
+        )
+    ] * told
+
+
 def test_numbers_of_the_deepspeed_config_agree_with_the_scripts_own() -> None:
     """A rate of the script's beside another in the DeepSpeed config is named, also where the spec
     has none.

@@ -254,12 +254,15 @@ def arguments_agree(job: Job) -> Violations:
             write = f"remove {option.written}" if by_us or key == _ATTENTION else write
             write = f"write the name of {value} there" if key == "model" else write
             # A script of the user's own may mean something else by the word.
-            severity = WARNING if job.engine.scripted and not by_us else None
+            # The plan writes --max_steps, which goes before the Trainer's epochs.
+            unsure = (job.engine.scripted and not by_us) or key == _EPOCHS
+            severity = WARNING if unsure else None
             where = job.locate(f"/launch/arguments/{option.at}")
             yield Violation(where, message, f"{write}, or set {other}", severity=severity)
 
 
 _ATTENTION: Final = "training.attention"
+_EPOCHS: Final = "training.duration.epochs"
 #: Options of training scripts by the key of the spec that says the same, whatever the framework:
 #: those of examples of Megatron, transformers, accelerate, trl and LLaMA-Factory, which scripts of
 #: people's own take over.
@@ -271,6 +274,7 @@ _COMMON: Final = {
         "global_batch": "global_batch_size",
         "duration.steps": "max_steps train_steps max_train_steps num_train_steps "
         "total_steps train_iters",
+        _EPOCHS.removeprefix("training."): "num_train_epochs num_epochs epochs",
         "learning_rate": "learning_rate lr",
         "weight_decay": "weight_decay",
         "gradient_clipping": "max_grad_norm",
@@ -338,7 +342,9 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     # DeepSpeed config.
     own = not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
     training, given, (section, _, last) = job.training, python_float(text), key.rpartition(".")
-    if key.startswith("training.duration"):
+    if key == _EPOCHS:
+        value = training.duration_epochs
+    elif key.startswith("training.duration"):
         value = training.duration_tokens if training.batch_ramp is None else None
         if value is not None:
             value = value / training.sequence_length if last == "samples" else training.steps
@@ -355,10 +361,11 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     ):
         return None
     # up or down, both are right
-    rounds = key.startswith("training.duration") and job.training.duration_steps is None
+    rounds = key.startswith("training.duration") and training.duration_steps is None
+    rounds = rounds and key != _EPOCHS
     if given is None or given <= 0 or abs(given - value) <= rounds:
         return None
-    nested = section in ("training.duration", "training.lora")
+    nested = section in ("training.duration", "training.lora") and key != _EPOCHS
     return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
 
 
