@@ -7,6 +7,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..estimate.layout_words import told_with
+from ..estimate.memory import loading_bytes
 from ..estimate.uncertainty import percent
 from ..job.records import Job
 from ..rules.violations import divisors
@@ -481,11 +482,14 @@ class MemoryBars(NamedTuple):
         yield [Text(f"Memory per GPU{stage if plan.layout.pipeline > 1 else ''}", style=BOLD)]
         yield from table.lines(width)
         seen = f"nvidia-smi will show {gib(min(memory.device_bytes, capacity))} GiB"
+        loading = loading_bytes(plan.job, plan.layout)
+        peak = f"the peak is loading: each GPU holds the whole 4-bit model, {gib(loading)} GiB"
         marks = [
             f"] {gib(capacity)} GiB usable",
             f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",
             seen if enough or required <= capacity else "a run would end out of memory",
             *([f"{gib(host)} GiB of host memory per node"] if host else []),
+            *([peak] if loading else []),
         ]
         yield from (
             [Text(line, style(GREY) if enough else "")] for line in wrapped("; ".join(marks), width)

@@ -247,6 +247,16 @@ def _loaded_bytes(job: Job, held: StageContents) -> Any:
     return whole * (held.shared + held.experts) if adapters.has_4bit_base(job) else 0.0
 
 
+def loading_bytes(job: Job, layout: Layout) -> float:
+    """Bytes of a quantized model while it is loaded, where no part of a step needs more; else 0."""
+    if not adapters.has_4bit_base(job):
+        return 0.0
+    parts = lasting_memory(job, layout).peak
+    allocated = _peaks(job, layout, parts).allocated_bytes
+    loaded = float(np.max(parts.loaded_bytes))
+    return loaded if loaded >= float(np.max(allocated)) else 0.0
+
+
 def _gathered(job: Job, layout: LayoutLike, held: StageContents, rows: Any) -> units.Buffers:
     """Bytes of gathered parameters, by when they are there.
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ..estimate.layout import Layout, LayoutLike, Offload
 from ..estimate.ledgers import Memory
+from ..estimate.memory import loading_bytes
 from ..estimate.uncertainty import host_band, required_band
 from ..facts.facts import knows
 from ..findings import ERROR
@@ -97,9 +98,10 @@ def fits_device(job: Job, layout: Layout, memory: Memory) -> Judgement:
     stages = int(layout.pipeline)
     fullest = f"a GPU of pipeline stage {int(memory.stage) + 1} of {stages}"
     up_to, most = gib_apart(float(high), float(limit))
+    while_loading = ", while it loads the whole 4-bit model" if loading_bytes(job, layout) else ""
     message = (
         f"{fullest if stages > 1 else 'a GPU'} needs up to {up_to} GiB "
-        f"(estimate {gib(memory.required_bytes)} GiB) of {most} GiB device memory "
+        f"(estimate {gib(memory.required_bytes)} GiB{while_loading}) of {most} GiB device memory "
         f"({gib(memory.capacity_bytes)} GiB less {job.headroom:.0%} headroom)"
     )
     yield message, ""

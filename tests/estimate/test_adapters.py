@@ -17,13 +17,14 @@ from dsgen.estimate.activations import layer_bytes_per_token
 from dsgen.estimate.backward import workspace_bytes
 from dsgen.estimate.flops import model_flops_per_step
 from dsgen.estimate.layout import Layout, Offload, Recompute
-from dsgen.estimate.memory import memory
+from dsgen.estimate.memory import loading_bytes, memory
 from dsgen.estimate.model_size import parameter_count
 from dsgen.estimate.stages import stage_contents
 from dsgen.estimate.states import moment_bytes
 from dsgen.estimate.step_time import step_time
 from dsgen.job.hf_config import model_from_config
 from dsgen.job.records import Adapters, Job, Lora
+from dsgen.rules.run import check_fit
 from tests.estimate.adapted import adapter
 from tests.estimate.test_memory_tracker import (
     EXACT,
@@ -232,6 +233,19 @@ def test_a_quantized_model_is_loaded_whole() -> None:
     ranks = job(**{**_ON_64, "training__lora": {"base": "4bit"}})
     least = memory(ranks, Layout(data=64, zero_stage=3, recompute=Recompute.FULL)).required_bytes
     assert float(least) > 0.5 * parameter_count(ranks.model)
+
+
+def test_the_peak_of_loading_is_named() -> None:
+    """Where loading is the peak, MEM001 says so; where a step needs more, it doesn't."""
+    small = {**_ON_64, "cluster": "4xrtx-4090", "gpus": 4, "training__lora": {"base": "4bit"}}
+    ranks = job(**small)
+    for micro_batch, is_peak in ((1, True), (64, False)):
+        layout = Layout(data=4, zero_stage=3, micro_batch=micro_batch, recompute=Recompute.FULL)
+        ledger = memory(ranks, layout)
+        (finding,) = (f for f in check_fit(ranks, layout, ledger) if f.rule == "MEM001")
+        assert ("while it loads the whole 4-bit model" in finding.message) is is_peak
+        loaded = loading_bytes(ranks, layout)
+        assert loaded == (float(ledger.allocated_bytes) if is_peak else 0)
 
 
 _ON_64 = {
