@@ -127,7 +127,7 @@ class TrainingArguments(Values):
     @property
     def is_on_front_end(self) -> bool:
         """Whether a front end reads them first, which may change them: TRL's own hands them on."""
-        front_end = front_ends().get(self._front_end)
+        front_end = self.front_end_row
         return front_end is not None and not front_end.launched_by
 
     @property
@@ -137,8 +137,13 @@ class TrainingArguments(Values):
 
     def refuses(self, name: str) -> bool:
         """Return whether a front end reads them whose options are known, and this is none."""
-        front_end = front_ends().get(self._front_end)
+        front_end = self.front_end_row
         return front_end is not None and front_end.refuses(f"--{name}")
+
+    @property
+    def front_end_row(self) -> FrontEnd | None:
+        """The front end that reads them first; None without one."""
+        return front_ends().get(self._front_end)
 
     def value(self, name: str, default: object = None) -> object:
         """The value of an argument; `default` where none is given."""
@@ -336,7 +341,9 @@ def _on_line(
 
     redefined = unsure | (_redefined(file) if file else frozenset())
     if front_end is not None:  # arguments of its own may have the names of those that are gone
-        redefined |= {option[2:] for option in front_end.options}
+        own = {option[2:] for option in front_end.options}
+        # What hands its options on trains by classes that have transformers' arguments as they are.
+        redefined |= own.difference(known_arguments()) if front_end.launched_by else own
     path = launch.script.text.path
     last = {name: value for name, _, value in options}  # the last of each counts
     return TrainingArguments(
