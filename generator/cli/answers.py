@@ -300,7 +300,8 @@ def sharding(best: Plan) -> tuple[Line, ...]:
 def _faster(best: Plan, change: Suggestion) -> str:
     """`set training.kernels: fused (Liger's kernels): 41% less time, 61.2 GiB`.
 
-    What its plan has otherwise beside the key comes with it, as `(then layout.offload: none)`.
+    What its plan has otherwise beside the key comes with it, as `(then layout.offload: none)`, or
+    as `(with layout.offload: none)` where the job pins it, so that it has to be set too.
     """
     other = change.plan
     less = 1 - best.throughput.tokens_per_s_per_gpu / other.throughput.tokens_per_s_per_gpu
@@ -319,16 +320,20 @@ def _faster(best: Plan, change: Suggestion) -> str:
         why = (f" ({more:,} {noun} instead of {few:,})" for noun, more, few in sizes if more > few)
         return text + next(why, "")
 
-    also = ", ".join(_changes_beside(best, change))
-    text += f" (then {also})" if also else ""
+    also: dict[str, list[str]] = {"with": [], "then": []}
+    for key, value in _changes_beside(best, change):
+        is_pinned = getattr(best.job.pins, key) is not None
+        also["with" if is_pinned else "then"].append(f"layout.{key}: {value}")
+    said = "; ".join(f"{word} {', '.join(keys)}" for word, keys in also.items() if keys)
+    text += f" ({said})" if said else ""
     changes_results = " (results may change)" if change.changes_results else ""
     return f"{text}, {gib(other.memory.required_bytes)} GiB{changes_results}"
 
 
-def _changes_beside(best: Plan, change: Suggestion) -> Iterator[str]:
+def _changes_beside(best: Plan, change: Suggestion) -> Iterator[tuple[str, str]]:
     """The keys of the layout that the plan of a change has otherwise, beside the one that is set.
 
-    They follow from it: no key has to be set for them.
+    They follow from it: no key has to be set for them, but those that the job pins.
     """
     from ..search.nearby import FOLLOWING, changed  # here, to save start-up time
 
@@ -336,7 +341,7 @@ def _changes_beside(best: Plan, change: Suggestion) -> Iterator[str]:
     others = changed(best.layout, change.plan.layout, {name: None})
     differing = {other: values[other] for other in others if other not in FOLLOWING}
     for key, value in told_with([name], differing).items():
-        yield f"layout.{key}: {in_spec(value)}"
+        yield key, in_spec(value)
 
 
 def instead(best: Plan, *, bold: bool = False) -> tuple[Line, ...]:

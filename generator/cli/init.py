@@ -370,7 +370,8 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
     from ..estimate.uncertainty import seconds_with_band  # here, to save start-up time
     from ..job.records import Pins
     from ..search.compare import TIME_BAND
-    from .answers import obstacle
+    from ..search.suggestions import faster_nearby
+    from .answers import nearby, obstacle
     from .tables import print_parts
 
     for finding in outcome.of_launch:
@@ -398,4 +399,9 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
         if price := _price(plan):
             print_parts(price, err=err)
         elif is_pinned:
-            print_parts(f"without pins: no layout is over {TIME_BAND:.0%} faster", err=err)
+            print_parts(
+                f"without pins: no layout is over {TIME_BAND:.0%} faster with all else as it is",
+                err=err,
+            )
+        for _, changes in nearby(plan, faster_nearby(plan)) if is_pinned else ():
+            print_parts(f"faster: {changes}", err=err)

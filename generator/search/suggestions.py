@@ -14,10 +14,10 @@ from math import gcd, inf
 from typing import Any
 
 from ..estimate.groups import FLEXIBLE, sends_tokens_once_per_rank
-from ..estimate.layout import FIELDS, Offload, Recompute
+from ..estimate.layout import FIELDS, PARTS_OF, Offload, Recompute
 from ..estimate.uncertainty import host_band, required_band
 from ..findings import Severity
-from ..job.records import Job
+from ..job.records import Job, Pins
 from ..rules.run import check_job, lighter
 from ..rules.violations import divisors
 from ..text.wording import in_spec
@@ -140,6 +140,9 @@ def _key(path: str, value: Any, plan: Plan) -> Suggestion:
 #: Pins that spend time to save memory, and decide little else.
 _SPENDING = ("recompute", "offload", "zero_stage", "micro_batch")
 
+#: Those that spend time for memory alone, with their parts.
+_SAVING = tuple(name for whole in ("recompute", "offload") for name in (whole, *PARTS_OF[whole]))
+
 
 def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     """Changes of one key with which the same tensor and context parallelism is clearly faster per
@@ -147,9 +150,9 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
 
     A GPU count and a batch nearby; a pin that costs; another dispatcher of tokens, which leaves
     results and layout as they are; of a plan that spends time to fit, keys of `training` that save
-    memory. Only layouts that are cut like the plan's are searched: with
-    others, they may be faster still. Of a batch that divides far better, any layout is, and of
-    those keys where a program without stages has few.
+    memory, also where it pins what they make needless. Only layouts that are cut like the plan's
+    are searched: with others, they may be faster still. Of a batch that divides far better, any
+    layout is, and of those keys where a program without stages has few.
     """
     layout, searches, job = plan.layout, Searches(_MUCH_FASTER * _speed(plan)), plan.job
     cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
@@ -173,8 +176,18 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
         staged = job.engine.has_parallel_layers
         pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins
+        # What saves memory needn't stay pinned where another key saves it; what the job has without
+        # pins is no gain of that key.
+        saving = [name for name in _SAVING if getattr(job.pins, name) is not None]
+        unpinned = searches.best(replace(job, pins=Pins())) if saving else None
+        least = _MUCH_FASTER * max(_speed(plan), _speed(unpinned) if unpinned else 0.0)
         for name, value, other in lighter(job):
-            if smaller := searches.best(replace(other, pins=pins)):
+            smaller = searches.best(replace(other, pins=pins))
+            if saving and not (smaller and _speed(smaller) > _MUCH_FASTER * _speed(plan)):
+                unset: dict[str, Any] = dict.fromkeys(saving)
+                smaller = searches.best(replace(other, pins=replace(pins, **unset)))
+                smaller = smaller if smaller and _speed(smaller) > least else None
+            if smaller:
                 found.append(_key(f"training.{name}", value, smaller))
     dispatched = _dispatched(plan)
     found += [dispatched] if dispatched else []

@@ -499,7 +499,7 @@ def test_offer_of_a_key_names_what_changes_with_it_as_set_takes_it() -> None:
         path="layout.recompute", value="none", text="layout.recompute: none", plan=other
     )
     ((_, text),) = nearby(best, [offer])
-    assert "(then layout.offload: optimizer+parameters)" in text
+    assert "(with layout.offload: optimizer+parameters)" in text
     values = re.findall(r"([\w.]+): ([\w+]+)[):,]", text)
     assert [key for key, _ in values] == ["layout.recompute", "layout.offload"]
     assert dsgen.load_job(spec, overrides=dict(values)).pins.recompute == "none"

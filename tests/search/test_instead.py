@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 import dsgen
+from dsgen.cli.answers import nearby
 from dsgen.job.records import Job, Pins
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.search.instead import (
@@ -19,6 +20,7 @@ from dsgen.search.instead import (
     unpinned_text,
 )
 from dsgen.search.plan import Plan
+from dsgen.search.suggestions import faster_nearby
 from tests.cli.running import run
 
 #: Tensor parallelism of eight for a model that needs none.
@@ -193,3 +195,29 @@ def test_plan_says_the_other_sharding_in_a_line() -> None:
     told = run("plan", *flags, "--nodes", "1", "--framework", "huggingface").output
     assert "Or      training.sharding: fsdp2: FSDP2 (" in told
     assert "training.sharding" not in run("plan", *flags, "--nodes", "1").output
+
+
+def test_a_key_that_makes_a_pin_needless_is_told_with_what_to_set() -> None:
+    """A key that saves the memory for which the job pins recomputation is told, with the pin to
+    change: set both, and the plan is the one that was told. Of a pin that costs by itself, no
+    other key's gain is told.
+    """
+    pins = {"zero_stage": 3, "sync_each_batch": False, "micro_batch": 1, "recompute": "full"}
+    training = {"sequence_length": 8192, "global_batch": 128, "sharding": "fsdp2"}
+    adopted = {**TRAINER, "model": "qwen3-8b", "gpus": 16}
+    plan = best(small(**adopted, training=training, layout=pins))
+    (offer,) = [each for each in faster_nearby(plan) if each.path == "training.kernels"]
+    ((_, text),) = nearby(plan, [offer])
+    assert "(with layout.recompute: none" in text
+
+    fused = small(
+        **adopted,
+        training={**training, "kernels": "fused"},
+        layout={**pins, "recompute": "none"},
+    )
+    assert best(fused).step_time == offer.plan.step_time
+
+    roomy = {**training, "sequence_length": 1024}
+    plan = best(small(**adopted, training=roomy, layout=pins))
+    paths = {each.path for each in faster_nearby(plan)}
+    assert "layout.recompute" in paths and "training.moment_dtype" not in paths
