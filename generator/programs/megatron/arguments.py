@@ -422,10 +422,13 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
         replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one
         for one in parsed.given
     )
+    # Each line once: a long one may hold all strays.
+    texts = {_line_of(stray.where, lines) for stray in parsed.strays}
+    to_fill = {text for text in texts if IN_WORDS.search(text)}
     strays = (
         stray
         for stray in parsed.strays
-        if stray.word not in beside.strings and not IN_WORDS.search(_line_of(stray.where, lines))
+        if stray.word not in beside.strings and _line_of(stray.where, lines) not in to_fill
     )
     return replace(parsed, given=tuple(given), strays=tuple(strays))
 
