@@ -149,8 +149,9 @@ class Settings:
 
     def _values_at(self, index: int) -> list[Word]:
         """The values of an option, which begin at a word of the line."""
-        values = list[Word]()
-        for word in self.launch.arguments[index:]:
+        values, words = list[Word](), self.launch.arguments
+        for at in range(index, len(words)):  # a slice would copy the rest for each option
+            word = words[at]
             if self._holds_settings(word) or (values and not self._is_further_value(word)):
                 break
             values.append(word)
