@@ -559,7 +559,7 @@ class Shell:
         fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
         positional: list[Element] | None = self._arguments(fields, command.words)
         # What isn't known, unquoted, may be several words or none.
-        if body.counts and any(text_of_pieces(each.pieces) is None for each in fields):
+        if body.numbers_arguments and any(text_of_pieces(field.pieces) is None for field in fields):
             positional = positional if self._are_single(tokens, fields) else None
         return self.function_shell(name, body, positional, command.environment)
 
