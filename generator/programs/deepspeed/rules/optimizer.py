@@ -458,11 +458,9 @@ def betas_are_two(config: Config) -> Violations:
     betas = config.read(f"{PARAMS}/betas")
     if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
-    numbers = (
-        [0 if beta == "auto" else number_of(beta) for beta in betas]
-        if isinstance(betas, list)
-        else []
-    )
+    numbers = []
+    if isinstance(betas, list):
+        numbers = [0 if beta == "auto" else number_of(beta) for beta in betas]
     if len(numbers) != 2 or not all(number is not None and 0 <= number < 1 for number in numbers):
         message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not including, 1"
         yield violation(config, f"{PARAMS}/betas", message, "set betas to [0.9, 0.999]")
