@@ -162,14 +162,14 @@ class _Init:
 
     def fill(self, instance: Any, *args: Any, **keywords: Any) -> None:
         """Set all fields. Wrong arguments go to the compiled function, which raises for them."""
-        given = dict(zip(self.positional, args, strict=False))  # too many are noticed next
-        wrong = len(args) > len(given) or not given.keys().isdisjoint(keywords)
-        given |= keywords
-        unused = len(given)
+        values = dict(zip(self.positional, args, strict=False))  # too many are noticed next
+        wrong = len(args) > len(values) or not values.keys().isdisjoint(keywords)
+        values |= keywords
+        unused = len(values)
         for field in self.fields:
             name = field.name
-            if field.init and name in given:
-                value, unused = given[name], unused - 1
+            if field.init and name in values:
+                value, unused = values[name], unused - 1
             elif field.default_factory is not dataclasses.MISSING:
                 value = field.default_factory()
             else:

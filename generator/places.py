@@ -143,8 +143,8 @@ def is_placeholder(text: str) -> bool:
 def is_left_open(text: str, name: str = "") -> bool:
     """Whether the value of option `name` is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
     text = text.strip().strip("\"'[]")
-    own = set(re.split(r"[_-]+", name.lstrip("-").lower()))
-    named = set(re.split(r"[_ .-]+", text.lower())) <= own
+    name_words = set(re.split(r"[_-]+", name.lstrip("-").lower()))
+    named = set(re.split(r"[_ .-]+", text.lower())) <= name_words
     return bool(text) and (named or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None)
 
 

@@ -73,7 +73,7 @@ def trial(plan: Plan, steps: int) -> Plan:
     """The plan as a short run of `steps` steps, which neither saves nor loads a checkpoint."""
     job, training = plan.job, plan.job.training
     limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
-    given = job.launch.time_limit_s
+    limit_of_job = job.launch.time_limit_s
     for_whole_runs = LAUNCHERS[job.launch.target].for_whole_runs
     # before the folders of checkpoints go, whose names the script's arguments may have
     bound = bindings(job)
@@ -87,7 +87,7 @@ def trial(plan: Plan, steps: int) -> Plan:
     launch = replace(
         job.launch,
         arguments=(*without(job.launch.arguments, saving), *job.framework.saves_nothing),
-        time_limit_s=limit_s if given is None else min(limit_s, given),
+        time_limit_s=limit_s if limit_of_job is None else min(limit_s, limit_of_job),
         options={
             **kept,
             **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {}),

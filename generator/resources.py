@@ -17,9 +17,9 @@ def read_text(package: str, *names: str) -> str:
 
 def file_names(package: str, folder: str) -> list[str]:
     """Names of the files in a folder of a package."""
-    found = Path(import_module(package).__path__[0], folder)
-    if found.is_dir():
-        return [file.name for file in found.iterdir()]
+    path = Path(import_module(package).__path__[0], folder)
+    if path.is_dir():
+        return [file.name for file in path.iterdir()]
     from importlib.resources import files  # here, to save start-up time: in a zip file alone
 
     return [file.name for file in files(package).joinpath(folder).iterdir()]

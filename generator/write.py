@@ -241,15 +241,17 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
         if path == folder or path.is_dir():
             raise CannotWrite(path, "it is a folder", hint="choose another name with -o")
         if not path.exists():
-            found = fingerprint(path)
+            fingerprint_there = fingerprint(path)
             # a link that leads nowhere is in the way
-            action = Action.CONFLICT if found else Action.CREATE
-            return Change(file=file, path=path, action=action, before=None, fingerprint=found)
+            action = Action.CONFLICT if fingerprint_there else Action.CREATE
+            return Change(
+                file=file, path=path, action=action, before=None, fingerprint=fingerprint_there
+            )
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             raise CannotWrite(path, "it is not a regular file")
         before = path.read_bytes()
-        found = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
+        fingerprint_there = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
     except FileNotFoundError:
         # Another run is exchanging it. `write` compares again once that run is over.
         return Change(file=file, path=path, action=Action.CREATE, before=None, fingerprint=None)
@@ -262,7 +264,7 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
         if old == new and bool(mode & 0o100) == file.executable
         else Action.CONFLICT
     )
-    return Change(file=file, path=path, action=action, before=before, fingerprint=found)
+    return Change(file=file, path=path, action=action, before=before, fingerprint=fingerprint_there)
 
 
 def _place(name: str, folder: Path) -> Path:
@@ -490,10 +492,10 @@ def _by_place(changes: Iterable[Change], root: Path) -> dict[Path, Change]:
     files: dict[Path, Change] = {}
     for change in sorted(changes, key=lambda change: change.file.path == PLAN):
         name = (Path(os.path.realpath(change.path.parent)) / change.path.name).relative_to(root)
-        if other := next(
-            (other for other in files if name in other.parents or other in name.parents), None
+        if clash := next(
+            (clash for clash in files if name in clash.parents or clash in name.parents), None
         ):
-            first = change if name in other.parents else files[other]
+            first = change if name in clash.parents else files[clash]
             raise CannotWrite(first.path, "other files are to be in it, as in a folder")
         files[name] = change
     return files

@@ -201,11 +201,13 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
 
 def _known_in_every_release(key: str, value: object) -> object:
     """The value of one of gpt-neox's keys, without what only its own DeepSpeed knows."""
-    known = _NEOX_PRECISION_KEYS.get(key)
-    if known is None or not isinstance(value, dict):
+    precision_keys = _NEOX_PRECISION_KEYS.get(key)
+    if precision_keys is None or not isinstance(value, dict):
         return value
     return {
-        name: inner for name, inner in value.items() if name in known and isinstance(inner, int)
+        name: inner
+        for name, inner in value.items()
+        if name in precision_keys and isinstance(inner, int)
     }
 
 

@@ -177,20 +177,20 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
     kind = file.kind or (
         file.kind_as_named(consumer) if file.named and not file.belongs_to else None
     )
-    found = list[Document]()
+    documents = list[Document]()
     if file.program is not None and is_read(file.program):
-        found += handed_on(file.program, file.yaml(), file.text)
+        documents += handed_on(file.program, file.yaml(), file.text)
     if kind == "training arguments" and not file.named and reads_its_own_way(name):
         reading.left_alone[file.name] = OWN_PROGRAM
         return
-    if found or kind is not None or file.named:
+    if documents or kind is not None or file.named:
         reading.texts.setdefault(file.name, file.text)
-    if found or kind is not None:
+    if documents or kind is not None:
         reading.places.add(place)
         if not file.is_certain or Path(name).is_symlink():
             reading.untouchable.add(file.name)
-    if found:
-        reading.documents += found
+    if documents:
+        reading.documents += documents
         reading.findings += map(codes.from_spec, file.yaml().findings)
     elif kind is not None:
         before = len(reading.documents) + len(reading.findings)

@@ -393,13 +393,13 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
     if findings or seconds is None:
         return Read(findings=tuple(findings))
     columns = spec_columns()
-    given = [name for name in row.cells if name in columns and row.cells[name]]
+    filled = [name for name in row.cells if name in columns and row.cells[name]]
     run = Measurement(
         name=row.cells.get("name") or f"{short_name(path)}:{line}",
         where=Location(path=path, line=line),
         step_time_s=seconds,
-        keys={columns[name]: row.cells[name] for name in given},
-        places={columns[name]: row.locate(name) for name in given},
+        keys={columns[name]: row.cells[name] for name in filled},
+        places={columns[name]: row.locate(name) for name in filled},
         peak_bytes=None if peak is None else peak * GIB,
         peak_kind=kind,
     )

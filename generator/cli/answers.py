@@ -290,9 +290,9 @@ def sharding(best: Plan) -> tuple[Line, ...]:
     from ..search.instead import other_sharding, sharding_text
 
     framework = FRAMEWORKS[best.job.framework.name]
-    for other in (framework, *framework.shardings.values()):
-        if other.sharding != best.job.framework.sharding:
-            plan = other_sharding(best, other)
+    for framework_so_sharded in (framework, *framework.shardings.values()):
+        if framework_so_sharded.sharding != best.job.framework.sharding:
+            plan = other_sharding(best, framework_so_sharded)
             return (("Or", sharding_text(best, plan)),) if plan is not None else ()
     return ()
 
@@ -303,8 +303,8 @@ def _faster(best: Plan, change: Suggestion) -> str:
     What its plan has otherwise beside the key comes with it, as `(then layout.offload: none)`, or
     as `(with layout.offload: none)` where the job pins it, so that it has to be set too.
     """
-    other = change.plan
-    less = 1 - best.throughput.tokens_per_s_per_gpu / other.throughput.tokens_per_s_per_gpu
+    changed_plan = change.plan
+    less = 1 - best.throughput.tokens_per_s_per_gpu / changed_plan.throughput.tokens_per_s_per_gpu
     known_as = _KNOWN_AS.get(change.path)
     text = f"set {change.text}{f' ({known_as})' if known_as else ''}: {less:.0%} "
     if change.path == "gpus":
@@ -314,7 +314,7 @@ def _faster(best: Plan, change: Suggestion) -> str:
 
     if change.path == "training.global_batch":
         sizes = (
-            (noun, getattr(other.layout, key), getattr(best.layout, key))
+            (noun, getattr(changed_plan.layout, key), getattr(best.layout, key))
             for key, noun in _DIVIDES.items()
         )
         why = (f" ({more:,} {noun} instead of {few:,})" for noun, more, few in sizes if more > few)
@@ -327,7 +327,7 @@ def _faster(best: Plan, change: Suggestion) -> str:
     said = "; ".join(f"{word} {', '.join(keys)}" for word, keys in also.items() if keys)
     text += f" ({said})" if said else ""
     changes_results = " (results may change)" if change.changes_results else ""
-    return f"{text}, {gib(other.memory.required_bytes)} GiB{changes_results}"
+    return f"{text}, {gib(changed_plan.memory.required_bytes)} GiB{changes_results}"
 
 
 def _changes_beside(best: Plan, change: Suggestion) -> Iterator[tuple[str, str]]:

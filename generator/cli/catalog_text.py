@@ -265,18 +265,18 @@ def _borrowed(layer: Layer, part: object) -> dict[str, bool]:
 
 def _sizes_of(part: object) -> dict[str, Any]:
     """The sizes of a part of a layer, by the names of its kind; what it lacks is left out."""
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for each in fields(part):  # type: ignore[arg-type]
         value = getattr(part, each.name)
         if is_dataclass(value):
-            found |= _sizes_of(value)
+            sizes |= _sizes_of(value)
         elif (
             value not in (0, "", "none")
             and each.name != "hidden"
             and isinstance(value, bool | int | float | str)
         ):
-            found[each.name] = value
-    return found
+            sizes[each.name] = value
+    return sizes
 
 
 def _is_dense(layer: Layer) -> bool:

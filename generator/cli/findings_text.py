@@ -66,13 +66,13 @@ def together(findings: Iterable[Finding], alone: Container[int] = ()) -> list[li
 
     Those whose `id` is in `alone` stand each by itself.
     """
-    found: dict[object, list[Finding]] = {}
+    groups: dict[object, list[Finding]] = {}
     for finding in findings:
         by_itself = id(finding) in alone or finding.again
-        found.setdefault(id(finding) if by_itself else (finding.where, finding.hint), []).append(
+        groups.setdefault(id(finding) if by_itself else (finding.where, finding.hint), []).append(
             finding
         )
-    return [*found.values()]
+    return [*groups.values()]
 
 
 def _folded(text: str, width: int) -> str:
@@ -315,8 +315,8 @@ def _properties(finding: Finding) -> dict[str, str]:
     """The place and the rule by GitHub's names."""
     path, where = relative_path(finding.where.path), finding.where
     place = {} if path is None else {"file": path, "line": where.line, "col": where.column}
-    known = {**place, "title": finding.rule}
-    return {name: printable(str(value)) for name, value in known.items() if value is not None}
+    properties = {**place, "title": finding.rule}
+    return {name: printable(str(value)) for name, value in properties.items() if value is not None}
 
 
 # Source: actions/toolkit packages/core/src/command.ts: what a runner decodes in data and in

@@ -303,8 +303,8 @@ def _from_here(model: str, output: Path) -> str:
     path = Path(model)
     if find_model(model) is not None or path.is_absolute() or not path.exists():
         return model
-    found = os.path.relpath(path, output.parent)
-    return found if "/" in found or found.endswith(".json") else f"./{found}"
+    relative = os.path.relpath(path, output.parent)
+    return relative if "/" in relative or relative.endswith(".json") else f"./{relative}"
 
 
 def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
@@ -313,15 +313,15 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
     from .proposals import proposals
     from .questions import answered
 
-    found = proposals(Path())
-    told = answered(answers, found)
+    proposed = proposals(Path())
+    told = answered(answers, proposed)
     draft = Keys()
     for key, value in {**answers, **told}.items():
         if key != "purpose":
             draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
     # what files say beside the questions, for the target that was chosen
-    for key, value in found.values.items():
+    for key, value in proposed.values.items():
         target = (
             key.split(".")[1]
             if key.startswith("launch.") and key.count(".") == 2
@@ -330,8 +330,8 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
         asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
         if not asked and target == told["launch.target"] and draft.get(key) is None:
             draft.set(key, value)
-            draft.comments[key] = f"from {found.sources[key]}"
-    _mark_guess(draft, answers, taken=found.values.get("cluster") == told["cluster"])
+            draft.comments[key] = f"from {proposed.sources[key]}"
+    _mark_guess(draft, answers, taken=proposed.values.get("cluster") == told["cluster"])
     _fill_batch(draft, told, "sequences, or tokens, of an optimizer step: a usual size")
     text = spec_text(draft.spec, head=_head(output), comments=draft.comments, tail=_LEFT_OPEN)
     spec, model = draft.spec, draft.get("model")

@@ -148,16 +148,16 @@ def said_by(*words: str) -> str:
 def cards_of(text: str) -> tuple[str, int] | None:
     """The GPUs that nvidia-smi lists, one `NAME, MIB` a line: their catalog name and number."""
     rows = [line.rpartition(",") for line in text.splitlines()[:_MOST_LINES] if line.strip()]
-    found = {accelerator_called(name, mib) for name, _, mib in rows}
-    kind = found.pop() if len(found) == 1 else None
+    names = {accelerator_called(name, mib) for name, _, mib in rows}
+    kind = names.pop() if len(names) == 1 else None
     return (kind, len(rows)) if kind else None
 
 
 def accelerator_called(name: str, mib: str = "") -> str | None:
     """The accelerator of a driver's name, by family, memory, and SXM or PCIe."""
     words = re.findall(r"[a-z0-9.]+", name.lower())
-    if not mib and (known := find_accelerator("-".join(words))) is not None:
-        return known.name
+    if not mib and (accelerator := find_accelerator("-".join(words))) is not None:
+        return accelerator.name
     whole = {key: one for key, one in load_catalog().accelerators.items() if not one.is_slice}
     family = {key: one for key, one in whole.items() if key.split("-")[0] in words}
     size = read_whole(mib.strip())

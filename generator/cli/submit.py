@@ -318,12 +318,12 @@ def submit_file(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> R
     """Call the scheduler. One that runs the job itself prints by itself, until the job ends."""
     pattern = None if dry_run else launcher.scheduler.identity
     said = run(words, prints=pattern is None and not dry_run)
-    found = re.search(pattern, said, re.MULTILINE) if pattern else None
-    if pattern and found is None:
+    match = re.search(pattern, said, re.MULTILINE) if pattern else None
+    if pattern and match is None:
         refuse(f"{words[0]} named no job: {said.strip()!r}", "look whether the job was submitted")
-    cluster = found[2] if found and found.re.groups > 1 else None
+    cluster = match[2] if match and match.re.groups > 1 else None
     where = (launcher.scheduler.elsewhere.format(cluster),) if cluster else ()
-    return Reply(text=said, identity=found[1] if found else None, where=where)
+    return Reply(text=said, identity=match[1] if match else None, where=where)
 
 
 def run(words: Sequence[str], *, prints: bool = False) -> str:

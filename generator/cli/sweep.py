@@ -88,17 +88,17 @@ def axis_of(term: Term, job: Job) -> Axis:
 
     machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
     counts = machines[term.path](job) if term.path in machines else None
-    found: dict[object, None] = {}
+    values_in_order: dict[object, None] = {}
     for part, match in term.parts:
         values = _range(term, match.groupdict(), counts) if match else (_value(term, part),)
         if any(isinstance(value, (dict, list)) for value in values):
             raise click.UsageError(
                 f"{term.path}={term.text}: {part!r} is neither a number nor a word"
             )
-        found |= dict.fromkeys(values)
+        values_in_order |= dict.fromkeys(values)
     only = term.parts[0][1] if len(term.parts) == 1 else None
     implied = only is not None and only["step"] is None
-    return Axis(path=term.path, values=tuple(found), counts=counts if implied else None)
+    return Axis(path=term.path, values=tuple(values_in_order), counts=counts if implied else None)
 
 
 def _range(
@@ -244,18 +244,18 @@ def sweep(
             tell(f"{next(planned)} done")
             return loader.checked(values)
 
-        found = plan_points(checked, axes, goal, bold=bold)
+        sweep = plan_points(checked, axes, goal, bold=bold)
     from .tables import print_parts  # here, to save start-up time
 
     if form == "json":
-        print_json(found.to_dict())
+        print_json(sweep.to_dict())
     elif form == "csv":
-        _print_csv(found)
+        _print_csv(sweep)
     else:
         from .sweep_text import sweep_report
 
-        print_parts(*sweep_report(found))
-    if found.smallest() is None if goal else all(point.plan is None for point in found.points):
+        print_parts(*sweep_report(sweep))
+    if sweep.smallest() is None if goal else all(point.plan is None for point in sweep.points):
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
@@ -272,8 +272,8 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
         text = next((asked for asked in (gpus, nodes) if isinstance(asked, str)), None)
         usual = text is None
         if text is None:
-            own = loader.unchecked({}).gpus
-            text = f"{max(1, own // 2)}..{2 * own}"
+            gpus_of_spec = loader.unchecked({}).gpus
+            text = f"{max(1, gpus_of_spec // 2)}..{2 * gpus_of_spec}"
         terms = (read_term(f"{'nodes' if text is nodes else 'gpus'}={text}"),)
     firsts = ((term.path, *term.parts[0]) for term in terms)  # before the size of a node is known
     job = loader.unchecked(

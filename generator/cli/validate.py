@@ -173,7 +173,7 @@ def _exit(findings: Sequence[Finding], answer: Answer, fail_on: str, *, required
         show_traces(answer.faults, click.get_current_context())
         raise click.exceptions.Exit(ExitStatus.FAULT)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    is_unread = any(not one.is_memory for one in answer.not_checked)
+    is_unread = any(not part.is_memory for part in answer.not_checked)
     lacks_checks = required and (is_unread or not answer.documents)
     if lacks_checks or any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)

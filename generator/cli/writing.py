@@ -199,9 +199,11 @@ def _change(file: FixedFile) -> Change:
     if user and (status.st_uid != user or status.st_gid not in groups):
         reason = "it belongs to another user or group, and would become yours"
         raise CannotWrite(shown, reason, hint="let its owner fix it, or fix a copy")
-    text, found = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
+    text, fingerprint = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
     new = RenderedFile(path=place.name, text=text, executable=bool(status.st_mode & 0o100))
-    return Change(file=new, path=place, action=disk.Action.CONFLICT, before=raw, fingerprint=found)
+    return Change(
+        file=new, path=place, action=disk.Action.CONFLICT, before=raw, fingerprint=fingerprint
+    )
 
 
 def unified_diff(files: Iterable[FixedFile]) -> str:

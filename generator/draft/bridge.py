@@ -174,8 +174,8 @@ def _read_model(draft: Draft, overrides: BridgeOverrides) -> None:
     for key, (path, default) in _SWITCHES.items():
         model[path] = value_of(values[key].text) if key in values else default
     for name in ("hidden_dropout", "attention_dropout"):
-        given = values.get(f"model.{name}")
-        model[name] = _DROPOUT if given is None else given.number
+        value = values.get(f"model.{name}")
+        model[name] = _DROPOUT if value is None else value.number
     position = values.get("model.position_embedding_type")
     model["position_embedding"] = _POSITIONS.get(position.text if position else "", "learned")
     model["max_position_embeddings"] = overrides.integer("dataset.seq_length") or 2048

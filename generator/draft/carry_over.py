@@ -400,25 +400,27 @@ def _config_patch(
     for key, value in ours.items():
         pointer = f"{at}/{escape(key)}"
         new = _now(config, at, key)
-        other = theirs.get(new, _MISSING)
-        if _is_planned(draft, config, pointer, value, other):
+        their_value = theirs.get(new, _MISSING)
+        if _is_planned(draft, config, pointer, value, their_value):
             continue
-        if isinstance(value, Mapping) and (isinstance(other, Mapping) or other is _MISSING):
-            new_section = other if isinstance(other, Mapping) else {}
+        if isinstance(value, Mapping) and (
+            isinstance(their_value, Mapping) or their_value is _MISSING
+        ):
+            new_section = their_value if isinstance(their_value, Mapping) else {}
             inner = _config_patch(draft, config, value, new_section, fills=fills, at=pointer)
-            if inner or (other is _MISSING and not value):
+            if inner or (their_value is _MISSING and not value):
                 patch[new] = inner
         elif value == "auto" and not fills:
-            if other is _MISSING:
+            if their_value is _MISSING:
                 draft.leave(
                     pointer[1:].replace("/", "."),
                     config.locate(pointer),
                     "DeepSpeed leaves out auto values",
                 )
-        elif other is _MISSING:
+        elif their_value is _MISSING:
             if value is not None and not _is_usual(config, pointer, value):
                 patch[new] = value
-        elif value != "auto" and not _same(value, other):
+        elif value != "auto" and not _same(value, their_value):
             patch[new] = value
     for key, value in theirs.items():
         pointer = f"{at}/{escape(key)}"

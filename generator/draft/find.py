@@ -121,13 +121,13 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     if launch.program is None or not starts_ranks:
         return None
     arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
-    own = [one for one in arguments if one.launch is launch]
+    of_launch = [one for one in arguments if one.launch is launch]
     files = (
         argument
         for argument in arguments
         if argument.launch is None and any(w and end_alike(argument.path, w) for w in words)
     )
-    trainer = own[-1] if own else next(files, None)
+    trainer = of_launch[-1] if of_launch else next(files, None)
     if trainer is None and is_sharded(submission, launch):
         trainer = from_launch(launch)
     config = ds_config_of(submission, trainer) if trainer else None

@@ -275,5 +275,5 @@ def _card_bytes(cluster: object) -> float | None:
     """The memory of a cluster's accelerator; None where it isn't known."""
     if not isinstance(cluster, (str, Mapping)):
         return None
-    found, _ = resolve_cluster(plain_source({"cluster": cluster}), cluster)
-    return None if found is None else float(found.accelerator.memory_bytes)
+    resolved, _ = resolve_cluster(plain_source({"cluster": cluster}), cluster)
+    return None if resolved is None else float(resolved.accelerator.memory_bytes)

@@ -205,9 +205,9 @@ def _first_dense(model: Model, run: MegatronRun) -> int | None:
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:
     """The tokenizer's size: as given, by its kind, by the model that its path names, or a guess."""
-    kind, given = str(run.value("--tokenizer-type")), run.size("--vocab-size")
-    if given:
-        return given + 1 if kind == NULL_TOKENIZER else given  # it adds an end token
+    kind, vocabulary = str(run.value("--tokenizer-type")), run.size("--vocab-size")
+    if vocabulary:
+        return vocabulary + 1 if kind == NULL_TOKENIZER else vocabulary  # it adds an end token
     path = run.value("--tokenizer-model") or run.value("--tokenizer-name-or-path")
     entry = find_model(PurePath(str(path)).name) if path else None
     size = entry.config.get("vocab_size") if entry is not None else None

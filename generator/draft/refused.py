@@ -67,13 +67,13 @@ def leave_secrets(draft: Draft) -> None:
             keys = _keys(problem.finding.where.pointer)[:2]
             _take_out(draft, keys, problem.finding.message)
             draft.drop(keys)
-    found = {secret.pointer for secret in spec_secrets(source)}
-    found |= {
+    pointers = {secret.pointer for secret in spec_secrets(source)}
+    pointers |= {
         at
         for at, value in walk("", draft.spec)
         if isinstance(value, str) and draft.hide(value) != value
     }
-    for pointer in sorted(found, key=_order, reverse=True):  # items of a list from its end
+    for pointer in sorted(pointers, key=_order, reverse=True):  # items of a list from its end
         if not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, SECRET)):
             _take_out(draft, _keys(pointer), SECRET)
 

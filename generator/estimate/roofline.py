@@ -33,14 +33,14 @@ def operations(job: Job, layout: Layout) -> list[Operation]:
     **Source** of the roofline: Williams, Waterman and Patterson 2009 (10.1145/1498765.1498785).
     **Assumes** of attention that its scores are not written, as flash attention has it.
     """
-    found: dict[str, Operation] = {}
+    by_name: dict[str, Operation] = {}
     for layer in job.model.averaged.kinds:
         for each in (*_mixer(job, layout, layer.mixer), *_mlp(job, layout, layer.feed_forward)):
-            found.setdefault(each.name, each)
+            by_name.setdefault(each.name, each)
 
     tokens, rows = local_tokens(job, layout), vocabulary_rows(job, layout)
     head = _product(job, "output", float(tokens), job.model.hidden, float(rows), narrow=False)
-    return [*found.values(), head]
+    return [*by_name.values(), head]
 
 
 def _mixer(job: Job, layout: Layout, mixer: Mixer) -> Iterator[Operation]:

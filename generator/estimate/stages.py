@@ -394,9 +394,9 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     ends = first * (table + model_size.position_parameters(model)) + last * head
     if job.training.mtp_depths:
         # Depths look tokens up in a table of the last stage's own, also where its head is tied.
-        own = depths * (2 * model.hidden**2 / tensor + 3 * model.norm.each * model.hidden)
+        of_depths = depths * (2 * model.hidden**2 / tensor + 3 * model.norm.each * model.hidden)
         alone = np.where(layout.pipeline > 1, table, 0)
-        ends = ends + own + (depths > 0) * alone
+        ends = ends + of_depths + (depths > 0) * alone
     return StageContents(
         layers=sum(held),
         kinds=held,

@@ -106,8 +106,8 @@ class LogFacts:
 
 def spec_keys(settings: Mapping[str, str], names: Mapping[str, str]) -> dict[str, object]:
     """The keys of the job spec, by the names that the settings of a log have for them."""
-    found = ((key, positive_whole(settings.get(name, ""))) for name, key in names.items())
-    return {key: value for key, value in found if value is not None}
+    numbers = ((key, positive_whole(settings.get(name, ""))) for name, key in names.items())
+    return {key: value for key, value in numbers if value is not None}
 
 
 def positive(text: str) -> float | None:

@@ -88,8 +88,8 @@ def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
 
 def overrides_of(words: Iterable[object]) -> Mapping[str, str]:
     """The keys of a config that words set, as in `train.train_iters=500`; the last word counts."""
-    found = (_OVERRIDE.fullmatch(str(word)) for word in words)
-    return {match[1]: match[2] for match in found if match is not None}
+    matches = (_OVERRIDE.fullmatch(str(word)) for word in words)
+    return {match[1]: match[2] for match in matches if match is not None}
 
 
 def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | None:

@@ -154,8 +154,8 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     for place, names in traits.nested.items():
         read.others |= {place, *names}
         inner = read.mapping(place)
-        found = {key: inner[name] for key, name in names.items() if name in inner}
-        read.config = {**read.config, **found}
+        values = {key: inner[name] for key, name in names.items() if name in inner}
+        read.config = {**read.config, **values}
     for key in traits.firsts.split():
         listed = read.config.get(key)
         if isinstance(listed, (list, tuple)) and listed:
@@ -575,9 +575,11 @@ def _routed(read: KeyReader, shape: Shape, count: int) -> Shape:
         shared = 1 if shared_width else 0
     elif shared == 0 and shared_width and read.known is None:
         name = read.given("n_shared_experts") or "n_shared_experts"
-        other = read.given("shared_expert_intermediate_size")
-        message = f"{name} is 0, but {other} is {shared_width}: is there a shared expert, or none?"
-        read.report(name, message, f"remove {name}, or {other}")
+        key_of_width = read.given("shared_expert_intermediate_size")
+        message = (
+            f"{name} is 0, but {key_of_width} is {shared_width}: is there a shared expert, or none?"
+        )
+        read.report(name, message, f"remove {name}, or {key_of_width}")
     groups = read.optional_integer("n_group", low=0) or 0
     has_groups = groups > 1
     read.ignore("num_experts_per_group")  # of routing alone

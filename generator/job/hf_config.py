@@ -219,14 +219,14 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
         )
     if not present:
         return remote
-    given = {key: read.config.get(key) for key in present}
+    values = {key: read.config.get(key) for key in present}
     said = [None, *(read.config.get(key) for key in read.read)]
     fields = {**_router_of(shape), **shape}
     routed = {
         key: (None, fields.get(field, usual), usual == 0 or None)
         for key, (field, usual) in _ROUTER.items()
     }
-    foreign = ((key, value) for key, value in given.items() if value not in routed.get(key, said))
+    foreign = ((key, value) for key, value in values.items() if value not in routed.get(key, said))
     return remote + tuple(
         f"{key} is {show(value)}: transformers reads no such key for {family}"
         for key, value in foreign
@@ -263,7 +263,7 @@ def _slips(read: ConfigReader) -> dict[str, str]:
     absent = {
         key.replace("_", ""): key for key in sorted(read.read) if read.config.get(key) is None
     }
-    found: dict[str, str] = {}
+    near_by_key: dict[str, str] = {}
     for key in read.config:
         if not isinstance(key, str) or key in read.read or key in every_key():
             continue
@@ -272,8 +272,8 @@ def _slips(read: ConfigReader) -> dict[str, str]:
         near = near or next((name for name in absent.values() if is_slip(key, name)), None)
         # with a word more it is another key
         if near is not None and not set(near.split("_")) < set(key.split("_")):
-            found[key] = near
-    return found
+            near_by_key[key] = near
+    return near_by_key
 
 
 def _says_nothing(value: object) -> bool:
@@ -676,8 +676,10 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
         )
     if read.known is not None or family in REMOTE:
         return ()
-    for key, other in conflicts(read):
-        message = f"{key} is {show(read.config[key])}, but {other}, and both say the same thing"
+    for key, conflicting in conflicts(read):
+        message = (
+            f"{key} is {show(read.config[key])}, but {conflicting}, and both say the same thing"
+        )
         read.report(key, message, "remove the one that the model doesn't read")
     exact, close, checked = BY_KEYS_ALONE
     return (

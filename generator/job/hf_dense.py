@@ -68,8 +68,8 @@ def _gemma(
         extras.append("a scale of its own for attention scores")
     keys = {"attn_logit_softcapping": "attention scores", "final_logit_softcapping": "logits"}
     for (key, what), default in zip(keys.items(), caps, strict=True):
-        given = read.has(key) and read.positive(key, default=1.0)
-        if given or (default and key not in read.config):
+        scale = read.has(key) and read.positive(key, default=1.0)
+        if scale or (default and key not in read.config):
             extras.append(f"soft-capped {what}")
     if local_base and shape["sliding_window"]:
         extras.append("a rotary base of their own in local layers")

@@ -34,9 +34,9 @@ def layer_types(
     every so many-th layer, or the `usual` types.
     """
     read.ignore("full_attention_interval")
-    found = layer_list(read, "layer_types", layers, known)
-    if found is not None:
-        return [str(kind) for kind in found]
+    kinds = layer_list(read, "layer_types", layers, known)
+    if kinds is not None:
+        return [str(kind) for kind in kinds]
     if every:
         every = read.integer("full_attention_interval", default=every)
         return [LINEAR if (i + 1) % every else FULL for i in range(layers)]
@@ -49,8 +49,10 @@ def _gated_delta(
     """The gated delta rule by its keys; a class may reckon sizes that are null from others."""
 
     def size(key: str, default: int) -> int:
-        given = read.optional_integer(key) if may_be_null else read.integer(key, default=default)
-        return default if given is None else given
+        size_read = (
+            read.optional_integer(key) if may_be_null else read.integer(key, default=default)
+        )
+        return default if size_read is None else size_read
 
     usual = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128, **defaults}
     mixer = GatedDelta(

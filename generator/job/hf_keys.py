@@ -165,10 +165,10 @@ def layer_classes(family: str) -> LayerClasses | None:
 
 @cache
 def _types_by_model() -> Mapping[str, str]:
-    found: dict[str, str] = {}
+    names_by_class: dict[str, str] = {}
     for name, entry in sorted(_tables()["types"].items(), key=lambda item: len(item[0])):
-        found.setdefault(entry.get("model", ""), name)
-    return found
+        names_by_class.setdefault(entry.get("model", ""), name)
+    return names_by_class
 
 
 def type_of_model(architectures: object) -> str | None:

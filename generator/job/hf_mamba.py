@@ -55,9 +55,11 @@ def _state_space(
         width = int(expand * shape["hidden"])
     heads = sizes["heads"]
     if "head_dim" not in sizes:
-        given = read.config.get("mamba_d_head")
+        head_dim = read.config.get("mamba_d_head")
         read.ignore("mamba_d_head")
-        is_integer = isinstance(given, int) and not isinstance(given, bool)  # it may be "auto"
+        is_integer = isinstance(head_dim, int) and not isinstance(
+            head_dim, bool
+        )  # it may be "auto"
         divided = max(1, (width or heads) // heads)
         sizes["head_dim"] = read.integer("mamba_d_head") if is_integer else divided
     if width is not None and sizes["head_dim"] * heads != width:
@@ -85,19 +87,19 @@ def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
         _PATTERN,
     )
     read.ignore("layers_block_type", "layer_types", _PATTERN)
-    given = read.config.get(key)
-    if given is None:
+    pattern = read.config.get(key)
+    if pattern is None:
         kinds = [LINEAR, "moe", FULL, "mlp"]
     else:
         # A pattern may be a list of its symbols, as it is for the class.
-        names = _SYMBOLS if isinstance(given, str) or key == _PATTERN else {}
-        listed = given if isinstance(given, (str, list, tuple)) else ()
+        names = _SYMBOLS if isinstance(pattern, str) or key == _PATTERN else {}
+        listed = pattern if isinstance(pattern, (str, list, tuple)) else ()
         kinds = [{**_OLDER, **names}.get(str(kind), str(kind)) for kind in listed]
     odd = next((kind for kind in kinds if kind not in _SYMBOLS.values()), None)
     if odd is not None or not kinds:
         message = f"{key} has {show(odd)}, which is no kind of layer of this model_type"
         if odd is None:
-            message = f"{key} is {show(given)}, which names no layer"
+            message = f"{key} is {show(pattern)}, which names no layer"
         known = _SYMBOLS if key == _PATTERN else _SYMBOLS.values()
         read.report(key, message, f"name each layer by one of {', '.join(known)}")
         kinds = [LINEAR]

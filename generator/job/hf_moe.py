@@ -78,17 +78,17 @@ def _granite(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
-    found = read_experts(read, shape, experts=128, top_k=4)
+    experts_shape = read_experts(read, shape, experts=128, top_k=4)
     if (
-        found["router_loss"] == 0.9
+        experts_shape["router_loss"] == 0.9
     ):  # as published: no run's, as output_router_logits is false in transformers,
         # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
-        found["router_loss"] = None
+        experts_shape["router_loss"] = None
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
         # the class's own defaults
         yarn = Yarn(positions=4096, rounds=False)
-        found.update(rotary_scaling="yarn", rotary_scaling_factor=32.0, yarn=yarn)
-    return found
+        experts_shape.update(rotary_scaling="yarn", rotary_scaling_factor=32.0, yarn=yarn)
+    return experts_shape
 
 
 def _qwen(
@@ -97,17 +97,17 @@ def _qwen(
     """Experts in the layers that `decoder_sparse_step` doesn't skip and `mlp_only_layers` doesn't
     name.
     """
-    found = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
+    experts_shape = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
     step = read.integer("decoder_sparse_step", default=1)
     dense = read.layer_indices("mlp_only_layers")
-    found.update(
+    experts_shape.update(
         dense_layers(
             shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)
         )
     )
     if local:
-        found.update(windows(read, shape["layers"], switched_window(read, 4096)))
-    return found
+        experts_shape.update(windows(read, shape["layers"], switched_window(read, 4096)))
+    return experts_shape
 
 
 def _qwen2_moe(read: ConfigReader, shape: Shape) -> Shape:
@@ -150,9 +150,9 @@ def routed_experts(
 
     They are in `groups`, of which a token picks `top`.
     """
-    found = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
+    experts_shape = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
     given = read.optional_integer("n_shared_experts", low=0)
-    own = shared if given is None else given
+    shared_experts = shared if given is None else given
     first = read.integer("first_k_dense_replace", default=dense, low=0)
     several, picked = (  # null means none
         (read.optional_integer(key, low=0) or 0) if key in read.config else default
@@ -160,9 +160,9 @@ def routed_experts(
     )
     several = several if several > 1 else 0
     return {
-        **found,
-        "shared_experts": own,
-        "shared_ffn": own * found["moe_ffn"],
+        **experts_shape,
+        "shared_experts": shared_experts,
+        "shared_ffn": shared_experts * experts_shape["moe_ffn"],
         **(mlp_layer_types(read, shape["layers"]) or dense_layers(shape["layers"], range(first))),
         "router_groups": several,
         "router_top_groups": picked if several else 0,
@@ -193,7 +193,7 @@ def _minimax_m2(read: ConfigReader, shape: Shape) -> Shape:
 def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
     """Experts in every `moe_layer_interval`-th layer from one index to another; -1 is the last."""
     layers = shape["layers"]
-    found = read_experts(read, shape, experts=64, top_k=6, width=1536)
+    experts_shape = read_experts(read, shape, experts=64, top_k=6, width=1536)
     shared = read.integer("moe_num_shared_experts", default=2, low=0)
     first, last = (
         read.integer(f"moe_layer_{end}_index", default=default, low=-1)
@@ -201,9 +201,9 @@ def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
     )
     step, end = read.integer("moe_layer_interval", default=1), layers - 1 if last == -1 else last
     return {
-        **found,
+        **experts_shape,
         "shared_experts": shared,
-        "shared_ffn": shared * found["moe_ffn"],
+        "shared_ffn": shared * experts_shape["moe_ffn"],
         **dense_layers(
             layers, (i for i in range(layers) if not first <= i <= end or (i + 1) % step)
         ),

@@ -344,10 +344,10 @@ def gpt_block(bias: bool = True) -> Shape:
 
 def read_head_dim(read: ConfigReader, hidden: int, heads: int) -> int:
     """`head_dim`, or hidden over heads, which must then be whole."""
-    given = read.optional_integer("head_dim")
-    if given is None and hidden % heads:
+    head_dim = read.optional_integer("head_dim")
+    if head_dim is None and hidden % heads:
         _report_uneven_heads(read, hidden, heads)
-    return given or max(1, hidden // heads)
+    return head_dim or max(1, hidden // heads)
 
 
 def _report_uneven_heads(read: ConfigReader, hidden: int, heads: int) -> None:

@@ -103,12 +103,12 @@ def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """
     if kind != LOCAL:
         return {}
-    own, is_listed = read.of_layer(index), bool(read.of_layers)
-    own.ignore("num_key_value_heads")
+    settings, is_listed = read.of_layer(index), bool(read.of_layers)
+    settings.ignore("num_key_value_heads")
 
     def width(name: str, usual: int) -> int:
         key = name if is_listed else f"swa_{name}"
-        return own.integer(name, default=read.integer(key, default=usual))
+        return settings.integer(name, default=read.integer(key, default=usual))
 
     nope, whole = width("qk_nope_head_dim", 192), width("head_dim", 256)
     heads, rope = width("num_attention_heads", 64), width("qk_rope_head_dim", whole - nope)
@@ -187,18 +187,18 @@ def _mimo(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
 def _gemma4(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """Whole attention of Gemma 4 has other heads; its last layers take keys of layers before."""
     takes = {"takes_keys": _takes_keys(read, shape, index)}
-    one = kind != LOCAL and read.boolean("attention_k_eq_v", False)
+    shares_keys = kind != LOCAL and read.boolean("attention_k_eq_v", False)
     width, heads = read.optional_integer("global_head_dim") or 512, None
-    if one:
+    if shares_keys:
         heads = read.optional_integer("num_global_key_value_heads")
     if kind == LOCAL or PER_LAYER in read.config:
-        own = read.of_layer(index)  # as transformers writes it, without the keys of above
-        width = own.optional_integer("head_dim") or shape["head_dim"]
-        heads = own.optional_integer("num_key_value_heads")
+        settings = read.of_layer(index)  # as transformers writes it, without the keys of above
+        width = settings.optional_integer("head_dim") or shape["head_dim"]
+        heads = settings.optional_integer("num_key_value_heads")
     return {
         "head_dim": width,
         "kv_heads": heads or shape["kv_heads"],
-        "values_are_keys": one,
+        "values_are_keys": shares_keys,
         **takes,
     }
 
@@ -356,9 +356,9 @@ def _gemma4_experts(read: KeyReader, shape: Shape) -> Shape:
 
 def _step(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """Step's local layers may have another number of heads."""
-    other = ConfigReader(read.mapping("attention_other_setting"))
+    of_local = ConfigReader(read.mapping("attention_other_setting"))
     heads = read.optional_integer("num_sliding_attention_heads")
-    heads = heads or other.optional_integer("num_attention_heads")
+    heads = heads or of_local.optional_integer("num_attention_heads")
     if PER_LAYER in read.config:
         heads = read.of_layer(index).optional_integer("num_attention_heads")
     return {"heads": heads} if heads and (kind == LOCAL or PER_LAYER in read.config) else {}
@@ -481,11 +481,11 @@ def _of_modalities(read: KeyReader, shape: Shape) -> Shape:
     """ERNIE 4.5 VL's experts of text, and beside them as many of images, which are narrower."""
     key, usual = "moe_intermediate_size", (1536, 512)
     read.read.add(key)
-    given = read.config.get(key)
-    listed = list(given) if isinstance(given, (list, tuple)) else []
+    written = read.config.get(key)
+    listed = list(written) if isinstance(written, (list, tuple)) else []
     widths = [each for each in listed if type(each) is int and 0 < each <= LARGEST]
-    if given is not None and not len(listed) == len(widths) == len(usual):
-        message = f"{key} is {show(given)}: not the widths of experts of text and of images"
+    if written is not None and not len(listed) == len(widths) == len(usual):
+        message = f"{key} is {show(written)}: not the widths of experts of text and of images"
         read.report(key, message, "write two numbers")
         widths = []
     text, images = widths or usual
@@ -558,15 +558,15 @@ def _gemma3n_layer(read: KeyReader, shape: Shape, index: int, layer: Layer) -> L
 def _of_place(read: KeyReader, key: str, layers: int, index: int, usual: float) -> float:
     """The number of one layer, of a key that has one for each, or for all."""
     read.read.add(key)
-    given = read.config.get(key)
-    if given is None:
+    written = read.config.get(key)
+    if written is None:
         return usual
-    listed = given if isinstance(given, (list, tuple)) else [given] * layers
+    listed = written if isinstance(written, (list, tuple)) else [written] * layers
     numbers = [each for each in listed if isinstance(each, (int, float))]
     if len(listed) == len(numbers) == layers and all(0 <= each <= LARGEST for each in numbers):
         return numbers[index]
     if index == 0:
-        message = f"{key} is {show(given)}: not a number for each of {layers} layers"
+        message = f"{key} is {show(written)}: not a number for each of {layers} layers"
         read.report(key, message, f"write {layers} numbers")
     return usual
 

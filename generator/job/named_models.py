@@ -16,10 +16,10 @@ _SIGNS: Final = lazy_pattern(r"[^a-z0-9]")
 @lru_cache(maxsize=64)
 def model_named(name: str) -> Model | None:
     """The catalog's model of a Hugging Face name such as `mistralai/Mixtral-8x7B-v0.1`, or None."""
-    found = find_model(name)
-    if found is None:
+    entry = find_model(name)
+    if entry is None:
         return None
-    return resolve_model(plain_source({"model": found.name}), found.name)[0]
+    return resolve_model(plain_source({"model": entry.name}), entry.name)[0]
 
 
 def model_called(path: str) -> Model | None:
@@ -27,8 +27,8 @@ def model_called(path: str) -> Model | None:
     words may differ in what the shape isn't made of.
     """
     name = path.rstrip("/").rpartition("/")[2]
-    found = find_model(name)
-    is_exact = found is not None and _squeezed(found.name) == _squeezed(name)
+    entry = find_model(name)
+    is_exact = entry is not None and _squeezed(entry.name) == _squeezed(name)
     return model_named(name) if is_exact else None
 
 

@@ -216,9 +216,9 @@ def _check_sharding(
         return
     if stated == framework.sharding or stated in framework.shardings:
         return
-    known = " or ".join(filter(None, (framework.sharding, *framework.shardings)))
+    shardings = " or ".join(filter(None, (framework.sharding, *framework.shardings)))
     others = [other.name for other in frameworks.values() if stated in other.shardings]
-    remedy = f"write `sharding: {known}`" if known else "remove the key"
+    remedy = f"write `sharding: {shardings}`" if shardings else "remove the key"
     hint = f"{remedy}, or use framework: {' or '.join(others)}" if others else remedy
     problem = f"`training.sharding: {stated}` is not available with framework: {name}"
     yield WRONG_VALUE.at(source.locate(where), problem, hint)
@@ -346,8 +346,8 @@ def _core(framework: Framework, data: Keys) -> Version:
     """
     if not framework.brings:
         return _release(data, "megatron_version", "megatron-core")
-    own = _release(data, "megatron_bridge_version", "megatron-bridge")
-    return framework.brings[max(known for known in framework.brings if known <= own)]
+    bridge_release = _release(data, "megatron_bridge_version", "megatron-bridge")
+    return framework.brings[max(known for known in framework.brings if known <= bridge_release)]
 
 
 def _script(framework: Framework, model: Model, data: Keys) -> str:

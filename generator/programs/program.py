@@ -315,8 +315,8 @@ def make_program(
     own = ArgumentGroup(
         comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments
     )
-    given = [option.written for option in options_of(job.launch.arguments)]
-    left = (replace(group, arguments=tuple(without(group.arguments, given))) for group in groups)
+    of_spec = [option.written for option in options_of(job.launch.arguments)]
+    left = (replace(group, arguments=tuple(without(group.arguments, of_spec))) for group in groups)
     filled = tuple(group for group in (*left, own) if group.arguments)
     return Program(
         script=job.launch.script,
@@ -404,13 +404,13 @@ def schedule_of(text: str) -> tuple[tuple[int, int], ...]:
     **Source**: NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:482-530 @
     core_v0.19.0.
     """
-    found = [_STEP.fullmatch(word) for word in text.replace(",", " ").split()]
+    matches = [_STEP.fullmatch(word) for word in text.replace(",", " ").split()]
     steps = [
         (whole(step[1]) * _UNITS[step[2].upper()], whole(step[3]))
-        for step in found
+        for step in matches
         if step is not None
     ]
-    return tuple(sorted(steps)) if len(steps) == len(found) else ()
+    return tuple(sorted(steps)) if len(steps) == len(matches) else ()
 
 
 def steps_of_schedule(samples: int, length: int, schedule: tuple[tuple[int, int], ...]) -> int:

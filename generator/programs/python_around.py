@@ -109,14 +109,14 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     classes that inherit from none.
     """
     text = text_around(program, program.parent)
-    given = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
-    if given or _USES_HF_PARSER.search(text):
+    classes = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
+    if classes or _USES_HF_PARSER.search(text):
         modules = (f"{module.replace('.', '/')}.py" for module in _IMPORTS.findall(text))
         texts = (
             text,
             *(text_around(program.parent / module, program.parent) for module in modules),
         )
-        return bool(given) and set(given) <= {
+        return bool(classes) and set(classes) <= {
             name for each in texts for name in _BASELESS.findall(each)
         }
     written = {
@@ -155,10 +155,10 @@ def _has_handed(folder: Path, name: str) -> bool:
     for text in texts:
         everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
         for function in _FUNCTION.split(text):
-            given = set(handed.findall(function))
+            names_handed = set(handed.findall(function))
             if not (
-                given.isdisjoint(everywhere)
-                and given.isdisjoint(each for _, each in named.findall(function))
+                names_handed.isdisjoint(everywhere)
+                and names_handed.isdisjoint(each for _, each in named.findall(function))
             ):
                 return True
     return False

@@ -200,10 +200,14 @@ def release_of(program: str, holder: str) -> Release | None:
     does.
     """
     folders = tuple(folders_above(holder))
-    own = [_named_in(program, folder) or _pinned_below(program, folder) for folder in folders[:1]]
+    of_first_folder = [
+        _named_in(program, folder) or _pinned_below(program, folder) for folder in folders[:1]
+    ]
     above = (_named_in(program, folder) for folder in folders[1:])
-    found = next(filter(None, (*own, *above)), None)
-    return found or next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
+    release = next(filter(None, (*of_first_folder, *above)), None)
+    return release or next(
+        filter(None, (_imported_in(program, folder) for folder in folders)), None
+    )
 
 
 def is_of_copy(holder: str) -> bool:
@@ -221,12 +225,12 @@ def is_of_copy(holder: str) -> bool:
 
 def release_in_image(program: str, path: str, text: str) -> Release | None:
     """The release in the newest image that a text, of the file at `path`, names; None: none."""
-    found = max(_images(program, text), default=None)
-    if found is None:
+    newest = max(_images(program, text), default=None)
+    if newest is None:
         return None
-    release, months = _release(program, found[0], Path(path), found[1]), _OF_MONTHS.get(program)
-    is_month = months is not None and found[0] not in months.values()
-    return replace(release, named="of {}.{:02}".format(*found[0])) if is_month else release
+    release, months = _release(program, newest[0], Path(path), newest[1]), _OF_MONTHS.get(program)
+    is_month = months is not None and newest[0] not in months.values()
+    return replace(release, named="of {}.{:02}".format(*newest[0])) if is_month else release
 
 
 @until_next_check(1024)
@@ -234,8 +238,8 @@ def installed_by(program: str, path: str, text: str) -> Release | None:
     """The newest release that a script pins as it installs it before it trains; None: none."""
     if program not in text or not _INSTALLS.search(text):
         return None
-    found = max(_pins(program, text), default=None)
-    return None if found is None else _release(program, found[0], Path(path), found[1])
+    newest = max(_pins(program, text), default=None)
+    return None if newest is None else _release(program, newest[0], Path(path), newest[1])
 
 
 @until_next_check(1024)

@@ -365,7 +365,7 @@ def certainty(plan: Plan) -> dict[str, Any]:
     """Say how far such estimates are off, and what speaks for this one."""
     sure, known, regime = plan.uncertainty, plan.uncertainty.evidence, plan.uncertainty.regime
     widths = {name: float(width.high) for name, width in bands("step_time").items()}
-    own = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
+    factor = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
 
     def shown(size: float) -> str:
         # The allocator gives its cache back before the card is full.
@@ -380,7 +380,7 @@ def certainty(plan: Plan) -> dict[str, Any]:
         "regime_key": regime,
         "sources": accuracy_by_source(),
         "measured": sum(source["runs"] for source in accuracy_by_source()),
-        "factor": own,
+        "factor": factor,
         "bands": [
             {"name": REGIMES[name], "factor": width, "own": name == regime}
             for name, width in sorted(widths.items())

@@ -141,17 +141,17 @@ def at_peak(ledger: Memory) -> dict[str, float]:
     and what of the rest is there then.
     """
     sizes = {name: float(getattr(ledger, f"{name}_bytes")) for name in PARTS}
-    found = {name: sizes[name] for name in PARTS[:3]}  # of the states
-    left = float(ledger.allocated_bytes) - sum(found.values())
+    states = {name: sizes[name] for name in PARTS[:3]}  # of the states
+    left = float(ledger.allocated_bytes) - sum(states.values())
     at_end = abs(left - sizes["buffers"]) < 1e-9 * max(left, 1.0)
     for name in (
         ("buffers", "activations", "output") if at_end else ("activations", "output", "buffers")
     ):
-        found[name] = max(min(sizes[name], left), 0.0)
-        left -= found[name]
-    found["other"] = max(left, 0.0)
-    found["context"] = float(ledger.required_bytes) - float(ledger.allocated_bytes)
-    return {name: found[name] for name in STACK}
+        states[name] = max(min(sizes[name], left), 0.0)
+        left -= states[name]
+    states["other"] = max(left, 0.0)
+    states["context"] = float(ledger.required_bytes) - float(ledger.allocated_bytes)
+    return {name: states[name] for name in STACK}
 
 
 def drawn_stages(plan: Plan) -> dict[str, Any]:

@@ -241,6 +241,6 @@ def _place(job: Job, fields: tuple[str, ...]) -> Location:
     Without one it is that of the layout.
     """
     written = [name for name in fields if f"/layout/{name}" in job.origin.locations]
-    known = [name for name in fields if getattr(job.pins, name) is not None]
-    name = next(iter((*written, *known, *fields)), None)
+    pinned = [name for name in fields if getattr(job.pins, name) is not None]
+    name = next(iter((*written, *pinned, *fields)), None)
     return job.locate(f"/layout/{name}" if name else "/layout")

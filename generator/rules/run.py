@@ -195,9 +195,9 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
     }
     for name, (is_open, value) in keys.items():
         changed: dict[str, Any] = {name: value}
-        other = replace(job, training=replace(training, **changed))
-        if is_open and {finding.rule for finding in check_job(other)} <= known:
-            yield name, value, other
+        changed_job = replace(job, training=replace(training, **changed))
+        if is_open and {finding.rule for finding in check_job(changed_job)} <= known:
+            yield name, value, changed_job
 
 
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:

@@ -59,8 +59,10 @@ def divisors(number: int, limit: int | None = None) -> list[int]:
     Of numbers from 2^32 on some may be missing: two prime factors above 2^16 count as one. Of
     numbers from 2^63 on, only 1 and the number itself are found.
     """
-    found = _divisors(number)
-    return [*found] if limit is None else [*found[: bisect_right(found, limit)]]
+    all_divisors = _divisors(number)
+    return (
+        [*all_divisors] if limit is None else [*all_divisors[: bisect_right(all_divisors, limit)]]
+    )
 
 
 @lru_cache(maxsize=256)

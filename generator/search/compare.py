@@ -267,10 +267,10 @@ class Comparison:
         elif self.overruled:
             why = f"; the job pins {', '.join(self.overruled)}"
         else:
-            other = "that layout"
+            other_layout = "that layout"
             if self.row:
-                other = f"row {self.row}" if is_whole(self.row) else f"the {self.row} one"
-            number = why_first(difference.ours, difference.theirs, other, bold=self.bold)
+                other_layout = f"row {self.row}" if is_whole(self.row) else f"the {self.row} one"
+            number = why_first(difference.ours, difference.theirs, other_layout, bold=self.bold)
             why = f"; the chosen plan: {number}"
         causes = f": {difference.time_causes}" if difference.time_causes else ""
         return f"{speed}{causes}{why}"

@@ -164,8 +164,8 @@ def _domain(job: Job, variable: Variable, factors: Column, pin: int | None) -> _
     values = [np.asarray(variable.values(job, factor)) for factor in used.tolist()]
     if pin is not None:
         free = variable.name != "micro_batch"
-        values = [np.array([pin]) if free else found[found == pin] for found in values]
-    sizes = np.array([len(found) for found in values], np.int64)
+        values = [np.array([pin]) if free else column[column == pin] for column in values]
+    sizes = np.array([len(column) for column in values], np.int64)
     return _Domain(variable.depends, used, sizes, np.concatenate(values).astype(np.int64))
 
 

@@ -78,10 +78,10 @@ def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
         other = replace(job, framework=framework, launch=launch, pins=Pins())
         if set(missing_parts(other)) - set(missing_parts(job)):
             continue
-        found = _searched(job, other)
-        if found is not None:
+        result = _searched(job, other)
+        if result is not None:
             tried.add(framework.engine.measured_as)
-            searched.append(found)
+            searched.append(result)
 
     # Whose layouts are the best as they are comes first, so that most others can't win any more.
     best: Plan | None = None
@@ -126,8 +126,8 @@ def other_sharding(plan: Plan, framework: Framework) -> Plan | None:
     ]
     left_out = ((), refused, *((name,) for name in own), own)
     for pins in dict.fromkeys(replace(job.pins, **dict.fromkeys(names)) for names in left_out):
-        found = _searched(job, replace(other, pins=pins))
-        best = None if found is None else best_plan(*found)
+        result = _searched(job, replace(other, pins=pins))
+        best = None if result is None else best_plan(*result)
         if best is not None:
             return best
     return None

@@ -125,8 +125,8 @@ def _differing(rows: Layouts, layout: Layout, names: list[str]) -> NDArray[np.in
 def _best(job: Job, rows: Layouts) -> Layout:
     """The row with the least expected time of those that fit, else of all."""
     fits, ledger = fitting(job, rows)
-    found = estimates(job, rows, ledger.required_bytes, ledger.device_bytes)
-    return rows[int(np.lexsort((found.expected_s, ~fits))[0])]
+    figures = estimates(job, rows, ledger.required_bytes, ledger.device_bytes)
+    return rows[int(np.lexsort((figures.expected_s, ~fits))[0])]
 
 
 def with_values(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:

@@ -202,12 +202,12 @@ class Decision:
 
 def _compared(decisions: Sequence[Decision]) -> str:
     """`step time with 4 +12% (pipeline bubble +1.2 s), with 2 +30%`: the decisions on one key."""
-    known = [decision for decision in decisions if decision.other is not None]
+    compared = [decision for decision in decisions if decision.other is not None]
     texts = (
         f"with {each.asked} {each.change}{f' ({each.because})' if each.because else ''}"
-        for each in known
+        for each in compared
     )
-    return f"step time {', '.join(texts)}" if known else decisions[0].because
+    return f"step time {', '.join(texts)}" if compared else decisions[0].because
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,8 +407,8 @@ class SearchResult:
     search_s: float  #: wall time of the search; never written to a file
 
     def __repr__(self) -> str:
-        found = f"{len(self.plans)} of {self.feasible:,} layouts that fit"
-        return f"SearchResult({found}; first: {self.plans[0]!r})"
+        count_of_plans = f"{len(self.plans)} of {self.feasible:,} layouts that fit"
+        return f"SearchResult({count_of_plans}; first: {self.plans[0]!r})"
 
     def _repr_html_(self) -> str:
         return _html(self.in_rows(len(self.plans)), self.job)

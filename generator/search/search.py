@@ -191,5 +191,5 @@ def estimate(job: Job) -> Plan:
 def _timed(plan: Plan) -> Plan:
     """Add the rules that the plan breaks by its time limit."""
     fastest = float(plan.uncertainty.step_time.low) / float(plan.step_time.total_s)
-    found = check_length(plan.job, plan.layout, plan.run, fastest)
-    return replace(plan, findings=(*plan.findings, *found))
+    findings = check_length(plan.job, plan.layout, plan.run, fastest)
+    return replace(plan, findings=(*plan.findings, *findings))

@@ -38,14 +38,14 @@ def _changed_jobs(job: Job) -> Iterator[tuple[str, Job]]:
     rate = cluster.network_bytes_per_s_per_node
     if job.nodes > 1 and rate:
         for factor in _NETWORK_FACTORS:
-            other = replace(cluster, network_bytes_per_s_per_node=rate * factor)
-            yield f"network × {factor:g}", replace(job, cluster=other)
+            changed_cluster = replace(cluster, network_bytes_per_s_per_node=rate * factor)
+            yield f"network × {factor:g}", replace(job, cluster=changed_cluster)
 
     card = cluster.accelerator
     for factor in _MEMORY_FACTORS:
         resized = replace(card, memory_bytes=card.memory_bytes * factor)
-        other = replace(cluster, accelerator=resized)
-        yield f"memory of the card × {factor:g}", replace(job, cluster=other)
+        changed_cluster = replace(cluster, accelerator=resized)
+        yield f"memory of the card × {factor:g}", replace(job, cluster=changed_cluster)
 
     training = job.training
     if training.batch_ramp is not None:

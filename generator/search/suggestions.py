@@ -205,16 +205,16 @@ def _dispatched(plan: Plan) -> Suggestion | None:
         return None
 
     known = {finding.rule for finding in check_job(job)}
-    found = []
+    offers = []
     for kind in FLEXIBLE:
-        other = replace(job, training=replace(job.training, dispatcher=kind))
-        if not sends_tokens_once_per_rank(other, layout):
+        changed = replace(job, training=replace(job.training, dispatcher=kind))
+        if not sends_tokens_once_per_rank(changed, layout):
             continue
-        if {finding.rule for finding in check_job(other)} <= known:
-            found.append(_key("training.dispatcher", kind, make_plan(other, layout)))
+        if {finding.rule for finding in check_job(changed)} <= known:
+            offers.append(_key("training.dispatcher", kind, make_plan(changed, layout)))
     possible = [
         each
-        for each in found
+        for each in offers
         if each.plan.choice.fits
         and not any(finding.severity is Severity.ERROR for finding in each.plan.findings)
         and _speed(each.plan) > _LITTLE_FASTER * _speed(plan)
@@ -227,12 +227,15 @@ def dividing_batch(plan: Plan) -> Suggestion | None:
     faster.
     """
     job = plan.job
-    other = next(_round_batches(job), None)
+    job_of_round_batch = next(_round_batches(job), None)
     shared = _AWKWARD * gcd(job.training.global_batch, job.gpus)
-    if other is None or gcd(other.training.global_batch, job.gpus) < shared:
+    if (
+        job_of_round_batch is None
+        or gcd(job_of_round_batch.training.global_batch, job.gpus) < shared
+    ):
         return None
     least = _LITTLE_FASTER * _speed(plan)
-    faster = Searches(least).best(other)
+    faster = Searches(least).best(job_of_round_batch)
     return _changed("training.global_batch", faster) if faster and _speed(faster) > least else None
 
 
@@ -247,9 +250,9 @@ def _without_pins(job: Job, searches: Searches) -> Iterator[Suggestion]:
     pinned = [name for name in FIELDS if getattr(job.pins, name) is not None]
     for size, most in ((1, None), (2, _MOST_PAIRS)):
         offers = (_with_others(job, names, searches) for names in combinations(pinned, size))
-        found = [*islice((offer for offer in offers if offer is not None), most)]
-        if found:
-            yield from found
+        offered = [*islice((offer for offer in offers if offer is not None), most)]
+        if offered:
+            yield from offered
             return
     if len(pinned) > 2 and (plan := searches.best(replace(job, pins=type(job.pins)()))):
         yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
@@ -323,8 +326,8 @@ def _round_counts(job: Job) -> Iterator[Job]:
 
 def batches_with_a_plan(job: Job) -> list[int]:
     """The nearest global batches below and above a job's with which it has a plan."""
-    found = _other_batches(job, Searches())
-    return sorted({plan.job.training.global_batch for plan in (each.plan for each in found)})
+    offers = _other_batches(job, Searches())
+    return sorted({plan.job.training.global_batch for plan in (each.plan for each in offers)})
 
 
 def _other_batches(job: Job, searches: Searches) -> Iterator[Suggestion]:
@@ -339,9 +342,9 @@ def _other_batches(job: Job, searches: Searches) -> Iterator[Suggestion]:
         searches.first(_with_batch(job, size) for size in side[:_NEIGHBOURS])
         for side in (below, above)
     )
-    found = [plan for plan in nearest if plan]
+    plans = [plan for plan in nearest if plan]
     yield from _with_faster(
-        "training.global_batch", found, searches.fastest(_round_batches(job)) if found else None
+        "training.global_batch", plans, searches.fastest(_round_batches(job)) if plans else None
     )
 
 

@@ -171,9 +171,9 @@ def further(plan: Plan) -> Iterator[Line]:
         yield "Batch", _batch(plan)
     # The causes of the step time, with those that are communication together.
     said = [(name, f"{name} {seconds(s)}") for name, s in causes(plan)]
-    own = [text for name, text in said if name not in _COMMUNICATION]
+    costs = [text for name, text in said if name not in _COMMUNICATION]
     shared = ", ".join(text for name, text in said if name in _COMMUNICATION)
-    yield "Step", " + ".join([*own, f"communication ({shared})"] if shared else own)
+    yield "Step", " + ".join([*costs, f"communication ({shared})"] if shared else costs)
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
         power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
@@ -187,13 +187,13 @@ def further(plan: Plan) -> Iterator[Line]:
 
 def _batch(plan: Plan) -> str:
     layout, asked = plan.layout, plan.job.training.global_batch
-    other = "" if layout.global_batch == asked else f" (the job has {asked:,})"
+    instead_of = "" if layout.global_batch == asked else f" (the job has {asked:,})"
     passes = (
         f"{layout.gradient_accumulation:,} "
         f"micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
     )
     return (
-        f"{layout.global_batch:,} sequences{other} = {counted(layout.data, 'replica')} × "
+        f"{layout.global_batch:,} sequences{instead_of} = {counted(layout.data, 'replica')} × "
         f"{passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
     )
 

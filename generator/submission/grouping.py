@@ -38,8 +38,10 @@ def _units(documents: Iterable[Document]) -> Iterator[Unit]:
     """
     unit: Unit = []
     for document in documents:
-        other = document.path != unit[0].path and not is_written(document) if unit else False
-        if other or (unit and isinstance(document, CommandDocument)):
+        starts_another = (
+            document.path != unit[0].path and not is_written(document) if unit else False
+        )
+        if starts_another or (unit and isinstance(document, CommandDocument)):
             yield unit
             unit = []
         unit.append(document)

@@ -38,10 +38,10 @@ _BRINGS, _BROUGHT = "megatron_bridge_version", "megatron_version"
 
 def cluster_of(planned: Mapping[str, Any]) -> str | dict[str, Any]:
     """A plan's machines: the node type with this network, else what a spec says of them."""
-    known = find_node_type(str(planned.get("name")))
+    node_type = find_node_type(str(planned.get("name")))
     rate = planned.get("network_bytes_per_s_per_node")
-    if known is not None and known.network_bytes_per_s_per_node == rate:
-        return known.name
+    if node_type is not None and node_type.network_bytes_per_s_per_node == rate:
+        return node_type.name
     keys = ("accelerator", "accelerators_per_node", "network", "price_per_node_hour")
     rates = (
         {"network_gbits_per_s_per_node": rate / GBIT_PER_S}

@@ -122,20 +122,20 @@ def _told(finding: Finding, submission: Submission, others: _Others) -> tuple[Fi
     if first is None or others.refuse(finding, first):
         return finding, ()  # it is of what only these releases have
 
-    known = _releases()
-    low, high = known.index(first), len(known) - 1  # one accepts it, the last doesn't
+    releases = _releases()
+    low, high = releases.index(first), len(releases) - 1  # one accepts it, the last doesn't
     # Most such findings are of the last few releases: these are asked first, in longer steps.
     step = 1
-    while high - step > low and others.refuse(finding, known[high - step]):
+    while high - step > low and others.refuse(finding, releases[high - step]):
         high, step = high - step, 2 * step
     low = max(low, high - step)
     while high - low > 1:
         middle = (low + high) // 2
-        refused = others.refuse(finding, known[middle])
+        refused = others.refuse(finding, releases[middle])
         low, high = (low, middle) if refused else (middle, high)
-    since = f"DeepSpeed {dots(known[high])}"
+    since = f"DeepSpeed {dots(releases[high])}"
     message = f"{finding.message}; so from {since} on, and no file names a release"
-    return replace(finding, message=message, severity=Severity.WARNING), known[low]
+    return replace(finding, message=message, severity=Severity.WARNING), releases[low]
 
 
 def _with_pin(finding: Finding, last: Version) -> Finding:

@@ -131,8 +131,10 @@ class Timed:
         job = at_least(self.facts.job)
         if not self.facts.knows(*_NEEDED) or job.model.experts > 0:
             return None
-        known = self.facts.knows("cluster")
-        devices = [job.cluster.accelerator] if known else load_catalog().accelerators.values()
+        knows_cluster = self.facts.knows("cluster")
+        devices = (
+            [job.cluster.accelerator] if knows_cluster else load_catalog().accelerators.values()
+        )
         kinds = (
             ("fp16", "bf16", "fp8", "nvfp4")
             if any(map(self.facts.run.may_have, _NARROW))

@@ -85,12 +85,12 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
     edited = [one for one in world.claims if str(Path(one.where.path)) in changed]
     each = gpus // nodes if nodes and gpus % nodes == 0 else None
     meant = {"GPUs": gpus, "processes": gpus, "nodes": nodes, "GPUs per node": each}
-    other = [one for one in edited if meant[one.quantity] not in (None, one.value)]
+    differing = [one for one in edited if meant[one.quantity] not in (None, one.value)]
     # the number that was changed before what is reckoned with it
-    other.sort(key=lambda one: one.quantity not in ("nodes", "GPUs per node"))
-    if not other:
+    differing.sort(key=lambda one: one.quantity not in ("nodes", "GPUs per node"))
+    if not differing:
         return
-    hosts, here = world.nodes or 0, other[0].text
+    hosts, here = world.nodes or 0, differing[0].text
     if (on_each := world.gpus_per_node or 0) * hosts == world.gpus:
         here = f"{counted(hosts, 'node')} × {counted(on_each, 'GPU')}"
     planned = f"{counted(nodes, 'node')} × {counted(each, 'GPU')}" if nodes and each else None
@@ -101,7 +101,7 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
         f"write {planned or counted(gpus, 'GPU')}, or write the files anew with dsgen generate "
         f"for {counted(world.gpus, 'GPU')}"
     )
-    yield Violation(other[0].where, message, hint)
+    yield Violation(differing[0].where, message, hint)
 
 
 def _gpus_of(plan: Path) -> tuple[int | None, int | None]:

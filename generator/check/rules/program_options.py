@@ -129,8 +129,10 @@ def options_are_the_programs(launch: Launch) -> Violations:
     if found is None or _moves_away(launch):
         return
     # Behind `--` alone argparse takes words as they are.
-    given = takewhile(lambda word: word.value != "--", launch.arguments)
-    words = {word: word.prefix.partition("=")[0] for word in given if word.prefix.startswith("--")}
+    arguments = takewhile(lambda word: word.value != "--", launch.arguments)
+    words = {
+        word: word.prefix.partition("=")[0] for word in arguments if word.prefix.startswith("--")
+    }
     options = _options_of_all(find_programs(program, launch.script.text.path))
     if options is None:
         yield from _passed_over(launch, found, words)
@@ -164,8 +166,8 @@ def _options_of_all(programs: Iterable[Path]) -> frozenset[str] | None:
     """
     options: set[str] = set()
     for program in programs:
-        own = own_options(program, _fields_by_class())
-        if own is None:
+        declared = own_options(program, _fields_by_class())
+        if declared is None:
             return None
-        options |= own
+        options |= declared
     return frozenset(options)

@@ -35,8 +35,8 @@ def configs_of(submission: Submission) -> tuple[Config, ...]:
 def _config(config: DsConfig, submission: Submission) -> Config:
     release = release_of_deepspeed(submission, config.path)
     if id(config) in submission.read:  # by another release, on behalf of the same consumer
-        known: Config = submission.read[id(config)]
-        return replace(known, release=release)
+        config_read: Config = submission.read[id(config)]
+        return replace(config_read, release=release)
 
     consumer, guessed = _consumer(config, submission)
     submission.read[id(config)] = made = Config(

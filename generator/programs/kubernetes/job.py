@@ -131,8 +131,8 @@ def _number_of_pods(job: YamlDocument, row: PodKind, at: str) -> tuple[int | Non
         if name.endswith("/parallelism") and completions is not None and number is not None:
             # of more completions, which are one training isn't known
             numbers[index] = completions if completions <= number else None
-    known = [number for number in numbers if number is not None]
-    return (prod(known) if len(known) == len(numbers) else None), names[0]
+    counts = [number for number in numbers if number is not None]
+    return (prod(counts) if len(counts) == len(numbers) else None), names[0]
 
 
 def _chosen(job: YamlDocument, pod: str, name: str) -> str:
@@ -147,8 +147,8 @@ def _chosen(job: YamlDocument, pod: str, name: str) -> str:
 
 
 def _gpus(job: YamlDocument, resources: str) -> int | None:
-    found = {number for _, _, number in gpu_requests(job, resources)}
-    return found.pop() if len(found) == 1 else None
+    requested = {number for _, _, number in gpu_requests(job, resources)}
+    return requested.pop() if len(requested) == 1 else None
 
 
 def _count(job: YamlDocument, name: str) -> int | None:
@@ -227,8 +227,8 @@ class KubernetesJob(CommandDocument):
     @property
     def gpus(self) -> int | None:
         """The accelerators of each pod; None where they differ, or are not written."""
-        found = {role.gpus for role in self.trainers}
-        return found.pop() if len(found) == 1 else None
+        counts = {role.gpus for role in self.trainers}
+        return counts.pop() if len(counts) == 1 else None
 
     @property
     def starts_elsewhere(self) -> bool:

@@ -116,14 +116,16 @@ def roles_are_known(job: KubernetesJob) -> Violations:
     if job.kind_of_job != "PyTorchJob":
         return
     for role in job.roles:
-        known = next((name for name in _ROLES if name.lower() == role.name.lower()), None)
-        if known is None:
+        known_role = next((name for name in _ROLES if name.lower() == role.name.lower()), None)
+        if known_role is None:
             message = (
                 f"pytorchReplicaSpecs has {show(role.name)}; a PyTorchJob has Master and Worker"
             )
             yield Violation(job.locate_key(role.at), message, suggest(role.name, _ROLES))
-        elif role.count is not None and (role.count < 1 or (known == "Master" and role.count > 1)):
-            right = "1" if known == "Master" else "at least 1"
+        elif role.count is not None and (
+            role.count < 1 or (known_role == "Master" and role.count > 1)
+        ):
+            right = "1" if known_role == "Master" else "at least 1"
             message = f"{role.name} has replicas: {role.count}; it must be {right}"
             hint = (
                 "set replicas to 1, and add the others to Worker"
@@ -131,7 +133,10 @@ def roles_are_known(job: KubernetesJob) -> Violations:
                 else "set replicas to 1"
             )
             yield violation(
-                job, role.count_at, message, hint if known == "Master" or role.count < 1 else None
+                job,
+                role.count_at,
+                message,
+                hint if known_role == "Master" or role.count < 1 else None,
             )
 
 
@@ -497,8 +502,8 @@ def a_process_for_each_gpu(job: KubernetesJob) -> Violations:
         told = not _OF_ENGINES.isdisjoint(words)  # KUB023 says so of these
         if (role.gpus or 1) < 2 or not is_python or starts or script is None or told:
             continue
-        found = next(iter(find_programs(script, job.path)), None)
-        if found is not None and _SPAWNS.search(text_around(found, found.parent)):
+        program = next(iter(find_programs(script, job.path)), None)
+        if program is not None and _SPAWNS.search(text_around(program, program.parent)):
             continue
         message = f"{begins} {script} is one process in a pod of {role.gpus} GPUs"
         hint = f"start it by torchrun --nproc_per_node={role.gpus} {script}"

@@ -165,8 +165,8 @@ class FrontEnd:
         """
         if setting in self.settings:
             names: Sequence[str] = self.settings[setting]["names"]
-            given = next((name for name in names if name in written), None)
-            return given or names[min(self.generation_of(written), len(names) - 1)]
+            written_name = next((name for name in names if name in written), None)
+            return written_name or names[min(self.generation_of(written), len(names) - 1)]
         if setting in (*_OF_LAYOUT, *_OF_RUN):
             return ""
         by_argument = {name: key for key, name in self.arguments.items()}

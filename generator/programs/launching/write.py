@@ -293,10 +293,10 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
 
     `key` of the spec mounts a folder.
     """
-    folders, given = [PurePosixPath(path) for path in mounted], spec_values(job)
+    folders, texts = [PurePosixPath(path) for path in mounted], spec_values(job)
     outside = {
         f"{name} {path}": name.startswith("output.")
-        for name, values in given.items()
+        for name, values in texts.items()
         for path in values
         if name in PATHS
         and path.startswith("/")

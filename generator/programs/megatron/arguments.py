@@ -360,7 +360,7 @@ def _arguments(
         fork, base = _fork(flavour, parsed, program)
         if base != flavour:
             flavour, parsed = base, parsed_as(base)
-    given = {option.name for option in parsed.given}
+    names_given = {option.name for option in parsed.given}
     places = {option.name: option.where for option in parsed.given}
     if words:
         places[""] = locate(launch.program if launch and launch.program else words[0])
@@ -373,8 +373,8 @@ def _arguments(
         program=program,
         given=parsed.given,
         strays=parsed.strays,
-        complete=parsed.complete and not _ELSEWHERE & given,
-        unsure=parsed.unsure - given,
+        complete=parsed.complete and not _ELSEWHERE & names_given,
+        unsure=parsed.unsure - names_given,
         extended=parsed.extended,
         varies=any(
             not option_table(LM).has(name) and not option_table(MDS).has(name)
@@ -388,8 +388,8 @@ def _arguments(
 def _of_front_end(settings: Settings) -> MegatronArguments:
     """The arguments that a front end gives Megatron."""
     launch, front_end = settings.launch, settings.front_end
-    given = engine_words(settings)
-    parsed = parse_words(given.words, option_table(LM), launch.script.locate)
+    words = engine_words(settings)
+    parsed = parse_words(words.words, option_table(LM), launch.script.locate)
     parsed = _less(parsed, ProgramOptions(), launch.script.text.lines)
     names = {option.name for option in parsed.given}
     places = {option.name: option.where for option in parsed.given}
@@ -406,7 +406,7 @@ def _of_front_end(settings: Settings) -> MegatronArguments:
         given=tuple(options),
         strays=tuple(stray for stray in parsed.strays if stray.is_option),
         complete=parsed.complete and not _ELSEWHERE & names,
-        unsure=(parsed.unsure | given.unsure) - names,
+        unsure=(parsed.unsure | words.unsure) - names,
         extended=parsed.extended,
         front_end=front_end,
     )

@@ -366,12 +366,12 @@ def _training(read: _Reading) -> None:
         "--bf16": "bf16",
         "--fp16": "fp16",
     }
-    given = next(filter(run.has, types), None)
-    if given is not None:
-        precision: object = types[given]
+    option = next(filter(run.has, types), None)
+    if option is not None:
+        precision: object = types[option]
     else:
         precision = "fp32" if run.sure(*types) else UNKNOWN
-    read.learn("/training/precision", precision, given)
+    read.learn("/training/precision", precision, option)
     _attention(read)
     if not run.is_lm:
         if run.config is not None:
@@ -391,9 +391,9 @@ def _training(read: _Reading) -> None:
 
 def _widest(dtypes: Iterable[object]) -> str:
     """The type of most bytes; fp32 where one isn't known."""
-    known = ("fp8", "bf16", "fp16", "fp32")
-    return known[
-        max(known.index(str(dtype)) if dtype in known else len(known) - 1 for dtype in dtypes)
+    formats = ("fp8", "bf16", "fp16", "fp32")
+    return formats[
+        max(formats.index(str(dtype)) if dtype in formats else len(formats) - 1 for dtype in dtypes)
     ]
 
 

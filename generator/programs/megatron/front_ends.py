@@ -66,18 +66,18 @@ def engine_words(settings: Settings) -> EngineWords:
     for option, values in _options(words):
         name, _, attached = option.prefix.partition("=")
         engine_name = name.replace("_", "-") if front_end.explicit_flags else name
-        known = table.get(engine_name)
-        if not name.startswith("--") or (known is None and not front_end.may_have(name)):
+        option_of_engine = table.get(engine_name)
+        if not name.startswith("--") or (option_of_engine is None and not front_end.may_have(name)):
             made += (option, *values)  # unknown words stay, for the rules on them
             continue
         given[engine_name] = values[0].value if values else attached or ""
         unsure -= {engine_name}
-        if known is None or name in front_end.renamed:
+        if option_of_engine is None or name in front_end.renamed:
             continue
-        if known.kind == "flag" and front_end.explicit_flags:
+        if option_of_engine.kind == "flag" and front_end.explicit_flags:
             value = values[0].value if values else attached or "true"
-            made += _flag(option, known, value)
-            unsure |= {known.name} if value is None else set()
+            made += _flag(option, option_of_engine, value)
+            unsure |= {option_of_engine.name} if value is None else set()
         else:
             made += (_renamed(option, engine_name, attached=bool(attached)), *values)
 

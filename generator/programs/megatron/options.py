@@ -270,8 +270,8 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
 
     They are those beyond the project that a fork started from.
     """
-    known: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
-    return known
+    forks: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
+    return forks
 
 
 def fork_of(

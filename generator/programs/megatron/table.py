@@ -1024,15 +1024,15 @@ def option_of(key: str, flavour: Flavour) -> str:
 
 def decoded(run: MegatronArguments) -> dict[str, Any]:
     """The table backwards: keys of the spec, but for its layout, that the arguments give."""
-    found: dict[str, Any] = {}
+    values_by_key: dict[str, Any] = {}
     for row in rows(run.flavour):
         option = run.table.get(row.option)
         if row.decode is not None and option is not None and not row.key.startswith("layout."):
             given = row.value if option.kind == "flag" and run.has(row.option) else None
             default = option.default if row.default else None
             value = row.decode(given if option.kind == "flag" else run.value(row.option, default))
-            found |= {} if value is None else {row.key: value}
-    return found
+            values_by_key |= {} if value is None else {row.key: value}
+    return values_by_key
 
 
 @lru_cache(maxsize=1)
@@ -1053,8 +1053,8 @@ def equivalents() -> Mapping[str, str]:
         }
         for flavour in get_args(Flavour)
     ]
-    found: dict[str, str] = {}
+    options_by_key: dict[str, str] = {}
     for ours, theirs in permutations(alone, 2):
         for said in ours.keys() & theirs.keys():
-            found.setdefault(ours[said], theirs[said])
-    return found
+            options_by_key.setdefault(ours[said], theirs[said])
+    return options_by_key

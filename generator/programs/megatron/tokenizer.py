@@ -68,10 +68,10 @@ def tokenizer_kind_is_known(job: Job) -> Violations:
     kind, where = job.data.tokenizer.type, "/data/tokenizer/type"
     flavour = flavour_of(job) or LM
     option = option_table(flavour).get(_TYPE) if kind is not None else None
-    known = tuple(map(str, option.choices)) if option else ()
-    if kind is not None and kind not in known:
-        likely = None if kind in _OF_TRANSFORMERS else closest(kind, known)
-        hint = f"use type: {likely or _of_any_model(job)}, or another of {', '.join(known)}"
+    kinds = tuple(map(str, option.choices)) if option else ()
+    if kind is not None and kind not in kinds:
+        likely = None if kind in _OF_TRANSFORMERS else closest(kind, kinds)
+        hint = f"use type: {likely or _of_any_model(job)}, or another of {', '.join(kinds)}"
         yield violation(job, where, f"`type: {kind}` is no tokenizer of {job.framework}", hint)
 
 

@@ -32,20 +32,20 @@ _WORDS: Final = {
 
 def _phrases(flavour: Flavour) -> dict[str, str]:
     """The options of the keys of `layout` and `training`, by key, or by key and value."""
-    found: dict[str, str] = {}
+    phrases: dict[str, str] = {}
     for row in table.rows(flavour):
         section, _, key = row.key.partition(".")
         option = option_table(flavour).get(row.option)
         if section not in ("layout", "training") or option is None:
             continue
         if row.value is not True:
-            found[f"{key}: {in_spec(row.value)}"] = row.option
+            phrases[f"{key}: {in_spec(row.value)}"] = row.option
         elif option.kind == "flag":
-            found |= {f"{key}: true": row.option, f"{key}: false": f"no {row.option}"}
-            found[f"without {key}"] = f"remove {row.option}"
+            phrases |= {f"{key}: true": row.option, f"{key}: false": f"no {row.option}"}
+            phrases[f"without {key}"] = f"remove {row.option}"
         else:
-            found.setdefault(key, f"{row.option} {{}}")
-    return found | _WORDS | dict(PROJECTS[flavour].phrases)
+            phrases.setdefault(key, f"{row.option} {{}}")
+    return phrases | _WORDS | dict(PROJECTS[flavour].phrases)
 
 
 OF_OPTIONS: Final = {

@@ -126,12 +126,12 @@ def _environment_of_hybridep(job: Job, layout: Layout) -> dict[str, str]:
     cluster = job.cluster
     in_rack = cluster.link_domain > cluster.accelerators_per_node
     most = 64 if in_rack else cluster.accelerators_per_node
-    found = {
+    variables = {
         "USE_MNNVL": str(int(in_rack)),
         "NVLINK_DOMAIN_SIZE": str(cluster.link_domain),
         "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": str(min(layout.expert, most)),
     }
-    return {**found, "NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": "128"} if in_rack else found
+    return {**variables, "NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": "128"} if in_rack else variables
 
 
 def sizes(p: Planned, context: str) -> str:

@@ -164,8 +164,8 @@ class BridgeOverrides:
 
     def integer(self, key: str) -> int | None:
         """The whole number that a key is set to; None where it isn't, or to none."""
-        found = self.last.get(key)
-        return None if found is None else found.integer
+        override = self.last.get(key)
+        return None if override is None else override.integer
 
     def lacks(self, *keys: str) -> bool:
         """Return whether surely none of these keys is set, nor a section that they are in."""
@@ -489,13 +489,13 @@ class BridgeRun:
 
 def runs_in(submission: Submission) -> Iterator[BridgeRun]:
     """The runs of a submission, each with its number of GPUs, if that is known."""
-    found = list(overrides_in(submission))
+    every = list(overrides_in(submission))
     world = world_of(submission)
     # Of several runs, each has the GPUs that its own line starts; known where all start as many.
     started = [claim.value for claim in world.claims_on("processes")]
-    is_one_number = len(started) == len(found) and len(set(started)) == 1
-    gpus = world.gpus if len(found) == 1 or is_one_number else None
-    for overrides in found:
+    is_one_number = len(started) == len(every) and len(set(started)) == 1
+    gpus = world.gpus if len(every) == 1 or is_one_number else None
+    for overrides in every:
         submits = overrides.launch is not None and _name_of(overrides.launch) == SUBMITS
         started_here = None if submits else gpus
         yield BridgeRun(overrides=overrides, gpus=started_here or overrides.gpus)
@@ -505,8 +505,8 @@ def product_of(overrides: BridgeOverrides, keys: Iterable[str]) -> int | None:
     """The product of degrees; None where one isn't known. The plain recipe's are all 1."""
     product = 1
     for key in keys:
-        found = overrides.get(key)
-        value: Any = 1 if found is None and overrides.is_plain else found and found.integer
+        override = overrides.get(key)
+        value: Any = 1 if override is None and overrides.is_plain else override and override.integer
         if value is None or value < 1:
             return None
         product *= value

@@ -306,8 +306,8 @@ def weight_decay_is_the_schedule(overrides: BridgeOverrides) -> Violations:
     override = overrides.get("optimizer.weight_decay")
     name, other = _OTHER_DECAY
     is_other = (overrides.recipe or overrides.stem).startswith(name)
-    known = (None, _RECIPES_DECAY, other) if is_other else (None, _RECIPES_DECAY)
-    if override is None or override.number in known:
+    decays = (None, _RECIPES_DECAY, other) if is_other else (None, _RECIPES_DECAY)
+    if override is None or override.number in decays:
         return
     if overrides.lacks(*_DECAYS):
         decay = "the recipe's own" if is_other else _RECIPES_DECAY

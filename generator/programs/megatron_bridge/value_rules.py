@@ -225,8 +225,8 @@ def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
     trains = "pretraining" if overrides.task == "pretraining" else "fine-tuning"
     if task is not None and overrides.task and task != trains:
         message = f"--dataset {overrides.dataset} is data for {task}, and the run is {trains}"
-        known = listed(sorted(name for name, of in _DATA.items() if of == trains))
-        yield Violation(launch.script.locate(option), message, f"use {known}")
+        datasets = listed(sorted(name for name, of in _DATA.items() if of == trains))
+        yield Violation(launch.script.locate(option), message, f"use {datasets}")
 
 
 @OVERRIDES.rule(
@@ -371,11 +371,11 @@ def full_recomputation_has_a_method(overrides: BridgeOverrides) -> Violations:
         return
     for name, value in (("method", "uniform"), ("num_layers", "1")):
         key = f"model.recompute_{name}"
-        given = overrides.get(key)
-        is_lacking = given is None and overrides.is_plain and overrides.lacks(key)
-        if is_lacking or (given is not None and given.is_null):
+        override = overrides.get(key)
+        is_lacking = override is None and overrides.is_plain and overrides.lacks(key)
+        if is_lacking or (override is not None and override.is_null):
             message = f"{granularity.shown} has no {key}"
-            where = granularity.where if given is None else given.where
+            where = granularity.where if override is None else override.where
             yield Violation(where, message, f"set {key}={value}")
 
 

@@ -149,9 +149,9 @@ def overrides(p: Planned) -> Iterator[ArgumentGroup]:
     """The overrides of a plan, in groups with a reason each; those that the job gives are left to
     it.
     """
-    given = overrides_of(p.job.launch.arguments)
+    of_spec = overrides_of(p.job.launch.arguments)
     lengths = {key_of(option) for option in LENGTHS}
-    left_out = set(given) | (lengths if lengths & given.keys() else set())
+    left_out = set(of_spec) | (lengths if lengths & of_spec.keys() else set())
     tunes = p.job.packs_sequences
 
     for name, options in written_options(p, LM):

@@ -60,9 +60,9 @@ def _options_for(name: str, text: str) -> frozenset[Given]:
         at = next((at for at, word in enumerate(words) if _names(word, name)), None)
         if at is not None:
             for match in _OPTION.finditer(" ".join(words[:at])):
-                known = TABLES["sbatch"].find(match[1] or match[3])
+                option = TABLES["sbatch"].find(match[1] or match[3])
                 value = (match[2] or match[4] or "").strip("\"'")
-                found |= {(known.name, value)} if known is not None else set()
+                found |= {(option.name, value)} if option is not None else set()
     return frozenset(found)
 
 

@@ -33,15 +33,15 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     samples = None
     for number, line in enumerate(lines, start=1):
         ours = ours or "train_runtime" in line or _EPOCH in line.partition(_LOSS)[2]
-        if found := _STEPS.search(line):
-            rates.append(positive(found[1]))
+        if match := _STEPS.search(line):
+            rates.append(positive(match[1]))
             many = _SAMPLES.search(line)
             samples = positive(many[1]) if many else samples
         for key, pattern in _KEYS.items():
             if (
                 "=" in line
-                and (found := pattern.search(line))
-                and (value := positive_whole(found[1]))
+                and (match := pattern.search(line))
+                and (value := positive_whole(match[1]))
             ):
                 keys[key], places[key], ours = value, number, True
     if not ours and not rates:

@@ -341,9 +341,13 @@ def _on_line(
 
     redefined = unsure | (_redefined(file) if file else frozenset())
     if front_end is not None:  # arguments of its own may have the names of those that are gone
-        own = {option[2:] for option in front_end.options}
+        names_of_front_end = {option[2:] for option in front_end.options}
         # What hands its options on trains by classes that have transformers' arguments as they are.
-        redefined |= own.difference(known_arguments()) if front_end.launched_by else own
+        redefined |= (
+            names_of_front_end.difference(known_arguments())
+            if front_end.launched_by
+            else names_of_front_end
+        )
     path = launch.script.text.path
     last = {name: value for name, _, value in options}  # the last of each counts
     return TrainingArguments(
@@ -400,8 +404,8 @@ def _may_hide(words: tuple[Word, ...]) -> bool:
     """Whether an unknown word may be an option or several: `$EXTRA`, but not `--seed $SEED`."""
     before = ""
     for word in words:
-        known = word.value is not None or word.prefix.startswith("--")
-        for text in word.perhaps or (word.prefix if known else None,):
+        is_known = word.value is not None or word.prefix.startswith("--")
+        for text in word.perhaps or (word.prefix if is_known else None,):
             option = before.startswith("--") and "=" not in before
             if text is None and (
                 not option or known_arguments().get(_name(before), {}).get("alone")

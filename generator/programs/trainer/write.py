@@ -287,15 +287,17 @@ def program(plan: Plan, sharding: Sharding = _BY_DEEPSPEED) -> Program:
         group(comment, {row.option: row.value(plan) for row in rows})
         for comment, rows in groups_of(sharding.rows)
     ]
-    own, data = job.launch.arguments, job.data
+    arguments, data = job.launch.arguments, job.data
     options: dict[str, Value] = {}
     for path in data.path[:1]:
         options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
     if data.tokenizer.path is not None:
         options["--tokenizer_name"] = data.tokenizer.path
-    left = {option: value for option, value in options.items() if not holds(own, value)}
+    left = {option: value for option, value in options.items() if not holds(arguments, value)}
     script = PurePosixPath(job.launch.script).name
-    if script in _LENGTHS and not gives(own, "--block_size", "--max_length", "--max_seq_length"):
+    if script in _LENGTHS and not gives(
+        arguments, "--block_size", "--max_length", "--max_seq_length"
+    ):
         left[_LENGTHS[script]] = job.training.sequence_length
     if script in _TRL:
         left[_ATTENTION] = _attention(job, layout)

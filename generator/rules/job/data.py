@@ -305,11 +305,12 @@ def filled_in(job: Job) -> dict[str, str]:
     an option of launch.arguments, with dsgen's values of them.
     """
     meant = {key_of(option): key for option, key in job.framework.decides.items()} | _COMMON
-    given = {meant.get(option.key) for option in options_of(job.launch.arguments)}
+    keys_of_arguments = {meant.get(option.key) for option in options_of(job.launch.arguments)}
     return {
         name: f"{getattr(job.training, name):g}"
         for name in _LEARNED
-        if f"training.{name}" not in given and f"/training/{name}" not in job.origin.locations
+        if f"training.{name}" not in keys_of_arguments
+        and f"/training/{name}" not in job.origin.locations
     }
 
 
@@ -324,8 +325,10 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
 
         from ...job.hf_config import model_from_config  # saves start-up time: few specs name two
 
-        other = model_from_config(entry.config, name=entry.name, source=entry.source)
-        return (job.model.name, f"model: {text}") if _SHAPE(other) != _SHAPE(job.model) else None
+        other_model = model_from_config(entry.config, name=entry.name, source=entry.source)
+        return (
+            (job.model.name, f"model: {text}") if _SHAPE(other_model) != _SHAPE(job.model) else None
+        )
     if key == _ATTENTION:
         value = job.training.attention
         text = next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
@@ -341,7 +344,9 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
     # A number of no weight in a plan counts where it is the spec's own, or repeated in the
     # DeepSpeed config.
-    own = not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
+    is_of_spec = (
+        not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
+    )
     training, given, (section, _, last) = job.training, python_float(text), key.rpartition(".")
     if key == _EPOCHS:
         value = training.duration_epochs
@@ -358,7 +363,7 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
-        or (key in _SPARES and not own)
+        or (key in _SPARES and not is_of_spec)
     ):
         return None
     # up or down, both are right

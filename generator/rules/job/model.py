@@ -174,9 +174,9 @@ def megatron_has_optimizer(job: Job) -> Violations:
     Prevents: Megatron stops at start: the optimizer is not one of its choices.
     Fix: set training.optimizer to adamw or sgd, or use framework: deepspeed"""
     if job.training.optimizer in ("lamb", "adamw-8bit"):
-        found = job.says("optimizer", job.training.optimizer)
+        optimizer = job.says("optimizer", job.training.optimizer)
         framework = job.says("framework", job.framework)
-        message = f"{found} is not available with {framework}"
+        message = f"{optimizer} is not available with {framework}"
         other = "deepspeed" if job.training.optimizer == "lamb" else "huggingface"
         hint = f"use {job.says('optimizer', 'adamw')}, or {job.says('framework', other)}"
         yield violation(job, "/training/optimizer", message, hint)
@@ -450,13 +450,13 @@ def megatron_has_every_kind_of_layer(job: Job) -> Violations:
     """Layers have softmax attention or the gated delta rule, or are a pattern of Mamba-2 and more.
     Prevents: No such options are written: the run would train another model, or stop.
     Fix: use framework: huggingface or deepspeed"""
-    found = dict.fromkeys(_foreign_kinds(job))
-    if found:
-        kinds = ", ".join(dict.fromkeys(kind for kind, _ in found))
+    foreign = dict.fromkeys(_foreign_kinds(job))
+    if foreign:
+        kinds = ", ".join(dict.fromkeys(kind for kind, _ in foreign))
         framework = job.says("framework", job.framework)
         message = f"{job.model.name} has {kinds}, which dsgen doesn't write for {framework}"
-        known = "; ".join(dict.fromkeys(since for _, since in found))
-        yield violation(job, "/model", f"{message}: {known}", _use_another(job))
+        releases = "; ".join(dict.fromkeys(since for _, since in foreign))
+        yield violation(job, "/model", f"{message}: {releases}", _use_another(job))
 
 
 @composed_jobs.rule(

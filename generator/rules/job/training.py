@@ -344,10 +344,10 @@ def framework_has_state_types(job: Job) -> Violations:
         message = (
             f"{job.says(key, kept)} is not available with {job.says('framework', job.framework)}"
         )
-        other = job.says("framework", "megatron-lm")
+        remedy = job.says("framework", "megatron-lm")
         if kept == "same":
-            other = f"training.{job.says('sharding', 'fsdp2')} with framework: huggingface"
-        hint = f"use {job.says(key, 'fp32')}, or {other}"
+            remedy = f"training.{job.says('sharding', 'fsdp2')} with framework: huggingface"
+        hint = f"use {job.says(key, 'fp32')}, or {remedy}"
         yield violation(job, f"/training/{key}", message, hint)
 
 
@@ -415,15 +415,15 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
     """
     training = job.training
     takes = {"fp8_parameters": ("fp8", "nvfp4"), "fp8_recipe": ("fp8",)}
-    given = {"fp8_parameters": training.fp8_parameters, "fp8_recipe": training.fp8_recipe}
-    for key in (key for key in given if given[key] not in (False, "delayed")):
+    settings = {"fp8_parameters": training.fp8_parameters, "fp8_recipe": training.fp8_recipe}
+    for key in (key for key in settings if settings[key] not in (False, "delayed")):
         missing = []
         if not job.engine.chooses_types:
             missing.append((job.says("framework", job.framework), "megatron-lm", "framework"))
         if training.precision not in takes[key]:
             missing.append((job.says("precision", training.precision), "fp8", "precision"))
         for found, wanted, name in missing:
-            message = f"{job.says(key, given[key])} with {found} has no effect"
+            message = f"{job.says(key, settings[key])} with {found} has no effect"
             hint = f"use {job.says(name, wanted)}, or remove {key}"
             yield violation(job, f"/training/{key}", message, hint)
 
@@ -591,8 +591,8 @@ def lora_modules_exist(job: Job) -> Violations:
     ):
         return
     kinds = job.model.stack.kinds
-    known = list(dict.fromkeys(p.name for layer in kinds for p in layer.projections))
-    missing = [name for name in lora.modules if name not in known]
+    names = list(dict.fromkeys(p.name for layer in kinds for p in layer.projections))
+    missing = [name for name in lora.modules if name not in names]
     if missing:
         experts = (
             f", whose {job.model.experts} routed experts are no linear layers"
@@ -604,7 +604,7 @@ def lora_modules_exist(job: Job) -> Violations:
             job,
             "/training/lora/modules",
             message,
-            f"use modules: [{', '.join(known)}], or some of these",
+            f"use modules: [{', '.join(names)}], or some of these",
         )
 
 

@@ -205,8 +205,8 @@ def experts_are_cut_as_the_rest(job: Job, layout: LayoutLike) -> Judgement:
     yield layout.expert_tensor == layout.tensor
     both = given(job, layout, "expert_tensor", "tensor")
     message = f"{both} is not available with {job.says('framework', job.framework)}"
-    same, other = job.says("expert_tensor", layout.tensor), job.says("framework", "megatron-lm")
-    yield message, f"use {same}, or {other}"
+    same, megatron = job.says("expert_tensor", layout.tensor), job.says("framework", "megatron-lm")
+    yield message, f"use {same}, or {megatron}"
 
 
 @_nothing_to_cut.rule("MOE017", ERROR, "silent", derived("expert_tensor cuts routed experts"))
@@ -235,8 +235,8 @@ def native_experts_avoid_pipeline(job: Job, layout: LayoutLike) -> Judgement:
     pipeline, model = job.says("pipeline", layout.pipeline), job.model
     message = f"{pipeline} with the {model.experts} experts of {model.name} is fragile with"
     message += f" {job.says('framework', job.framework)}, whose stages then pass two tensors"
-    other = job.says("framework", "megatron-lm")
-    yield message, f"use {job.says('pipeline', 1)}, {other}, or pin layout.{pipeline}"
+    megatron = job.says("framework", "megatron-lm")
+    yield message, f"use {job.says('pipeline', 1)}, {megatron}, or pin layout.{pipeline}"
 
 
 @_dispatched.rule(

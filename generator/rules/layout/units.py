@@ -162,8 +162,10 @@ def only_whole_sums_are_synced(job: Job, layout: LayoutLike) -> Judgement:
         f"{job.says('sync_each_batch', True)} is not available with "
         f"{job.says('framework', job.framework)}"
     )
-    other = f", or use training.{job.says('sharding', 'fsdp2')}" if job.framework.shardings else ""
-    yield message, f"{job.origin.vocabulary.without('sync_each_batch')}{other}"
+    or_fsdp2 = (
+        f", or use training.{job.says('sharding', 'fsdp2')}" if job.framework.shardings else ""
+    )
+    yield message, f"{job.origin.vocabulary.without('sync_each_batch')}{or_fsdp2}"
 
 
 # An error, though nothing fails: the layout would be the same as the one without it.

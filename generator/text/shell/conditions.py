@@ -271,8 +271,8 @@ class Conditions:
 
 def _agreed(results: Iterable[bool | None]) -> bool | None:
     """The result that all of several have; None where they differ, or there is none."""
-    found = set(results)
-    return found.pop() if len(found) == 1 else None
+    outcomes = set(results)
+    return outcomes.pop() if len(outcomes) == 1 else None
 
 
 def _is_there(word: Operand) -> bool | None:

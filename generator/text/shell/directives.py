@@ -30,8 +30,8 @@ def directive_of(token: Token, source: Source, *, ignored: bool) -> Directive:
         if gap is None:
             words.append(Word(raw=written, value=value, offset=offset, parts=(value,)))
         else:
-            known = value[: gap.start()]
-            parts = (known, None) if known else (None,)
+            beginning = value[: gap.start()]
+            parts = (beginning, None) if beginning else (None,)
             words.append(Word(raw=written, value=None, offset=offset, parts=parts))
         match = _WORD.match(text, match.end(), token.end)
     return Directive(words=tuple(words), offset=source.place(token.start), ignored=ignored)

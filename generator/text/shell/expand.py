@@ -630,7 +630,7 @@ def _value_of(node: ast.expr) -> int:
             _COMPARISONS[type(node.ops[0])](_value_of(node.left), _value_of(*node.comparators))
         )
     elif isinstance(node, ast.BoolOp):
-        values = [bool(_value_of(one)) for one in node.values]
+        values = [bool(_value_of(operand)) for operand in node.values]
         value = int(all(values) if isinstance(node.op, ast.And) else any(values))
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         if isinstance(node.operand, ast.Compare | ast.BinOp):

@@ -149,7 +149,14 @@ def remote_text(words: Sequence[Word]) -> int | None:
 
 def remote_prefix(word: Word) -> int:
     """How many characters of the word that `remote_text` finds are before the text."""
-    option = next((one for one in _TEXT_OPTIONS.values() if word.prefix.startswith(f"{one}=")), "")
+    option = next(
+        (
+            text_option
+            for text_option in _TEXT_OPTIONS.values()
+            if word.prefix.startswith(f"{text_option}=")
+        ),
+        "",
+    )
     return len(option) + 1 if option else 0
 
 

@@ -335,25 +335,25 @@ def variables_are_set(script: LaunchScript) -> Violations:
     words = (
         word for launch in script.launches for call in launch.calls for word in call.command.words
     )
-    given, found = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
+    given, unset_words = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
     for word in words:
         named = {name for name in word.variables if name.isidentifier()}
         if named:
             for name in _EXPANDED.findall(word.raw):
                 known = name in shell.history or name in shell.set_inside
-                if name in named and not (known or name in found or given.match(name)):
-                    found[name] = word
-    if found:
+                if name in named and not (known or name in unset_words or given.match(name)):
+                    unset_words[name] = word
+    if unset_words:
         for name in _provided(shell):
-            found.pop(name, None)
-    if found and shell.assignments:  # else all of them are for whoever starts it to set
-        names = ", ".join(found)
+            unset_words.pop(name, None)
+    if unset_words and shell.assignments:  # else all of them are for whoever starts it to set
+        names = ", ".join(unset_words)
         message = (
             f"the script doesn't set {names}: unless the environment does, the line gets "
             "nothing in its place"
         )
         yield Violation(
-            shell.locate(next(iter(found.values()))),
+            shell.locate(next(iter(unset_words.values()))),
             message,
             "set it in the script, or write ${NAME:?}",
         )

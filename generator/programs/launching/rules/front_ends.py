@@ -148,9 +148,9 @@ def _of_other_releases(settings: Settings) -> Violations:
     usual = max(releases, key=lambda release: len(releases[release]))
     for release, options in releases.items():
         for name, word, names in options if release != usual else ():
-            other = names.split(", ")[usual]
+            name_today = names.split(", ")[usual]
             message = f"{name} and {releases[usual][0][0]} are options of different releases"
-            yield Violation(settings.launch.script.locate(word), message, f"use {other}")
+            yield Violation(settings.launch.script.locate(word), message, f"use {name_today}")
 
 
 def _broken(settings: Settings, rule: str) -> Violations:

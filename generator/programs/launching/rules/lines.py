@@ -101,17 +101,17 @@ def options_are_known(call: LauncherCall) -> Violations:
         has_unknown_name = option.written.value is None and "=" not in option.written.prefix
         if has_unknown_name or not option.name.startswith("-"):
             continue
-        other = next((name for name in NODES if option.name in TABLES[name].options), None)
+        owner = next((name for name in NODES if option.name in TABLES[name].options), None)
         near = _near_option(call.program, option.name)
-        if other and not near:
-            near = _same_option(call.program, other, option.name)
+        if owner and not near:
+            near = _same_option(call.program, owner, option.name)
         message = f"{call.program} has no option {option.name}"
-        message += f", which is {other}'s" if other else ""
+        message += f", which is {owner}'s" if owner else ""
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
         # Another release may have an option that nothing is near; and behind a word that isn't
         # known, which may be the script, only a slip is certain.
         is_certain = not call.opaque or bool(near and is_slip(option.name, near))
-        severity = ERROR if (near or other) and is_certain else NOTE
+        severity = ERROR if (near or owner) and is_certain else NOTE
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
 
 

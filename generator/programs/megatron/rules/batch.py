@@ -282,8 +282,8 @@ def _numbers(run: MegatronRun) -> list[int] | None:
     values = run.value(_RAMP_UP)
     texts = [str(value) for value in values] if isinstance(values, tuple) else [""]
     numbers = [read_whole(text, _RAMP_UP_DIGITS) for text in texts]
-    known = [number for number in numbers if number is not None]
-    return known if len(known) == len(numbers) else None
+    of_words = [number for number in numbers if number is not None]
+    return of_words if len(of_words) == len(numbers) else None
 
 
 @lm_runs.rule(

@@ -192,11 +192,11 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     ours, theirs = run.setting(_STAGE, _DEFAULT_STAGE), config.stage
     if theirs is None or ours is None or theirs == ours:
         return
-    given = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
+    ours_shown = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
     severity = WARNING if theirs == 3 else NOTE
     if ours == 3:
         severity = ERROR
-    message = f"{given}, but zero_optimization.stage is {theirs}"
+    message = f"{ours_shown}, but zero_optimization.stage is {theirs}"
     found = at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
     yield against(config.locate("/zero_optimization/stage"), found)
 
@@ -220,8 +220,8 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     ours = next((name for name in ("bf16", "fp16") if run.has(f"--{name}")), None)
     if ours == theirs:
         return
-    given = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
-    message = f"{given}, but the config has {theirs or 'neither'} enabled"
+    ours_shown = f"--{ours}" if ours else "neither --bf16 nor --fp16 is given"
+    message = f"{ours_shown}, but the config has {theirs or 'neither'} enabled"
     where = run.locate(f"--{ours}") if ours else config.locate(f"/{theirs}/enabled")
     hint = f"use --{theirs}" if theirs else f'add "{ours}": {{"enabled": true}} to the config'
     other = config.locate(f"/{theirs or 'bf16'}/enabled") if ours else run.locate("--deepspeed")
@@ -250,11 +250,11 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     batch = run.global_batch
     unit = (run.micro_batch or 0) * (run.replicas or 0)
     steps = config.whole(f"/{key}")
-    own = batch // unit if batch and unit and batch % unit == 0 else None
-    if steps and own and steps != own:
+    right_value = batch // unit if batch and unit and batch % unit == 0 else None
+    if steps and right_value and steps != right_value:
         product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
-        message = f"{key}: {steps}, but {product} is {own}"
-        hint = f'set "{key}" to {own}, or remove it'
+        message = f"{key}: {steps}, but {product} is {right_value}"
+        hint = f'set "{key}" to {right_value}, or remove it'
         yield against(
             run.locate(GLOBAL), Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
         )
@@ -269,8 +269,8 @@ def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violation
     Fix: give both the same clipping"""
     run, config = configured
     ours, theirs = run.number("--clip-grad"), config.value("/gradient_clipping")
-    given = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
-    if ours is not None and given and run.has("--deepspeed") and theirs != ours:
+    is_number = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
+    if ours is not None and is_number and run.has("--deepspeed") and theirs != ours:
         message = f"--clip-grad {ours:g} is ignored: gradient_clipping is {theirs:g} in the config"
         found = at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
         yield against(config.locate("/gradient_clipping"), found)
@@ -300,15 +300,15 @@ def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -
     Prevents: ZeRORuntimeException: You are using ZeRO-Offload with a client provided optimizer
     Fix: use --cpu-optimizer together with offload_optimizer"""
     run, config = configured
-    own = "--cpu-optimizer"
+    option = "--cpu-optimizer"
     if config.has("/optimizer") or not run.has("--deepspeed"):
         return
     device, forced = config.offload("optimizer"), config.switch("/zero_force_ds_cpu_optimizer")
-    if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(own) and forced:
-        message = f"offload_optimizer.device is {device} in the config, without {own}"
+    if device in ("cpu", "nvme") and config.stage != 0 and run.lacks(option) and forced:
+        message = f"offload_optimizer.device is {device} in the config, without {option}"
         where = config.locate("/zero_optimization/offload_optimizer/device")
-        yield against(run.locate("--deepspeed"), Violation(where, message, f"add {own}"))
-    if run.has(own) and run.lacks("--cpu-torch-adam") and device == "none":
-        message = f"{own}, but the config offloads no optimizer: its parameters are on the GPU"
-        hint = f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {own}'
-        yield against(config.locate("/zero_optimization"), at(run, own, message, hint))
+        yield against(run.locate("--deepspeed"), Violation(where, message, f"add {option}"))
+    if run.has(option) and run.lacks("--cpu-torch-adam") and device == "none":
+        message = f"{option}, but the config offloads no optimizer: its parameters are on the GPU"
+        hint = f'set offload_optimizer.device to "cpu" in zero_optimization, or remove {option}'
+        yield against(config.locate("/zero_optimization"), at(run, option, message, hint))

@@ -98,8 +98,8 @@ def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violation:
 def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
     """A violation for an option that the parser doesn't have, unless others may have added it."""
     parser = run.beside.parser
-    other = next(flavour for flavour in PROJECTS if flavour != run.flavour)
-    is_foreign = option_table(other).has(stray.word)
+    other_flavour = next(flavour for flavour in PROJECTS if flavour != run.flavour)
+    is_foreign = option_table(other_flavour).has(stray.word)
     severity = _certainty(run, stray.word, foreign=is_foreign)
     if severity is None:
         return
@@ -114,7 +114,7 @@ def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
     else:
         itself = "" if severity == ERROR or parser else " itself"
         message = f"unknown option {stray.word} in {parser or PROJECTS[run.flavour].name}{itself}"
-        message += f": it is one of {PROJECTS[other].name}" if is_foreign else ""
+        message += f": it is one of {PROJECTS[other_flavour].name}" if is_foreign else ""
     remove = "remove it" if is_foreign or parser else "remove it, unless the script is a fork's"
     yield Violation(
         stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
@@ -171,13 +171,13 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
     Fix: give a value of the option's type"""
     for option in run.given:
         if option.problem is not None:
-            known = run.table.get(option.name)
+            known_option = run.table.get(option.name)
             given = (
                 ""
                 if option.problem.startswith("has no")
                 else f"{option.written} {option.text}".rstrip() + ": "
             )
-            hint = _passing(option.text, known.choices if known else ())
+            hint = _passing(option.text, known_option.choices if known_option else ())
             open_choices = {"--position-embedding-type"}.union(
                 *(fork["choices"] for fork in forks().values())
             )

@@ -173,9 +173,11 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
     fits = (rest == 0) == (middle == 0) and (middle == 0 or rest % middle == 0)
     if rest >= 0 and (fits or middle < 0):
         return
-    given = " and ".join(run.shown(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name))
+    ends_shown = " and ".join(
+        run.shown(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name)
+    )
     message = (
-        f"{given} leave {rest} of {layers} layers for the other {middle} stages, which "
+        f"{ends_shown} leave {rest} of {layers} layers for the other {middle} stages, which "
         "must share them evenly"
     )
     name = run.first_of(LAST_STAGE, FIRST_STAGE)
@@ -278,13 +280,13 @@ def listed_chunks_make_the_model(run: MegatronRun) -> Violations:
         ("t", LAYERS, run.layers),
         ("m", _PREDICTING_LAYERS, run.setting(_PREDICTING_LAYERS, 0)),
     ):
-        given = "".join(chunks).count(letter)
-        if count is not None and count != given:
+        letters = "".join(chunks).count(letter)
+        if count is not None and count != letters:
             message = (
-                f"{name} has {letter} {given} times, not {count} times as "
+                f"{name} has {letter} {letters} times, not {count} times as "
                 f"{run.shown(option, 0)} says"
             )
-            yield at(run, name, message, f"list {letter} {count} times, or use {option} {given}")
+            yield at(run, name, message, f"list {letter} {count} times, or use {option} {letters}")
 
 
 @mds_checked.rule("MDS010", ERROR, "init", megatron_deepspeed("megatron/arguments.py:173-176"))

@@ -28,14 +28,21 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
     Fix: give --gpus-per-node alone
     """
     job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
-    gres, other = request.argument("--gres"), request.gpus("--gpus-per-node")
-    if gres is not None and other is not None and each is not None and each.option is gres.option:
-        differ = other.value != each.value  # sbatch accepts both forms, and goes by --gres
+    gres, per_node = request.argument("--gres"), request.gpus("--gpus-per-node")
+    if (
+        gres is not None
+        and per_node is not None
+        and each is not None
+        and each.option is gres.option
+    ):
+        differ = per_node.value != each.value  # sbatch accepts both forms, and goes by --gres
         effect = (
-            f": a node gives {each.value} GPUs, not {other.value}" if differ else ", in two forms"
+            f": a node gives {each.value} GPUs, not {per_node.value}"
+            if differ
+            else ", in two forms"
         )
-        message = f"{other} comes with {gres}, which Slurm goes by{effect}"
-        yield other.bad_value(message, "keep one of them", severity=WARNING if differ else NOTE)
+        message = f"{per_node} comes with {gres}, which Slurm goes by{effect}"
+        yield per_node.bad_value(message, "keep one of them", severity=WARNING if differ else NOTE)
     yield from _fewer_than_ranks(request)
     if job is None or job.value == 0:
         return

@@ -56,10 +56,10 @@ def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
 def _exclusive(request: Request, hint: str, name: str, *others: str) -> Violations:
     """Options that sbatch refuses together, at the place of the second."""
     first = request.argument(name)
-    for other in map(request.argument, others):
-        if first is not None and other is not None:
-            pair = sorted((first, other), key=lambda argument: argument.option.written.offset)
-            yield pair[1].bad_option(f"{first} and {other.name} exclude each other", hint)
+    for excluded in map(request.argument, others):
+        if first is not None and excluded is not None:
+            pair = sorted((first, excluded), key=lambda argument: argument.option.written.offset)
+            yield pair[1].bad_option(f"{first} and {excluded.name} exclude each other", hint)
 
 
 @blocks.rule("SLM045", ERROR, "silent", slurm("sbatch/opt.c:878, _opt_verify"))

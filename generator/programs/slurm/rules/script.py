@@ -86,8 +86,8 @@ def _wrong_address(
     is_guarded = command is not None and command.guarded
     if assignment.value in _LOOPBACK:
         is_set_later = any(
-            other.name == assignment.name and other.offset > assignment.offset
-            for other in shell.assignments
+            later.name == assignment.name and later.offset > assignment.offset
+            for later in shell.assignments
         )
         severity = NOTE if is_set_later or is_guarded else ERROR
         return f"is another machine on each of {nodes} nodes", severity

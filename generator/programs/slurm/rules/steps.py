@@ -187,7 +187,9 @@ def tasks_see_all_gpus(step: Step) -> Violations:
         return  # every task sees the GPUs of the others on its node
     for request in requests:
         per_task = request.argument("--gpus-per-task")
-        if per_task is not None and not any(one.has("--gpu-bind") for one in requests):
+        if per_task is not None and not any(
+            step_request.has("--gpu-bind") for step_request in requests
+        ):
             message = (
                 f"{per_task.command} {per_task.name} shows each task its own GPUs only, as number 0"
             )

@@ -60,8 +60,8 @@ def _fewest(srun: Call, call: LauncherCall) -> Argument[int] | None:
     step = Request(shell=call.shell, options=srun.options, program="srun")
     if step.has(*_TAKES_A_PART) or step.opaque:
         return None
-    given = (step.integer("--nodes"), step.integer("--ntasks"))
-    counts = [count for count in given if count is not None]
+    of_step = (step.integer("--nodes"), step.integer("--ntasks"))
+    counts = [count for count in of_step if count is not None]
     return min(counts, key=lambda count: count.value, default=None)
 
 

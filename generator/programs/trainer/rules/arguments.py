@@ -344,8 +344,8 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: --load_best_model_at_end requires the save and eval strategy to match
     Fix: use one strategy for both"""
     save, evaluation = _strategies(arguments)
-    known = isinstance(save, str) and isinstance(evaluation, str)
-    if known and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
+    are_texts = isinstance(save, str) and isinstance(evaluation, str)
+    if are_texts and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
         name = _OLD_NAME if arguments.has(_OLD_NAME) else "eval_strategy"
         default = "" if arguments.has("save_strategy") else " (the default)"
         message = (

@@ -46,8 +46,10 @@ def autoep_starts_with_transformers(pair: Pair) -> Violations:
     if first <= library.version < after:
         return
     # What no file names may be an older one.
-    known = bool(library.where) and library.certain(lambda version: not first <= version < after)
-    severity = None if known else Severity.WARNING
+    is_certain = bool(library.where) and library.certain(
+        lambda version: not first <= version < after
+    )
+    severity = None if is_certain else Severity.WARNING
     message = f"AutoEP does not start with {library}: it takes 5.0 to 5.22"
     where = pair.config.locate_key(_EXPERTS)
     yield Violation(where, message, "install transformers==5.22.2", severity=severity)

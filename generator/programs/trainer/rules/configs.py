@@ -329,9 +329,9 @@ def _finds_no_batch_size(arguments: TrainingArguments) -> Violations:
     launches = [arguments.launch] if arguments.launch else []
     release = release_for("transformers", arguments.path, launches)
     if release.version[:2] >= _REFUSES_TO_FIND:
-        known = release.planned or (release.where and release.exact)
+        is_sure = release.planned or (release.where and release.exact)
         message = f"auto_find_batch_size with ZeRO stage 3: {release} refuses it, as any since 4.38"
-        hint, severity = "use stage 2, or set a batch size", None if known else WARNING
+        hint, severity = "use stage 2, or set a batch size", None if is_sure else WARNING
         yield violation(arguments, "auto_find_batch_size", message, hint, severity=severity)
 
 
@@ -391,8 +391,8 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
     for key, name in (("optimizer", "optim"), ("scheduler", "lr_scheduler_type")):
         kind = pair.config.value(f"/{key}/type")
         if pair.arguments.has(name) and isinstance(kind, str):
-            given = f"{name} {pair.arguments.value(name, '')}".strip()
-            message = f"{given} has no effect: the DeepSpeed config has {key} {kind}"
+            setting = f"{name} {pair.arguments.value(name, '')}".strip()
+            message = f"{setting} has no effect: the DeepSpeed config has {key} {kind}"
             built = pair.config.optimizer
             decoupled = built == "adamw" or (
                 built == "adam" and pair.config.switch(_DECOUPLED, True)

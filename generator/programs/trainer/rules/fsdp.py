@@ -211,11 +211,11 @@ def state_dict_is_known(run: Fsdp) -> Violations:
     Fix: use SHARDED_STATE_DICT
     """
     value = run.text("state_dict_type", _STATE_DICTS[0])
-    known = _STATE_DICTS if run.version != 2 else _STATE_DICTS[:2]
-    if value not in known and not (is_whole(value) and len(value) == 1):
+    kinds = _STATE_DICTS if run.version != 2 else _STATE_DICTS[:2]
+    if value not in kinds and not (is_whole(value) and len(value) == 1):
         version = f"FSDP{run.version}" if run.version else "FSDP"
         message = f"state_dict_type is {show(run.values['state_dict_type'])}, which {version} lacks"
-        yield _at(run, "state_dict_type", message, f"use {listed(known)}")
+        yield _at(run, "state_dict_type", message, f"use {listed(kinds)}")
 
 
 @_by_plugin.rule("FSDP025", ERROR, "init", _PLUGIN)
@@ -264,8 +264,8 @@ def policy_is_known(run: Fsdp) -> Violations:
     value = run.values.get("auto_wrap_policy")
     if value is None:
         return
-    known = run.policy if run.by_accelerate else str(value)
-    if known not in POLICIES:
+    policy = run.policy if run.by_accelerate else str(value)
+    if policy not in POLICIES:
         message = f"auto_wrap_policy is {show(value)}, which accelerate does not have"
         hint = f"use {str(value).upper()}" if run.policy in POLICIES else f"use {listed(POLICIES)}"
         yield _at(run, "auto_wrap_policy", message, hint)
@@ -376,8 +376,8 @@ def config_needs_its_switch(arguments: TrainingArguments) -> Violations:
     Prevents: No error: plain data parallelism runs, with whole states on every GPU.
     Fix: add --fsdp"""
     value = arguments.value("fsdp_config", "")
-    given = arguments.has("fsdp_config") and value not in ({}, "", None)
-    if given and arguments.lacks("fsdp"):
+    has_config = arguments.has("fsdp_config") and value not in ({}, "", None)
+    if has_config and arguments.lacks("fsdp"):
         message = "fsdp_config has no effect without fsdp: every GPU holds all states"
         yield Violation(arguments.locate("fsdp_config"), message, "add --fsdp (fsdp: true)")
 
