@@ -27,6 +27,7 @@ from dsgen.numerals import whole
 _KIND: Final = re.compile(
     r"^kind: *\"?(?:PyTorchJob|TrainJob|MPIJob|JobSet|HyperPodPyTorchJob|Job)\"? *$", re.MULTILINE
 )
+_COMMENT: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _JOB: Final = re.compile(r"^kind: *Job *$", re.MULTILINE)
 _GPU_LIMIT: Final = re.compile(
     r"limits:\n(?:[ ]+\S+: \S+\n)*?[ ]+\"?nvidia\.com/gpu\"?: *\"?([0-9]+)\"?"
@@ -41,6 +42,8 @@ _REPLICAS: Final = re.compile(r"Worker:\n[ ]+replicas: *([0-9]+)")
 _MASTERS: Final = re.compile(r"Master:\n[ ]+replicas: *(1)\b")
 _PODS: Final = re.compile(r"\bparallelism: *([0-9]+)")
 _HOST: Final = re.compile(r"name: MASTER_ADDR\n[ ]+value: *\"?([\w-]+-0-0\.[\w-]+)")
+#: What only ranks of several pods together are told; else each pod may train alone.
+_TOGETHER: Final = re.compile(r"--nnodes[= ]\"?(?!1\b)|\b(?:WORLD_SIZE|NNODES|RANK)\b")
 _PROCESSES: Final = re.compile(r"nprocPerNode: *\"?([0-9]+)\"?")
 
 
@@ -95,7 +98,7 @@ SLIPS: Final = (
     Slip("two masters", _MASTERS, lambda _: "2", _KIND),
     Slip("a host that is none", _HOST, lambda text: text.replace("-0-0", "-0-1-0"), _KIND),
     Slip("a host of another service", _HOST, lambda text: f"{text}s", _KIND),
-    Slip("this host", _HOST, lambda _: "localhost", _KIND),
+    Slip("this host", _HOST, lambda _: "localhost", _TOGETHER),
 )
 
 
@@ -110,14 +113,20 @@ def breaks_of(path: Path) -> Iterator[Break]:
     # A Job that isn't Indexed starts no training of several pods.
     is_alone = bool(_JOB.search(text)) and "completionMode: Indexed" not in text
     is_open = "{{" in text or "elasticPolicy" in text
+    # Of the same length, so that places stay.
+    plain = _COMMENT.sub(lambda match: " " * len(match[0]), text)
     if not _KIND.search(text) or is_alone or is_open or text.count("\nkind:") > 1:
         return
     for slip in SLIPS:
-        match = slip.value.search(text)
-        if match is None or not slip.beside.search(text):
+        match = slip.value.search(plain)
+        if match is None or not slip.beside.search(plain):
             continue
+        if slip.value in (_SLOTS, _RANKS, _REPLICAS) and "oversubscribe" in plain:
+            continue  # mpirun starts more ranks than there are slots
         if slip.kind in ("fewer GPUs than processes", "a machine with one GPU") and match[1] == "1":
             continue
+        if slip.value is _PODS and "completions:" in text:
+            continue  # of which as many run at once as are to be completed
         if slip.kind == "a machine with one GPU" and _GPU_LIMIT.search(text)[1] == "1":  # type: ignore[index]
             continue
         if slip.written is _less and match[1] in ("0", "1"):

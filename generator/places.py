@@ -140,6 +140,15 @@ def is_placeholder(text: str) -> bool:
     return _PLACEHOLDER.search(text) is not None or _CONSTANT.fullmatch(text) is not None
 
 
+#: A variable in braces, which a reader of the file, or what fills it in, replaces.
+_VARIABLE: Final = lazy_pattern(r"\$\{[^{}\n]{1,200}\}")
+
+
+def holds_variable(value: object) -> bool:
+    """Return whether a value of a file has a variable in it: `${BATCH}`, `${model.path}/out`."""
+    return isinstance(value, str) and _VARIABLE.search(value) is not None
+
+
 def is_left_open(text: str, name: str = "") -> bool:
     """Whether the value of option `name` is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
     text = text.strip().strip("\"'[]")

@@ -32,6 +32,7 @@ class NotChecked:
     where: Location  #: of the launch's program
     reason: str
     of: str = "launch"  #: or "script", or "memory"
+    in_part: bool = False  #: whether something of it was judged all the same
 
     @property
     def message(self) -> str:
@@ -79,8 +80,9 @@ def launches_not_checked(
             # A launcher's options are judged, but of a front end only its own count.
             has_launcher = is_job or any(call.program in STARTS_PROCESSES for call in launch.calls)
             counts = launch.front_end or not has_launcher or is_of_another_program(launch)
-            if counts and not is_judged:
-                yield NotChecked(_place(launch), _reason(launch))
+            in_part = settings is not None and settings.is_judged_in_part
+            if counts and (in_part or not is_judged):
+                yield NotChecked(_place(launch), _reason(launch), in_part=in_part)
 
 
 def memory_not_judged(submission: Submission) -> Iterator[NotChecked]:
@@ -112,7 +114,7 @@ def paths_not_checked(
     unread: Iterable[NotChecked], submissions: Iterable[Submission]
 ) -> frozenset[str]:
     """The scripts without directives, of which all launches are `unread`: nothing was judged."""
-    unread_launches = Counter(launch.where.path for launch in unread)
+    unread_launches = Counter(launch.where.path for launch in unread if not launch.in_part)
     scripts = (script for submission in submissions for script in submission.scripts)
     return frozenset(
         script.path
@@ -162,7 +164,8 @@ def _reason(launch: Launch) -> str:
     if settings is not None:
         name, engine = settings.front_end.name, settings.front_end.otherwise
         if engine and settings.starts_another:
-            return f"{engine}, with which {name} trains here"
+            but = ", but for counts and keys" if settings.is_judged_in_part else ""
+            return f"{engine}, with which {name} trains here{but}"
         if settings.front_end.in_file:
             return f"the file with the settings of {name} is not among the files read"
         of_program = f" of {mask(settings.program)}" if settings.front_end.reads else ""

@@ -18,6 +18,7 @@ from typing import Final
 from ..dataclass import dataclass
 from ..findings import Location
 from ..patterns import lazy_pattern
+from ..places import holds_variable
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.launching.front_end_config import config_of
 from ..programs.launching.front_ends import FrontEnd, front_ends
@@ -220,6 +221,8 @@ def _arguments(
     for name, argument in _arguments_by_key(data, front_end).items():
         value = data[name]
         places[argument] = source.locate(f"/{escape(name)}")
+        if holds_variable(value):
+            continue  # it is there, and not known
         if isinstance(value, dict):
             renamed = {key: _name_within(front_end, argument, str(key)) for key in value}
             values[argument] = {renamed[key]: value[key] for key in value if renamed[key]}

@@ -195,8 +195,7 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
     """
     launches = tuple(launches)
     for script in {id(launch.script): launch.script for launch in launches}.values():
-        installed = installed_by(program, script.text.path, script.text.content)
-        if installed is not None:
+        if (installed := installed_by(program, script.text.path, script.text.content)) is not None:
             return installed
     places = (holder, *filter(None, map(program_of, launches)))
     return next(

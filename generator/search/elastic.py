@@ -100,8 +100,7 @@ def spare_nodes(plan: Plan) -> Spares:
             break
 
         errors = (f for f in smaller.findings if f.severity is Severity.ERROR)
-        error = next(errors, None)
-        if error is not None:
+        if (error := next(errors, None)) is not None:
             refused.append((nodes, error))
             continue
         counts.append(

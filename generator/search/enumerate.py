@@ -71,16 +71,17 @@ def _micro_batches(job: Job, data: int) -> Column:
     if batch % data:
         return np.zeros(0, np.int64)
     pinned = job.pins.micro_batch
-    if pinned is None:
-        sizes = micro_batches(batch)
-    else:
-        sizes = np.array([pinned] if batch % pinned == 0 else [], np.int64)
+    sizes = (
+        micro_batches(batch)
+        if pinned is None
+        else np.array([pinned] if batch % pinned == 0 else [], np.int64)
+    )
     accumulation = job.pins.gradient_accumulation
-    is_fitting = (batch // data) % sizes == 0
+    fitting = (batch // data) % sizes == 0
     if accumulation is not None:
-        is_fitting &= sizes * (accumulation * data) == batch
-    fitting: Column = sizes[is_fitting]
-    return fitting
+        fitting &= sizes * (accumulation * data) == batch
+    found: Column = sizes[fitting]
+    return found
 
 
 def _copies(job: Job, data: int) -> Sequence[int]:

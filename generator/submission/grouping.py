@@ -150,8 +150,7 @@ class _Graph:
                 continue
             reached, rest = set[int](), [number]
             while rest:
-                each = rest.pop()
-                if each not in reached:
+                if (each := rest.pop()) not in reached:
                     reached.add(each)
                     rest += self._next[each]
             seen |= reached

@@ -348,6 +348,14 @@ def test_objects_in_objects_are_read(holder: str, kind: str, tmp_path: Path) -> 
     assert place.pointer.endswith("/metadata/name") and place.pointer != "/metadata/name"
 
 
+def test_a_training_without_gpus_is_read_in_an_object(tmp_path: Path) -> None:
+    """A kind that always trains is read within an AppWrapper too, whatever it asks for."""
+    pod = "{containers: [{name: pytorch, image: i, command: [python, train.py]}]}"
+    spec = f"{{pytorchReplicaSpecs: {{Master: {{replicas: 2, template: {{spec: {pod}}}}}}}}}"
+    job = f"{{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {{name: a}}, spec: {spec}}}"
+    assert job_of(tmp_path, HOLDERS["AppWrapper"].format(job)).nodes == 2
+
+
 def test_a_job_in_a_list_is_held_against_its_definition(tmp_path: Path) -> None:
     """A key that a PyTorchJob doesn't have is found in a List, too, at its line."""
     lines = JOB.replace("nprocPerNode", "nprocPerNod").splitlines()

@@ -15,7 +15,7 @@ AZUREML: Final = ProgramRecord(
             references="programs.launching.references:references_of",
             signs=Signs(
                 plain=frozenset({"$schema"}),
-                rare=frozenset(
+                own=frozenset(
                     {
                         "code",
                         "command",

@@ -280,7 +280,7 @@ _VERSION: Final = lazy_pattern(
 #: Kinds that are a training of several pods whatever they ask for.
 _TRAIN: Final = frozenset(row.name for row in KINDS if not row.needs_gpus)
 _HOLD: Final = frozenset(row.name for row in HOLDERS)
-_HELD: Final = lazy_pattern(rf"\bkind[\"']?:[ \t]*[\"']?(?:{_NAMES})\b")
+_HELD: Final = lazy_pattern(rf"\bkind[\"']?:[ \t]*[\"']?({_NAMES})\b")
 _CONFIG_MAP: Final = lazy_pattern(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
 _END: Final = "END_OF_CONFIG_MAP"
 _MOST_HELD: Final = 3  # objects in objects
@@ -299,8 +299,8 @@ def is_training_job(content: str) -> bool:
     kinds = set(_KIND.findall(content))
     if not kinds or not _VERSION.search(content) or is_template(content):
         return False
-    if kinds & _HOLD and not _HELD.search(content):
-        return False
+    if kinds & _HOLD:
+        kinds = set(_HELD.findall(content)) - _HOLD
     on_gpus = GPU_RESOURCE.search(content) is not None
     return bool(kinds & _TRAIN) or (on_gpus and (kinds != {"Job"} or _trains(content)))
 

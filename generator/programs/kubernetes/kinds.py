@@ -133,7 +133,7 @@ KINDS: Final = (
     ),
     PodKind(
         name="MPIJob",
-        versions=("kubeflow.org/v2beta1", "kubeflow.org/v1"),
+        versions=("kubeflow.org/v2beta1", "kubeflow.org/v1", "kubeflow.org/v1alpha2"),
         roles=("spec/mpiReplicaSpecs/*",),
         template="template/spec",
         command="Launcher",

@@ -333,8 +333,7 @@ class _Job:
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
-        limit = self.plan.job.launch.time_limit_s
-        if limit is None:
+        if (limit := self.plan.job.launch.time_limit_s) is None:
             return {}
         return {"activeDeadlineSeconds": limit}
 

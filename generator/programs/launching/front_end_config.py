@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 from ...findings import Location
-from ...places import Lines
+from ...places import Lines, holds_variable
 from ...submission.launches import Launch
 from ...text.document import Kind
 from ...text.shell.records import ShellScript, Word
@@ -47,7 +47,9 @@ def config_of(front_end: FrontEnd, source: Source, text: Text) -> FrontEndConfig
             break
         places.append(source.locate(pointer))
         written = f"{name}={value}"
-        words.append(Word(raw=written, value=written, offset=len(places) - 1, parts=(written,)))
+        known = None if holds_variable(value) else written
+        parts = (written,) if known else (f"{name}=", None)
+        words.append(Word(raw=written, value=known, offset=len(places) - 1, parts=parts))
     script = ShellScript(text=text, lines=Lines(text), place=lambda index: places[index])
     launch = Launch(
         script=script,

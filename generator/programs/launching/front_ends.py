@@ -20,6 +20,7 @@ from ...dataclass import dataclass
 from ...resources import read_text
 from ...text.options import basename
 from ...text.shell.records import Word
+from ...text.slips import is_slip
 from .tables import program_name
 
 #: Options of a script's row that have to be on the line: one may be another program's.
@@ -115,7 +116,8 @@ class FrontEnd:
     #: `options` that name a config, and the names of those that are its `own`
     configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     reads: Sequence[str] = ()  #: the modules whose settings these are; empty: all
-    #: what its launches set, by short names: their `names`, and the `default` without them
+    #: What its launches set, by short names: their `names`, the `default` without them, and what
+    #: it `takes`: values above 0 `up_to` a bound, `such_as` one, or one `of` several.
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Values of the setting `kind` whose runs need more than a plan has (other models on the same
     #: cards, pairs of sequences), and what that is. Source: modelscope/ms-swift
@@ -221,15 +223,20 @@ class FrontEnd:
         return after < len(names) and names[after].startswith(beginning)
 
     def near(self, name: str) -> str | None:
-        """The option of its own that an unknown one is a slip of; of a key one beside it."""
+        """The option of its own that an unknown one is a slip of.
+
+        Of a key it is one with its first unknown part as a key is called there.
+        """
         if "." not in name or name.startswith("-"):
             return most_like(name, _sorted_options_of(self.name), _SLIP)
-        parent, _, last = name.rpartition(".")
-        within = f"{parent}."
-        others = (option for option in self.options if option.startswith(within))
-        beside = sorted(other.removeprefix(within) for other in others)
-        close = most_like(last, tuple(one for one in beside if "." not in one), _SLIP)
-        return None if close is None else f"{within}{close}"
+        parts = name.split(".")
+        for at, part in enumerate(parts):
+            beside = _keys_within(self.name, ".".join(parts[:at]))
+            if part not in beside:
+                slips = (key for key in beside if is_slip(part, key))
+                close = most_like(part, beside, _SLIP) or next(slips, None)
+                return None if close is None else ".".join((*parts[:at], close, *parts[at + 1 :]))
+        return None
 
 
 @cache
@@ -242,6 +249,14 @@ def front_ends() -> Mapping[str, FrontEnd]:
 @cache
 def _sorted_options_of(front_end: str) -> tuple[str, ...]:
     return tuple(sorted(_options_of(front_end)))
+
+
+@cache
+def _keys_within(front_end: str, parent: str) -> tuple[str, ...]:
+    """The keys of a mapping of a front end's configs, or of the configs themselves, by name."""
+    within = f"{parent}." if parent else ""
+    keys = (name for name in _options_of(front_end) if "." in name and name.startswith(within))
+    return tuple(sorted({key.removeprefix(within).partition(".")[0] for key in keys}))
 
 
 @cache

@@ -291,8 +291,7 @@ class Settings:
         for word, after in zip(heads[0], (*heads[0][1:], None), strict=True):
             name, equals, _ = word.prefix.partition("=")
             if name in ("--num-gpus", "--num_gpus"):
-                values = [after] if after else []
-                written = _attached(word) if equals else _as_option(word, values)
+                written = _attached(word) if equals else _as_option(word, [after] if after else [])
                 return self._setting(RAY_GPUS, written.text, word)
         return None
 
@@ -396,6 +395,11 @@ class Settings:
     def is_judged(self) -> bool:
         """Whether identities are asked of it, and no engine is left that isn't read."""
         return bool(self.front_end.identities) and not self.hides and self.starts_the_engine
+
+    @property
+    def is_judged_in_part(self) -> bool:
+        """Whether identities are asked of it, though the engine that it starts isn't read."""
+        return bool(self.front_end.identities) and not self.hides and self.starts_another
 
     @property
     def place(self) -> Location:

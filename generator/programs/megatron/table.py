@@ -790,7 +790,9 @@ _MEMORY: Final = (
     ),
     Row(
         "--recompute-method",
-        by={LM: encode.recompute_method},
+        by={
+            LM: lambda p: ("block" if p.layout.recompute_layers else "uniform") if p.full else None
+        },
         marks=_BOTH,
     ),
     Row(

@@ -14,7 +14,7 @@ from ...dataclass import dataclass
 from ...findings import Finding, Location
 from ...numerals import python_float, python_int
 from ...patterns import lazy_pattern
-from ...places import Values
+from ...places import Values, holds_variable
 from ...resources import read_text
 from ...submission.launches import Launch
 from ...submission.repository import find_programs, has_programs, program_path
@@ -261,7 +261,8 @@ def from_file(path: str, read: JsonText | Source) -> TrainingArguments:
     """The arguments of a JSON or YAML file."""
     values = read.data if isinstance(read.data, dict) else {}
     places = {name: read.locate(f"/{escape(name)}") for name in values}
-    return TrainingArguments(path=path, values=values, places=places)
+    known = {name: value for name, value in values.items() if not holds_variable(value)}
+    return TrainingArguments(path=path, values=known, places=places)
 
 
 def read_file(file: FileText) -> Iterator[TrainingArguments | Finding]:
@@ -432,9 +433,9 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         if not spelled.startswith("--") or len(spelled) < 3:
             continue
         name, value = _name(spelled), word.value
-        values = list[str | None]()
-        if equals:
-            values.append(None if value is None else value.partition("=")[2])
+        values: list[str | None] = (
+            [value.partition("=")[2] if value is not None else None] if equals else []
+        )
         while not equals and index < len(words) and not words[index].prefix.startswith("--"):
             values.append(words[index].value)
             index += 1

@@ -11,15 +11,16 @@ from itertools import islice
 from typing import Any, Final
 
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ....numerals import is_whole
+from ....numerals import is_whole, python_float
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....text.shell.records import Word
+from ....text.slips import is_slip
 from ...python_around import release_for
 from ...releases import numbers
 from ..front_end_config import FrontEndConfig
-from ..settings import Setting, Settings, settings_of
+from ..settings import Counted, Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
 _OF_PARSERS: Final = derived("options of its releases, as scripts/front_end_options.py reads them")
@@ -122,13 +123,41 @@ def options_are_the_programs(settings: Settings) -> Violations:
             is_asked = not front_end.engine and bool(front_end.options)
         if not is_asked:
             continue
-        # What isn't like an option of its own may be a fork's.
-        near = None if front_end.has_like(name) else front_end.near(name)
+        # What isn't like an option of its own may be a fork's. argparse takes the beginning of an
+        # option for it, and no reader of keys does.
+        is_file = front_end.in_file and not settings.launch.calls
+        is_key = is_file or not name.startswith("-")
+        is_known = name in front_end.options if is_key else front_end.has_like(name)
+        near = None if is_known else front_end.near(name)
         if near is not None:
-            is_key = front_end.in_file and not settings.launch.calls
-            unknown, near = (text.removeprefix("--") if is_key else text for text in (name, near))
+            unknown, near = (text.removeprefix("--") if is_file else text for text in (name, near))
             yield Violation(where, front_end.says_of(unknown), f"did you mean {near}?")
     yield from _of_other_releases(settings)
+
+
+@front_end_launches.rule("FRONT010", ERROR, "init", _IN_THE_TABLE)
+def values_are_taken(settings: Settings) -> Violations:
+    """A value is within the bounds of its setting, and no slip of one of its choices.
+    Prevents: ValueError, AssertionError, KeyError
+    Fix: use a value that the program takes
+    """
+    for short, entry in settings.front_end.settings.items():
+        takes = entry.get("takes")
+        setting = settings.get(short) if takes else None
+        if takes is None or setting is None or setting.where is None:
+            continue
+        text = setting.text.strip("'\"")
+        number, bounds = python_float(text), takes.get("up_to")
+        if bounds is not None and number is not None and not 0 < number <= bounds:
+            message = f"{setting} is not above 0 and at most {bounds}: {takes['then']}"
+            yield Violation(setting.where, message, f"use {setting.name} {takes['such_as']}")
+        # What has a letter that no choice has may be a fork's: `arpo` beside `grpo`.
+        choices = takes.get("of", ())
+        slips = (one for one in choices if is_slip(text, one) and set(text) <= set(one))
+        near = None if text in choices else next(slips, None)
+        if near is not None:
+            message = f"{setting} is none that {settings.front_end.name} has: {takes['then']}"
+            yield Violation(setting.where, message, f"did you mean {near}?")
 
 
 def _of_other_releases(settings: Settings) -> Violations:
@@ -207,10 +236,8 @@ def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     """A violation by settings that are as the identity's conditions say."""
     setting = settings.get(identity["at"]) if identity["at"] else None
     where = setting.where if setting and setting.where else settings.place
-    subject = ""
-    if setting:
-        is_flag = setting.text == "true"
-        subject = f"{setting.name} " if is_flag else f"{setting} "
+    is_flag = setting is not None and setting.text == "true"
+    subject = f"{setting.name if is_flag else setting} " if setting else ""
     message = f"{subject}{identity['says']}: {identity['then']}"
     severity = _SEVERITIES.get(identity.get("severity", ""))
     yield Violation(where, message, identity.get("hint"), severity=severity)
@@ -221,16 +248,10 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     left, right = settings.count(identity["count"]), settings.count(identity["of"])
     if left is None or right is None or _holds(identity["is"], left.value, right.value):
         return
-    written = tuple(dict.fromkeys((*left.settings, *right.settings)))
+    written = _written_in(settings, identity, left, right)
     if not written:
         return  # defaults alone: nothing says that they are meant
 
-    factors = identity["of"].split()
-    divides = [one for one in right.settings if _short_name(settings, one) in factors]
-    divides = [one for one in divides if not _is_of_machine(settings, one)]
-    if identity["is"].endswith("multiple of") and len(divides) == 1:
-        written = (*divides, *written)  # the least change is that of the size that has to divide
-    written = _machine_last(settings, dict.fromkeys(written))
     setting = _setting_at(settings, identity, written)
     text = right.text.partition(" = ")[0] if is_whole(right.text) else right.text
     message = f"{left.text} {_FAILS[identity['is']]} {text}: {identity['then']}"
@@ -238,7 +259,22 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
         settings, identity, written, setting, left.value, right.value
     )
     severity = _SEVERITIES.get(identity.get("severity", ""))
+    if machine := _machine_hint(settings, identity):
+        hint = f"{machine}, or {hint.removeprefix('use ')}" if hint else machine
     yield Violation(setting.where or settings.place, message, hint, severity=severity)
+
+
+def _written_in(
+    settings: Settings, identity: Mapping[str, Any], left: Counted, right: Counted
+) -> tuple[Setting, ...]:
+    """The settings that an identity's counts are made of, those first that are likelier wrong."""
+    written = tuple(dict.fromkeys((*left.settings, *right.settings)))
+    factors = identity["of"].split()
+    divides = [one for one in right.settings if _short_name(settings, one) in factors]
+    divides = [one for one in divides if not _is_of_machine(settings, one)]
+    if identity["is"].endswith("multiple of") and len(divides) == 1:
+        written = (*divides, *written)  # the least change is that of the size that has to divide
+    return _machine_last(settings, dict.fromkeys(written))
 
 
 def _holds(relation: str, left: int, right: int) -> bool:
@@ -295,6 +331,46 @@ def _hint(
             more = " or more" if identity["is"] == "at least" and values[0] > number else ""
             return f"use {setting.name} {listed(values)}{more}"
     return None
+
+
+def _machine_hint(settings: Settings, identity: Mapping[str, Any]) -> str | None:
+    """The GPUs of a node with which this identity holds, and every other that they break.
+
+    Only where these are at several settings: one slip is likelier than many.
+    """
+    setting = settings.get("per_node") if "per_node" in settings.front_end.settings else None
+    if setting is None or setting.where is None or setting.number is None:
+        return None
+    broken = [
+        other
+        for other in settings.front_end.identities
+        if "count" in other and _is_broken(settings, other) and _is_of_per_node(settings, other)
+    ]
+    places = {_place_of(settings, other) for other in broken}
+    if identity not in broken or len(places) < 2:
+        return None
+
+    around = (setting.number + sign * step for step in range(1, 9) for sign in (-1, 1))
+    passing = (
+        value
+        for value in around
+        if value > 0 and all(_passes(settings, one, "per_node", value) for one in broken)
+    )
+    values = sorted(islice(passing, 2))
+    return f"use {setting.name} {listed(values)}" if values else None
+
+
+def _is_of_per_node(settings: Settings, identity: Mapping[str, Any]) -> bool:
+    """Whether an identity compares the GPUs of a node with anything but those that Ray has."""
+    shorts = set(settings.shorts_in(identity["count"], identity["of"]))
+    return "per_node" in shorts and _RAY not in shorts
+
+
+def _place_of(settings: Settings, identity: Mapping[str, Any]) -> str:
+    """The name of the setting at which a broken identity is told."""
+    left, right = settings.count(identity["count"]), settings.count(identity["of"])
+    written = _written_in(settings, identity, left, right) if left and right else ()
+    return _setting_at(settings, identity, written).name if written else ""
 
 
 def _short_name(settings: Settings, setting: Setting) -> str:

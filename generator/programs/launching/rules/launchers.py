@@ -399,12 +399,14 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
         return
     nnodes = call.text("--nnodes")
     may_be_one = nnodes is not None and nnodes.value.strip().startswith("1:")  # of MIN:MAX
+    is_rank_0 = 0 in _node_ranks(call.options)  # whose own address it is; others name another
     for name in ADDRESSES:
         address = call.text(name)
         if address is not None and LOOPBACK.fullmatch(address.value):
             message = f"{address} is another machine on each of {call.nodes} nodes"
             hint = f"use the name of the first node: {call.first_node}"
-            yield address.bad_value(message, hint, severity=NOTE if may_be_one else None)
+            severity = NOTE if may_be_one else WARNING if is_rank_0 else None
+            yield address.bad_value(message, hint, severity=severity)
 
 
 def _has_lines_for_others(call: LauncherCall) -> bool:

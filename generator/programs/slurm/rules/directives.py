@@ -113,8 +113,7 @@ def every_option_is_known(request: Request) -> Violations:
     Fix: correct the name
     """
     for option in request.options.unknown:
-        written = option.written.value
-        if written is None or _matches(request, option.name):
+        if (written := option.written.value) is None or _matches(request, option.name):
             continue
         name, near = option.name, _did_you_mean(option.name, request.table)
         hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
