@@ -384,6 +384,9 @@ def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
         )
 
 
+_CONSTANT: Final = lazy_pattern(r"[A-Z]+(?:_[A-Z]+)+")
+
+
 def _is_variable(value: str) -> bool:
     """Whether a variable, or a note that a secret belongs here, stands in a secret's place."""
     plain = value.strip("*x.X") == "" or value.lower() in (
@@ -394,7 +397,9 @@ def _is_variable(value: str) -> bool:
         "pw",
         "pwd",
     )
-    return plain or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
+    # The name of one, as of the variable that holds it: `https://user:GITHUB_KEY@github.com`.
+    is_name = _CONSTANT.fullmatch(value) is not None and likeness(value) is not Likeness.NONE
+    return plain or is_name or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
@@ -85,11 +86,17 @@ class _Batch(NamedTuple):
     def is_added(self) -> bool:
         """Return whether the batch may come from elsewhere: from the program that reads the config,
         from the autotuner, or from a script beside the config that sets its keys.
+
+        DeepSpeed reads JSON: YAML is handed on by a program, which may merge several files.
         """
+        is_handed_on = self.config.guessed and PurePath(self.config.path).suffix in (
+            ".yaml",
+            ".yml",
+        )
         is_set_by_script = not self.given and any(
             sets_key(key, self.config.path) for key in (_TRAIN, _MICRO)
         )
-        return self.config.completed or self.config.tuned or is_set_by_script
+        return self.config.completed or self.config.tuned or is_handed_on or is_set_by_script
 
     @property
     def hint(self) -> str:

@@ -14,6 +14,7 @@ from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.shell.records import Assignment, Command, ShellScript, Word
 from ...deepspeed.submission import configs_of
+from ...launching.launch_line import LAUNCHERS
 from ...launching.launcher_call import ADDRESSES
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, requests, steps
@@ -302,6 +303,9 @@ SET_BY: Final[Mapping[str, tuple[str, ...]]] = {
 #: A launcher's option for the rendezvous; any but the static one gives the nodes their ranks,
 #: whatever they are told.
 _RENDEZVOUS: Final = (("torchrun", "--rdzv-backend"), ("accelerate", "--rdzv_backend"))
+#: Source: torch/distributed/elastic/agent/server/local_elastic_agent.py (_start_workers);
+#: deepspeed/launcher/launch.py (main).
+_RANKS_OF_PROCESSES: Final = ("RANK", "LOCAL_RANK")
 _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
@@ -355,20 +359,23 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:
     With their names and offsets, the place, and what is written around them without a blank.
     """
     shell, last = step.launch.script, step.launch.calls[-1].command
-    if last.shell is None or not last.single_quoted:
-        command = shell.commands[last.inside] if last.inside is not None else last
-        for word in command.words:
-            if not word.raw.startswith("'") and (match := _OWN_NUMBERS.search(word.raw)):
-                yield (
-                    match[1],
-                    word.offset + match.start(),
-                    "by the batch script before srun starts the tasks",
-                    _around(word.raw, match),
-                )
-    before = _shells_before(step)
+    srun = step.launch.call("srun")
+    # The tasks' own shells expand what is in the text or script that srun starts.
+    for word in srun.command.words if srun is not None else ():
+        if not word.raw.startswith("'") and (match := _OWN_NUMBERS.search(word.raw)):
+            yield (
+                match[1],
+                word.offset + match.start(),
+                "by the batch script before srun starts the tasks",
+                _around(word.raw, match),
+            )
+    before, set_again = _shells_before(step), _ranks_set_again(step)
     for assignment in shell.assignments:
         reaches_launch = (
-            assignment.exported and assignment.offset < last.offset and assignment.inside in before
+            assignment.exported
+            and assignment.offset < last.offset
+            and assignment.inside in before
+            and assignment.name not in set_again
         )
         if (
             reaches_launch
@@ -381,6 +388,17 @@ def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:
                 f"in the batch script, for {assignment.name}",
                 _around(assignment.raw, match),
             )
+
+
+def _ranks_set_again(step: Step) -> tuple[str, ...]:
+    """The ranks that a launcher sets for each of its processes, where no command reads another."""
+    starts = any(call.program in LAUNCHERS for call in step.launch.calls)
+    raws = [word.raw for command in step.launch.script.commands for word in command.words]
+    return tuple(
+        name
+        for name in _RANKS_OF_PROCESSES
+        if starts and not any(re.search(rf"\$\{{?{name}\b", raw) for raw in raws)
+    )
 
 
 def _shells_before(step: Step) -> set[int | None]:

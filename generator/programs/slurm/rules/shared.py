@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_now, slurm_manual
 from ....submission.launches import Call, Launch
-from ....submission.repository import has_text, program_text
+from ....submission.repository import has_text, program_text, texts_of
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
@@ -34,8 +34,8 @@ _FAILED_JOB: Final = slurm_manual(
 @submissions.rule("SLM020", WARNING, "launcher", _FAILED_JOB, reads=("launch script",))
 def log_folder_exists(submission: Submission) -> Violations:
     """The folder of the job's log exists before the job starts.
-    Prevents: A job that fails at once, without a log that says why. A note where a comment tells
-    to make it, or .gitignore names it: its owner has it.
+    Prevents: A job that fails at once, without a log that says why. A note where a comment, a README
+    or a script that sets up makes it, or .gitignore names it: its owner has it.
     Fix: run mkdir -p for the folder before sbatch"""
     for request in blocks(submission):
         commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
@@ -65,7 +65,7 @@ def log_folder_exists(submission: Submission) -> Violations:
             told = any(map(makes.match, request.shell.text.lines))
             elsewhere = request.has("--chdir")  # a folder of the site's
             ours = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
-            less = NOTE if told or elsewhere or ours else None
+            less = NOTE if told or elsewhere or ours or _is_set_up(folder, path) else None
             what = (
                 folder
                 if folder == top and re.fullmatch(r"[\w./-]+", folder)
@@ -79,6 +79,17 @@ def _made_before(folder: str, script: str) -> bool:
     made = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])[\s\S]*^[^#\n]*\bsbatch\b"
     pattern, names = re.compile(made, re.MULTILINE), ("*.sh", "*.bash", "*/*.sh")
     return any(has_text(above, pattern, names, "sbatch") for above in folders_above(script))
+
+
+def _is_set_up(folder: str, script: str) -> bool:
+    """Return whether a README or a script that is no job makes a folder, around a job's script."""
+    made = rf"^[^#\n]*\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])"
+    pattern, names = re.compile(made, re.MULTILINE), ("README*", "*.sh", "*.bash")
+    return any(
+        "#SBATCH" not in text and pattern.search(text)
+        for above in folders_above(script)
+        for text in texts_of(above, names, "mkdir")
+    )
 
 
 _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
