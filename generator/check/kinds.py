@@ -28,6 +28,7 @@ YAML: Final = frozenset({".yaml", ".yml"})
 _DEEPSPEED_NAME: Final = lazy_pattern(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed|zero[-_]?[0-9]?|z[0-3])(?:[^a-z]|$)"
 )
+#: Names that only configs have, unlike `deepspeed_results.json`: `ds_config`, `zero3`.
 _CONFIG_NAME: Final = lazy_pattern(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed)[-_]?(?:conf|cfg|z|[0-9]+(?![a-z0-9])|\.)"
     r"|(?:^|[^a-z])zero[-_]?(?:stage)?[-_]?[0-9]"
@@ -61,10 +62,10 @@ _LAUNCH_LINE: Final = lazy_pattern(
     rb"|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
-_ALIKE: Final = 0.8  # of a key that may be another's, with a slip or two
-_MOST_LINES: Final = 200  # that a file without a telling name is known by
+_ALIKE: Final = 0.8  # difflib's ratio from which a key counts as another one misspelt
+_MOST_LINES: Final = 200  # that are looked at for a file's kind
 _MOST_CHARACTERS: Final = 100_000  # of these lines: a bound on time
-# what git has where Git LFS has the file
+# the beginning of the file that git keeps in place of one that Git LFS stores
 _LFS_POINTER: Final = "version https://git-lfs.github.com/"
 #: Keys of files of programs that aren't checked.
 _OF_OTHERS: Final = frozenset(
@@ -132,13 +133,13 @@ def may_hold(path: PurePath) -> bool:
     return not suffix or suffix in _HOLDERS
 
 
-def has_launch_line(path: Path, most: int) -> bool:
+def has_launch_line(path: Path, most_bytes: int) -> bool:
     """Return whether a file has a line, or a list, that starts a launcher.
 
-    A file of more than `most` bytes isn't read.
+    A file of more than `most_bytes` isn't read.
     """
     try:
-        return starts_launcher(path.read_bytes() if path.stat().st_size <= most else b"")
+        return starts_launcher(path.read_bytes() if path.stat().st_size <= most_bytes else b"")
     except OSError:
         return False
 
@@ -176,13 +177,14 @@ def is_batch_script(path: Path) -> bool:
 
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
-    """Tell whether keys are those of a kind, or spelt nearly so: one that hardly another kind has,
-    or half of them. No keys speak against it.
+    """Tell whether keys are those of a kind, misspelt ones too.
+
+    Half of them are, or one that shows the kind; a file without keys may be of any kind.
     """
     signs = _all_signs()[kind]
-    distinct = signs.plain | signs.own
-    near = [found[0] for key in keys if (found := get_close_matches(key, signs.every, 1, _ALIKE))]
-    return 2 * len(near) >= len(keys) or not distinct.isdisjoint(near)
+    matches = (get_close_matches(key, signs.every, n=1, cutoff=_ALIKE) for key in keys)
+    near = [match[0] for match in matches if match]
+    return 2 * len(near) >= len(keys) or not (signs.plain | signs.rare).isdisjoint(near)
 
 
 def tells_by_name(path: PurePath) -> bool:
@@ -215,7 +217,7 @@ def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
     """
     signs = _all_signs()["DeepSpeed config"]
     named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
-    return bool(named or keys & signs.plain or len(keys & signs.own) > 1)
+    return bool(named or keys & signs.plain or len(keys & signs.rare) > 1)
 
 
 def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
@@ -248,7 +250,7 @@ def kind_of(
         return _kind_of_text(content, keys, named=named)
     is_json = suffix not in YAML
     has_name = is_json and _DEEPSPEED_NAME.search(name)
-    if has_name and _all_signs()["DeepSpeed config"].enough(keys, plain=False):
+    if has_name and _all_signs()["DeepSpeed config"].enough(keys, plain_suffices=False):
         return "DeepSpeed config"  # even if keys of another kind are among its own
     kind = _kind_by_keys(keys, named=named)
     if kind is None and is_json and _is_named_deepspeed(name, keys):
@@ -269,7 +271,7 @@ def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
     if name.endswith(".hjson"):
         return True
     signs = _all_signs()["DeepSpeed config"]
-    keys_agree = not keys or keys & signs.plain or signs.enough(keys, plain=False)
+    keys_agree = not keys or keys & signs.plain or signs.enough(keys, plain_suffices=False)
     return bool(_DEEPSPEED_NAME.search(name) and (keys_agree or _CONFIG_NAME.search(name)))
 
 
@@ -283,10 +285,15 @@ def _kind_by_keys(keys: frozenset[str], *, named: bool) -> Kind | None:
         return None
 
     best = max(signs, key=lambda kind: signs[kind].weight(keys))
-    little = 1 if best == "job spec" else 0
-    if named and signs[best].weight(keys) > little and resembles(keys, best):
+    # Every key of a job spec is a common word, so one alone shows nothing.
+    too_little = 1 if best == "job spec" else 0
+    if named and signs[best].weight(keys) > too_little and resembles(keys, best):
         return best
-    enough = [kind for kind in signs if signs[kind].enough(keys, plain=kind != "DeepSpeed config")]
+    enough = [
+        kind
+        for kind in signs
+        if signs[kind].enough(keys, plain_suffices=kind != "DeepSpeed config")
+    ]
     return max(enough, key=lambda kind: signs[kind].weight(keys), default=None)
 
 
@@ -330,15 +337,18 @@ def _lines(content: str) -> list[str]:
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-#: Hidden folders of copies: of another commit, an environment, a cache, another time.
+#: Hidden folders that hold copies of files: of other commits, in environments and caches.
 _COPIES: Final = frozenset(
     {".cache", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".nox", ".svn", ".tox"}
 )
 _MOST_HIDDEN: Final = 2_000  # files of hidden folders that are looked at
 
 
-def with_launches(hidden: Iterable[Path], most: int) -> Iterator[Path]:
-    """The files in and below hidden folders that start a job; environments are passed over."""
+def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
+    """The files in and below hidden folders that start a job; environments are passed over.
+
+    Those of more than `most_bytes` aren't read.
+    """
     folders = (
         folder
         for folder in hidden
@@ -347,22 +357,24 @@ def with_launches(hidden: Iterable[Path], most: int) -> Iterator[Path]:
     below = chain.from_iterable(map(files_below, folders))
     for path in islice(below, _MOST_HIDDEN):
         by_name = is_candidate(path) or may_hold(path)
-        is_own = by_name and not os.path.islink(path)  # noqa: PTH114 - as in `candidates`
-        if is_own and (has_launch_line(path, most) or is_batch_script(path)):
+        if not by_name or os.path.islink(path):  # noqa: PTH114 - as in `candidates`
+            continue
+        if has_launch_line(path, most_bytes) or is_batch_script(path):
             yield path
 
 
 def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]:
     """The files in and below a folder that may be documents or have launch lines, in order.
 
-    Links to files in the folder come last. Hidden folders, which `hidden` gets, other links, pipes
-    and devices are left out.
+    Links to files in the folder come last. Hidden folders, other links, pipes and devices are left
+    out; the hidden folders are appended to `hidden`, where it is given.
     """
     links = list[Path]()
     for path in files_below(folder, hidden=hidden):
         by_name = is_candidate(path) or may_hold(path)
         if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
-            links += [path] if by_name else []
+            if by_name:
+                links.append(path)
         elif os.path.isfile(path) and (by_name or is_batch_script(path)):  # noqa: PTH113
             yield path
     root = os.path.realpath(folder)

@@ -288,7 +288,8 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
                 continue
             reading.documents.append(read)
             if isinstance(read, CommandDocument):
-                if (other := read.other_text) is not None:
+                other = read.other_text
+                if other is not None:
                     reading.texts.setdefault(other.path, other)
                     reading.followed.add(other.path)
                 reading.documents += _embedded_configs(read.script.shell) if read.script else ()

@@ -139,11 +139,13 @@ def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
         return {}
     from .questions import purpose_of  # here, to save start-up time
 
-    if (purpose := purpose_of(overrides)) != "pretraining":
+    purpose = purpose_of(overrides)
+    if purpose != "pretraining":
         return {"training.global_batch": usual_batch(purpose, overrides)}
     length = str(overrides.get("training.sequence_length", 1))
     # Of a length of 0 the job itself says more.
-    if (tokens := read_whole(length)) is None or _BATCH_TOKENS % (tokens or 1):
+    tokens = read_whole(length)
+    if tokens is None or _BATCH_TOKENS % (tokens or 1):
         raise click.UsageError(
             f"add --global-batch: the default of {_BATCH_TOKENS} tokens isn't whole sequences"
         )

@@ -78,16 +78,18 @@ def _measurements(
 ) -> list[tuple[Measurement, str | None]]:
     """Every run with its spec. Everything that is wrong with the files ends the program."""
     specs = specs or ([DEFAULT_SPEC] if Path(DEFAULT_SPEC).exists() else [])
-    found: list[tuple[Measurement, str | None]] = []
+    measurements: list[tuple[Measurement, str | None]] = []
     findings: list[Finding] = []
     for index, path in enumerate(paths):
-        spec = specs[index if len(specs) > 1 else 0] if specs else None
+        spec = None
+        if specs:
+            spec = specs[index] if len(specs) > 1 else specs[0]  # one spec may be for all files
         read = read_runs(path)
         findings.extend(read.findings)
-        found.extend((run, spec) for run in read.runs)
+        measurements.extend((run, spec) for run in read.runs)
     if findings:
         stop(findings)
-    return found
+    return measurements
 
 
 def _left_out(

@@ -160,7 +160,8 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
         return accelerator.name
     whole = {key: one for key, one in load_catalog().accelerators.items() if not one.is_slice}
     family = {key: one for key, one in whole.items() if key.split("-")[0] in words}
-    if (size := read_whole(mib.strip())) is not None:
+    size = read_whole(mib.strip())
+    if size is not None:
         bytes_ = size * MIB
         # A driver keeps a part of a card's memory.
         family = {

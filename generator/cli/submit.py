@@ -73,11 +73,12 @@ def submit(
     folder = (
         Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
     )
-    if folder is not None and (written := _plan_in(folder)) is not None:
-        ready = _checked(folder, written, request)
+    plan_file = None if folder is None else _plan_in(folder)
+    if folder is not None and plan_file is not None:
+        ready = _check_written(folder, plan_file, request)
     else:
-        asked = request if folder is None else _of_spec_in(folder, request)
-        ready = _written(asked, form, bold, output, force, dry_run)
+        asked = request if folder is None else _with_spec_in(folder, request)
+        ready = _write_anew(asked, form, bold, output, force, dry_run)
     launcher, file = ready.launcher, ready.folder / ready.launcher.file
     from ..programs.launching.by_hand import SETTINGS  # here, to save start-up time
 
@@ -105,23 +106,31 @@ def submit(
     reply = submit_file(launcher, words, dry_run=dry_run)
     watch = reply.watch(launcher, file)
     if form == "json":
-        known = {"id": reply.identity, "watch": watch, "output": reply.text}
-        print_json({"command": words, "dry_run": dry_run, **known})
+        print_json(
+            {
+                "command": words,
+                "dry_run": dry_run,
+                "id": reply.identity,
+                "watch": watch,
+                "output": reply.text,
+            }
+        )
         return
     echo(reply.text.rstrip() if reply.identity is None else f"submitted: {reply.identity}")
     if watch:
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
 
 
-def _written(
+def _write_anew(
     request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool
 ) -> Ready:
+    """Plan the job of a spec and write its files."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
     from ..search.summary import answer
     from .loading import prepared
     from .writing import OVERWRITE, write_files
 
-    made = prepared(request, form, 1, bold, output)
+    made = prepared(request, form, top=1, bold=bold, output=output)
     best = made.answer.plans[0]
     launcher = LAUNCHERS[best.job.launch.target]
     check_dry_run(launcher, made.folder, dry_run=dry_run)
@@ -139,9 +148,10 @@ def _plan_in(folder: Path) -> Path | None:
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
     launches = any((folder / launcher.file).is_file() for launcher in LAUNCHERS.values())
-    found = folder.glob(f"[0-9]*gpus/{_PLAN}") if launches else ()
-    of_counts = sorted(found, key=lambda path: (len(path.parent.name), path.parent.name))
-    files = (path for path in (folder / _PLAN, *reversed(of_counts)) if path.is_file())
+    by_gpus = list(folder.glob(f"[0-9]*gpus/{_PLAN}")) if launches else []
+    # By number: 128gpus comes after 64gpus.
+    by_gpus.sort(key=lambda path: (len(path.parent.name), path.parent.name), reverse=True)
+    files = (path for path in (folder / _PLAN, *by_gpus) if path.is_file())
     return next((path for path in files if _is_within(path, folder)), None)
 
 
@@ -150,23 +160,26 @@ def _is_within(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
-def _of_spec_in(folder: Path, request: Request) -> Request:
-    """The same of the job spec in a folder that has no plan. Without one, the program ends."""
+def _with_spec_in(folder: Path, request: Request) -> Request:
+    """The request with the job spec of a folder that has no plan. Without a spec, the program
+    ends.
+    """
     spec = folder / DEFAULT_SPEC
     if not spec.is_file() or not _is_within(spec, folder):
-        written = ", ".join(sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))[:10])
-        hint = (
-            f"give one of {written}"
-            if written
-            else "give a job spec, or a folder that dsgen generate wrote"
-        )
+        planned = sorted(str(plan.parent) for plan in folder.glob(f"*/{_PLAN}"))
+        hint = "give a job spec, or a folder that dsgen generate wrote"
+        if planned:
+            hint = f"give one of {', '.join(planned[:10])}"
         refuse(f"{folder} has no {_PLAN} and no {DEFAULT_SPEC}", hint)
-    command = shlex.join(("dsgen", DEFAULT_SPEC, *shlex.split(request.command)[2:]))
+    options = shlex.split(request.command)[2:]  # behind "dsgen" and the spec
+    command = shlex.join(("dsgen", DEFAULT_SPEC, *options))
     return request._replace(spec=str(spec), command=command)
 
 
-def _checked(folder: Path, written: Path, request: Request) -> Ready:
-    """The files in `folder`; errors that `dsgen validate` finds are printed and end the program."""
+def _check_written(folder: Path, plan_file: Path, request: Request) -> Ready:
+    """Check the files in `folder`. Errors that `dsgen validate` finds are printed and end the
+    program.
+    """
     from ..programs.launchers import LAUNCHERS
     from ..text.text import UnusableJson  # here, to save start-up time
     from ..text.wording import counted
@@ -176,14 +189,14 @@ def _checked(folder: Path, written: Path, request: Request) -> Ready:
         raise click.UsageError(
             f"{folder} is planned already: {next(iter(request.flags.values()))} goes with a SPEC"
         )
-    anew = "write it anew with dsgen generate"
+    hint = "write it anew with dsgen generate"
     try:
-        plan = plan_of(written)
+        plan = plan_of(plan_file)
         launcher = LAUNCHERS[plan["job"]["target"]]
     except UnusableJson as problem:
-        refuse(f"{written} cannot be used: {problem}", anew)
+        refuse(f"{plan_file} cannot be used: {problem}", hint)
     except KeyError:
-        refuse(f"{written} cannot be used: job.target is none of {', '.join(LAUNCHERS)}", anew)
+        refuse(f"{plan_file} cannot be used: job.target is none of {', '.join(LAUNCHERS)}", hint)
     findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
     errors = sum(finding.severity.value == "error" for finding in findings)
     if errors:
@@ -215,12 +228,14 @@ def _answer_of(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     price = cluster.get("price_per_node_hour")
     if run.get("wall_s"):
         machine = load_catalog().node_types.get(cluster["name"])
-        listed = price and machine and machine.price_per_node_hour == price
-        cost = run.get("wall_cost") and (
-            f"${count(run['wall_cost'])}" if listed else f"price {run['wall_cost']:,.0f}"
-        )
+        cost = "no price"
+        # The catalog's prices are in dollars; one that the spec gives has no currency.
+        if run.get("wall_cost") and price and machine and machine.price_per_node_hour == price:
+            cost = f"${count(run['wall_cost'])}"
+        elif run.get("wall_cost"):
+            cost = f"price {run['wall_cost']:,.0f}"
         hours = f"{run['steps']:,} steps, {gpu_hours(run['wall_gpu_hours'])} GPU-hours"
-        yield "Run", f"{long_time(run['wall_s'])}, {hours}, {cost or 'no price'}"
+        yield "Run", f"{long_time(run['wall_s'])}, {hours}, {cost}"
     yield "Job", _machines(plan)
 
 
@@ -248,7 +263,7 @@ class Reply(NamedTuple):
 
     text: str  #: as it printed it
     identity: str | None  #: None where it only was asked, or has run the job
-    where: tuple[str, ...] = ()  #: option that names the job's cluster, where it is another
+    where: tuple[str, ...] = ()  #: the option that names the job's cluster, if not the default one
 
     def watch(self, launcher: Launcher, file: Path) -> list[str]:
         """Commands that show how the job goes on."""
@@ -269,7 +284,8 @@ def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> l
     check_dry_run(launcher, file.parent, dry_run=dry_run)
     command = (launcher.scheduler.trial if dry_run else launcher.scheduler.submit) or ()
     path = str(file) if file.is_absolute() else f"./{file}"
-    return [*(word.format(file=path, name=name) for word in command), *launcher.more(file)]
+    words = [word.format(file=path, name=name) for word in command]
+    return [*words, *launcher.extra_words(file)]
 
 
 def check_dry_run(launcher: Launcher, folder: Path | str, *, dry_run: bool) -> None:
@@ -286,6 +302,7 @@ def announce(lines: Sequence[tuple[str, str]], *more: Part) -> None:
     from .tables import Lines, print_parts  # here, to save start-up time
 
     print_parts(Lines(lines), *more, err=True)
+    # Print findings that wait for the end of the command now, before the question.
     click.get_current_context().close()
 
 
@@ -319,11 +336,11 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
     from . import ADDED
 
     stdout = None if prints else subprocess.PIPE
-    # which sbatch hands to the job
-    own = {name: value for name, value in os.environ.items() if name not in ADDED}
+    # Without what dsgen set for itself: sbatch hands its environment to the job.
+    environment = {name: value for name, value in os.environ.items() if name not in ADDED}
     try:
         done = subprocess.run(
-            words, stdout=stdout, env=own, text=True, errors="replace", check=False
+            words, stdout=stdout, env=environment, text=True, errors="replace", check=False
         )
     except OSError as problem:
         reason = problem.strerror or str(problem)

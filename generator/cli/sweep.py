@@ -121,9 +121,11 @@ def _range(
         )
         raise click.UsageError(f"{term.path}={term.text}: the range never ends; {hint}")
     values = [low]
-    while (following := values[-1] * step if factor else low + len(values) * step) <= high * (
-        1 + 1e-9
-    ):
+    end = high * (1 + 1e-9)  # sums of floats may come out above
+    while True:
+        following = values[-1] * step if factor else low + len(values) * step
+        if following > end:
+            break
         values.append(following if isinstance(following, int) else round(following, 12))
         if len(values) > MOST_POINTS:
             raise click.UsageError(

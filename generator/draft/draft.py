@@ -130,7 +130,8 @@ class Parser(NamedTuple):
 
     def key(self, written: str) -> str:
         """The name that the parser calls an option by."""
-        if (option := self.option(written)) is not None:
+        option = self.option(written)
+        if option is not None:
             return option.name
         return written.replace("_", "-") if self.trainer else written
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from ..catalog import find_accelerator
 from ..estimate.adapters import ALL_LINEAR, ATTENTION
@@ -22,11 +22,13 @@ from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
 from ..secrets import Likeness, likeness
+from ..submission.launches import Call
 from ..submission.planned import cluster_of
 from ..submission.script import LaunchScript
 from ..submission.world import world_of
 from ..text.around import is_readable
 from ..text.options import Option
+from ..text.shell.records import Command
 from ..text.text import UnusableJson, read_json
 from ..units import clock
 from .draft import SECRET, Draft
@@ -58,6 +60,25 @@ _RENDEZVOUS: Final = lazy_pattern(
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES"
     r"|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
+#: Commands that a job needs no key for: dsgen's script does the same, or nothing needs it.
+_NEEDS_NO_KEY: Final = frozenset(
+    {
+        "[",
+        "cd",
+        "date",
+        "echo",
+        "exit",
+        "export",
+        "mkdir",
+        "module",
+        "printf",
+        "set",
+        "wait",
+    }
+)
+#: Within so many characters of a command a launcher counts as started by it, as in `timeout 3h
+#: srun`: a guess, as a command's end isn't kept.
+_WRAPPER_CHARACTERS: Final = 400
 #: Keys of a pod, by name in Kubernetes.
 _OF_PODS: Final = {
     "serviceAccountName": "service_account",
@@ -68,27 +89,32 @@ _OF_PODS: Final = {
 
 def read_machines(draft: Draft) -> None:
     """GPUs, the scheduler's options and the environment."""
-    found, submission, world = draft.found, draft.found.submission, world_of(draft.found.submission)
-    gpus = (found.megatron.run.gpus if found.megatron else None) or world.gpus
+    run = draft.found
+    submission = run.submission
+    world = world_of(submission)
+    gpus = (run.megatron.run.gpus if run.megatron else None) or world.gpus
     draft.set("gpus", gpus)
     if not gpus:
         draft.set("nodes", world.nodes)
     scripts = [
-        one
-        for one in submission.scripts
-        if found.launch is None or one.shell is found.launch.script
+        script
+        for script in submission.scripts
+        if run.launch is None or script.shell is run.launch.script
     ]
+    # A run has one script or job; of several the first decides.
     for script in scripts[:1]:
         _read_sbatch(draft, script)
     for job in submission.of(AzureMLJob)[:1]:
-        _read_azureml(draft, job, found.config)
+        _read_azureml(draft, job, run.config)
     for pods in submission.of(KubernetesJob)[:1]:
         _read_kubernetes(draft, pods)
+    accelerator = draft.get("launch.slurm.gres_type")
     for task in submission.of(SkyPilotTask)[:1]:
         _read_skypilot(draft, task)
-    _read_plan(draft, Path(found.where.path).parent)
+        accelerator = accelerator or _accelerator_of(task)
+    _read_plan(draft, Path(run.where.path).parent)
     if draft.get("cluster") is None:
-        _read_cluster(draft, world.gpus_per_node, world.nodes)
+        _read_cluster(draft, accelerator, world.gpus_per_node, world.nodes)
     _read_environment(draft)
 
 
@@ -97,26 +123,33 @@ def _read_plan(draft: Draft, folder: Path) -> None:
     path, plan = folder / "plan.json", None
     with suppress(UnusableJson):
         plan = read_json(path) if is_readable(path, folder) else None
-    match plan.get("job") if isinstance(plan, dict) else None:
+    match plan:
         case {
-            "name": str(name),
-            "training": {"sequence_length": length, "lora": lora},
-            "cluster": dict(cluster),
+            "job": {
+                "name": str(name),
+                "training": {"sequence_length": length, "lora": lora},
+                "cluster": dict(cluster),
+            }
         }:
-            told = {"name": name, "training.sequence_length": length, "training.lora": lora}
-            for key, value in {**told, "cluster": cluster_of(cluster)}.items():
-                draft.set(key, value if draft.get(key) is None else None)
+            planned = {
+                "name": name,
+                "training.sequence_length": length,
+                "training.lora": lora,
+                "cluster": cluster_of(cluster),
+            }
+            for key, value in planned.items():
+                if draft.get(key) is None:
+                    draft.set(key, value)
     for word in (ALL_LINEAR, ATTENTION):  # a spec has them as words
         if draft.get("training.lora.modules") == [word]:
             draft.set("training.lora.modules", word)
 
 
-def _read_cluster(draft: Draft, per_node: int | None, nodes: int | None) -> None:
-    """Read the requested machine type, if the catalog has it.
+def _read_cluster(draft: Draft, name: object, per_node: int | None, nodes: int | None) -> None:
+    """Read the machine type with the accelerator of that name, if the catalog has it.
 
     No file says how fast its network is.
     """
-    name = draft.get("launch.slurm.gres_type") or draft.comments.pop("accelerator", None)
     accelerator = find_accelerator(str(name).replace("_", "-")) if name else None
     if accelerator is None or not per_node:
         return
@@ -134,10 +167,11 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
             draft.set("launch.target", "shell")
         return
     draft.set("launch.target", "slurm")
-    # where a run goes on
-    written = ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()
+    # With these options dsgen's own scripts go on after a time limit: `generate` writes them again.
+    rewritten = ("--signal", "--open-mode") if script.shell.text.path in draft.ours else ()
     for option in script.directives.entries:
-        if script.directives.get(option.name) is option and option.name not in written:
+        is_last = script.directives.get(option.name) is option  # the last one counts
+        if is_last and option.name not in rewritten:
             _read_option(draft, script, option, request.tasks_per_node)
     limit = request.argument("--time")
     if limit and limit.text and request.seconds("--time") not in (None, math.inf):
@@ -147,11 +181,11 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
     for flag in ("exclusive", "requeue"):
         draft.set(f"launch.slurm.{flag}", True if request.has(f"--{flag}") else None)
     gres = request.text("--gres")
-    kinds = [
-        item.type for item in (gres_list(gres.value) if gres else None) or () if item.name == "gpu"
-    ]
-    draft.set("launch.slurm.gres_type", kinds[0] if kinds else None)
-    draft.set("launch.slurm.gpu_request", "gres" if gres and kinds else None)
+    resources = gres_list(gres.value) if gres else None
+    gpus = [resource for resource in resources or () if resource.name == "gpu"]
+    if gpus:
+        draft.set("launch.slurm.gres_type", gpus[0].type)
+        draft.set("launch.slurm.gpu_request", "gres")
     _read_commands(draft, script)
 
 
@@ -162,7 +196,8 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
     """
     value = option.values[0].value if option.values else None
     where, shown = script.shell.locate(option.written), option.written.raw
-    if option.values and option.values[0] is not option.written and "=" not in shown:
+    has_separate_value = option.values and option.values[0] is not option.written
+    if has_separate_value and "=" not in shown:
         shown = f"{shown} {option.values[0].raw}"
 
     # A plan decides these itself.
@@ -191,68 +226,77 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
 
 def _read_commands(draft: Draft, script: LaunchScript) -> None:
     """Read modules, the environment that is entered, and srun's container; name other commands."""
+    is_ours = script.shell.text.path in draft.ours
+    others = _read_preparation(draft, script)
+    if is_ours:
+        draft.set("launch.slurm.setup", _setup_lines(script.shell.text.content))
+    for launch in script.launches:
+        srun = launch.call("srun")
+        if srun:
+            _read_container(draft, srun)
+    if is_ours:
+        _read_our_container(draft, script.shell.text.content)
+    else:
+        _leave_commands(draft, script, others)
+
+
+def _read_preparation(draft: Draft, script: LaunchScript) -> dict[str, Command]:
+    """Read modules and the virtual environment; return the first of each other command."""
     modules: list[str] = []
-    others: dict[str, Any] = {}
+    others: dict[str, Command] = {}
     launched = {id(call.command) for launch in script.launches for call in launch.calls}
     for command in script.shell.commands:
         words = [word.value for word in command.words]
         if not words or id(command) in launched or command.inside is not None:
             continue
+        sourced = words[1] or "" if words[0] in ("source", ".") and len(words) == 2 else ""
         if words[0] in ("module", "ml") and words[1:2] == ["load"] and all(words[2:]):
             modules += [word for word in words[2:] if word]
-        elif (
-            words[0] in ("source", ".")
-            and len(words) == 2
-            and (words[1] or "").endswith("/bin/activate")
-        ):
-            draft.set(
-                "launch.slurm.virtual_environment", str(words[1]).removesuffix("/bin/activate")
-            )
-        elif words[0] not in (
-            "echo",
-            "set",
-            "date",
-            "exit",
-            "module",
-            "mkdir",
-            "cd",
-            "wait",
-            "printf",
-            "export",
-            "[",
-        ):
+        elif sourced.endswith("/bin/activate"):
+            folder = sourced.removesuffix("/bin/activate")
+            draft.set("launch.slurm.virtual_environment", folder)
+        elif words[0] not in _NEEDS_NO_KEY:
             others.setdefault(command.words[0].raw, command)
     draft.set("launch.slurm.modules", modules)
-    # the lines of `launch.slurm.setup` in a script that dsgen wrote
-    if script.shell.text.path in draft.ours:
-        block = script.shell.text.content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
-        usual = ("module load ", "source ", "# shellcheck ")
-        kept = [
-            line for line in block.split("\n")[1:] if line.strip() and not line.startswith(usual)
-        ]
-        draft.set("launch.slurm.setup", kept)
-        others.clear()
-    for launch in script.launches:
-        srun = launch.call("srun")
-        if srun:
-            for name in ("container_image", "container_mounts"):
-                value = srun.options.text("--" + name.replace("_", "-")) if srun else None
-                if value and "$" not in value:
-                    draft.set(
-                        f"launch.slurm.{name}",
-                        value.split(",") if name == "container_mounts" else value,
-                    )
-    if script.shell.text.path in draft.ours:
-        content = script.shell.text.content
-        if pulled := _PULLED.search(content):
-            draft.set("launch.slurm.container_image", pulled[2])
-            if pulled[1].startswith("apptainer"):
-                draft.set("launch.slurm.container_runtime", "apptainer")
-        if mounts := _MOUNTED.findall(content):
-            draft.set("launch.slurm.container_mounts", mounts)
-    calls = [call.word.offset for one in script.launches for call in one.calls]
+    return others
+
+
+def _setup_lines(content: str) -> list[str]:
+    """The lines of `launch.slurm.setup` in a script that dsgen wrote: those between `set +u` and
+    `set -u` that aren't of other keys.
+    """
+    block = content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
+    lines = block.split("\n")[1:]  # the first is the rest of the comment
+    of_other_keys = ("module load ", "source ", "# shellcheck ")
+    return [line for line in lines if line.strip() and not line.startswith(of_other_keys)]
+
+
+def _read_container(draft: Draft, srun: Call) -> None:
+    """Read the container that srun's options name."""
+    image = srun.options.text("--container-image")
+    if image and "$" not in image:
+        draft.set("launch.slurm.container_image", image)
+    mounts = srun.options.text("--container-mounts")
+    if mounts and "$" not in mounts:
+        draft.set("launch.slurm.container_mounts", mounts.split(","))
+
+
+def _read_our_container(draft: Draft, content: str) -> None:
+    """Read the container of a script that dsgen wrote, which has it in variables."""
+    pulled = _PULLED.search(content)
+    if pulled:
+        draft.set("launch.slurm.container_image", pulled[2])
+        if pulled[1].startswith("apptainer"):
+            draft.set("launch.slurm.container_runtime", "apptainer")
+    draft.set("launch.slurm.container_mounts", _MOUNTED.findall(content))
+
+
+def _leave_commands(draft: Draft, script: LaunchScript, others: Mapping[str, Command]) -> None:
+    """Name commands that the spec has no key for, but for those that hold a launch line."""
+    launcher_offsets = [call.word.offset for launch in script.launches for call in launch.calls]
     for name, command in others.items():
-        if not any(command.offset <= offset < command.offset + 400 for offset in calls):
+        reach = range(command.offset, command.offset + _WRAPPER_CHARACTERS)
+        if not any(offset in reach for offset in launcher_offsets):
             why = "a command of the script; launch.slurm.setup can hold it"
             draft.leave(f"`{name} ...`", script.shell.locate(command), why)
 
@@ -275,12 +319,14 @@ def _read_environment(draft: Draft) -> None:
             draft.spec.setdefault("launch", {}).setdefault("environment", {})[name] = value
 
 
-def _take(draft: Draft, document: Any, keys: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Take the values of a YAML document that are keys of the spec; name its other keys."""
+def _take(draft: Draft, document: Any, keys: Mapping[str, str], handled: tuple[str, ...]) -> None:
+    """Take the values of a YAML document that are keys of the spec; name its other keys, but for
+    those that are handled elsewhere.
+    """
     for name, path in keys.items():
         value = document.value(name)
         draft.set(path, value if isinstance(value, str | int | bool) else None)
-    taken = {name.partition("/")[0] for name in (*keys, *known)}
+    taken = {name.partition("/")[0] for name in (*keys, *handled)}
     for key, place, _ in document.entries(""):
         if key not in taken:
             draft.leave(key, document.locate_key(place), "the spec has no key for it")
@@ -350,37 +396,42 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
     """Read what a pod mounts, gets and asks for; name entries that a spec can't have."""
 
     def each(place: str, why: str, read: Callable[[Any], str | None]) -> list[str | None]:
-        found = list[str | None]()
+        values = list[str | None]()
         for at, entry in job.items(place):
-            with suppress(KeyError, TypeError, AttributeError):  # of another shape
-                found.append(read(entry))
-                continue
-            draft.leave(place.rpartition("/")[2], job.locate(at), f"launch.kubernetes.{why}")
-        return found
+            try:
+                values.append(read(entry))
+            except (KeyError, TypeError, AttributeError):  # an entry of another shape
+                draft.leave(place.rpartition("/")[2], job.locate(at), f"launch.kubernetes.{why}")
+        return values
 
     counted = {name for name, _, _ in gpu_requests(job, role.resources)}
     mounts = {
-        one.get("name"): one
-        for _, one in job.items(f"{role.container}/volumeMounts")
-        if isinstance(one, dict)
+        mount.get("name"): mount
+        for _, mount in job.items(f"{role.container}/volumeMounts")
+        if isinstance(mount, dict)
     }
 
     def volume(entry: Any) -> str | None:
         mount = mounts.get(entry["name"], {})
-        if not mount or "configMap" in entry:  # whose files are written anew
+        if not mount or "configMap" in entry:  # files of a config map are written anew
             return None
         if mount["mountPath"] == "/dev/shm":
             draft.set("launch.kubernetes.shm_size", entry["emptyDir"].get("sizeLimit"))
             return None
-        claim = {} if "subPath" in mount else entry["persistentVolumeClaim"]
-        return f"{claim['claimName']}:{mount['mountPath']}{':ro' * (mount.get('readOnly') is True)}"
+        if "subPath" in mount:
+            raise KeyError("a spec mounts whole claims")
+        mode = ":ro" if mount.get("readOnly") is True else ""
+        return f"{entry['persistentVolumeClaim']['claimName']}:{mount['mountPath']}{mode}"
 
     def variable(entry: Any) -> str | None:
-        secret = entry["valueFrom"]["secretKeyRef"] if "valueFrom" in entry else None
-        return secret and f"{secret['name']}/{secret['key']}:{entry['name']}"
+        if "valueFrom" not in entry:
+            return None
+        secret = entry["valueFrom"]["secretKeyRef"]
+        return f"{secret['name']}/{secret['key']}:{entry['name']}"
 
     def toleration(entry: Any) -> str:
-        return f"{entry['key']}{'=' + entry['value'] if 'value' in entry else ''}:{entry['effect']}"
+        value = "=" + entry["value"] if "value" in entry else ""
+        return f"{entry['key']}{value}:{entry['effect']}"
 
     return {
         "volumes": each(f"{role.pod}/volumes", "volumes has claims alone", volume),
@@ -404,24 +455,32 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
     }
 
 
+def _accelerator_of(task: SkyPilotTask) -> str | None:
+    """The accelerator that a task asks for, as the catalog writes names."""
+    accelerators = task.value("resources/accelerators")
+    return accelerators.partition(":")[0].lower() if isinstance(accelerators, str) else None
+
+
+def _is_whole_bucket(source: object) -> TypeGuard[Mapping[str, object]]:
+    """Return whether an entry of `file_mounts` mounts a bucket as a whole."""
+    return (
+        isinstance(source, dict)
+        and source.keys() <= {"source", "mode"}
+        and source.get("mode", "MOUNT") == "MOUNT"
+    )
+
+
 def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
     draft.set("launch.target", "skypilot")
     keys = {"name": "name", "resources/image_id": "launch.skypilot.image"}
     keys |= {name: f"launch.skypilot.{name}" for name in ("workdir", "setup")}
     requests = ("infra", "instance_type", "use_spot", "disk_size")
     keys |= {f"resources/{name}": f"launch.skypilot.{name}" for name in requests}
-    accelerators = task.value("resources/accelerators")
-    if isinstance(accelerators, str):
-        draft.comments["accelerator"] = accelerators.partition(":")[0].lower()
     copied, buckets = list[str](), list[str]()
     for target, at, source in task.entries("file_mounts"):
         if isinstance(source, str):
             copied.append(f"{source}:{target}")
-        elif (
-            isinstance(source, dict)
-            and {*source} <= {"source", "mode"}
-            and source.get("mode", "MOUNT") == "MOUNT"
-        ):
+        elif _is_whole_bucket(source):
             buckets.append(f"{source.get('source')}:{target}")
         else:
             draft.leave(

@@ -106,7 +106,9 @@ def _keys(pointer: str) -> list[str]:
 
 def _order(pointer: str) -> list[tuple[int, str]]:
     """The keys of a place, by which items of a list are sorted by their numbers."""
-    return [(-1 if (item := read_whole(key)) is None else item, key) for key in pointer.split("/")]
+    keys = pointer.split("/")
+    indices = map(read_whole, keys)
+    return [(-1 if index is None else index, key) for index, key in zip(indices, keys, strict=True)]
 
 
 def _take_out(draft: Draft, keys: list[str], why: str) -> None:

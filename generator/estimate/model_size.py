@@ -76,11 +76,8 @@ def final_parameters(model: Model) -> int:
     what collapses streams, BERT's heads.
     """
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
-    bias = (
-        model.vocab * (2 if model.mlm_head and not model.tied_embeddings else 1)
-        if model.head_bias
-        else 0
-    )
+    biases = 2 if model.mlm_head and not model.tied_embeddings else 1
+    bias = biases * model.vocab if model.head_bias else 0
     # two products with biases
     pooler = (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0
     transform = (

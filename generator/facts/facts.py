@@ -28,7 +28,9 @@ def partial(kind: type[R], **values: Any) -> R:
     """
     record = object.__new__(kind)
     for name, default, factory in _defaults(kind):  # type: ignore[arg-type]  # a class can be hashed
-        value = values[name] if name in values else factory() if factory else default
+        value = values.get(name, default)
+        if name not in values and factory:
+            value = factory()
         if value is not UNKNOWN:
             object.__setattr__(record, name, value)
     return record

@@ -792,7 +792,8 @@ def _inline_parts(read: ConfigReader, shape: Shape) -> Shape:
             "scoring_func", ("softmax", "sigmoid"), "sigmoid" if parts else "softmax"
         )
         parts.update(routed_experts(read, shape, experts=None, top_k=None, moe_ffn=shape["ffn"]))
-        if (wide := read.optional_integer(_SHARED_WIDTH, low=0)) is not None:
+        wide = read.optional_integer(_SHARED_WIDTH, low=0)
+        if wide is not None:
             parts.update({"shared_experts": min(1, wide), "shared_ffn": wide})
         parts.update(router_scores=scores, router_normalizes=read.boolean("norm_topk_prob", True))
     else:

@@ -96,11 +96,9 @@ def _falcon(read: ConfigReader, shape: Shape) -> Shape:
     shared = 1 if read.boolean("multi_query", True) else shape["heads"]
     side_by_side = read.boolean("parallel_attn", True)
     # One norm before attention and MLP together, or, as in Falcon-40B, one before each.
-    norms = (
-        (read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1))
-        if side_by_side
-        else 2
-    )
+    norms = 2
+    if side_by_side:
+        norms = read.optional_integer("num_ln_in_parallel_attn") or (2 if new else 1)
     return {
         "kv_heads": read_kv_heads(read, shape["heads"], None) if new else shared,
         "norms_per_layer": 2 if norms == 2 else 1,

@@ -278,7 +278,8 @@ def _lightning(read: ConfigReader, shape: Shape) -> Shape:
     usual = [LINEAR if i % 2 else FULL for i in range(layers)]
     if not read.config.get("layer_types"):
         listed = layer_list(read, "attn_type_list", layers, (0, 1))
-        usual = usual if listed is None else [FULL if kind else LINEAR for kind in listed]
+        if listed is not None:
+            usual = [FULL if is_full else LINEAR for is_full in listed]
     kinds = layer_types(read, layers, (FULL, LINEAR), usual=usual)
     mixer = Lightning(
         hidden=shape["hidden"],

@@ -335,7 +335,8 @@ def _gemma4_layer(read: KeyReader, shape: Shape, index: int, layer: Layer) -> La
     part: Any = layer.feed_forward
     wide = read.boolean("use_double_wide_mlp", False) and _takes_keys(read, shape, index)
     part = replace(part, width=part.width * (2 if wide else 1))
-    if (width := _per_layer_inputs(read)) == 0:
+    width = _per_layer_inputs(read)
+    if width == 0:
         return replace(layer, feed_forward=part)
     part = replace(part, vectors=2 * width * shape["hidden"])
     return replace(layer, feed_forward=part, norms=layer.norms + 1)

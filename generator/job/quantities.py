@@ -94,7 +94,9 @@ def time_fields(text: str) -> tuple[int | None, ...]:
     A field that isn't written is None; of text that isn't a time all four are.
     """
     match = _TIME.fullmatch(text)
-    return tuple(whole(part) if part else None for part in match.groups()) if match else (None,) * 4
+    if match is None:
+        return (None,) * 4
+    return tuple(whole(part) if part else None for part in match.groups())
 
 
 def slurm_seconds(text: str) -> int | None:

@@ -226,7 +226,8 @@ def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str 
     """
     near = nearest(value, f"{kind.replace(' ', '_')}s")
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
-    hint += f"{' Or' if near else ', or'} give the path of a config.json" if kind == "model" else ""
+    if kind == "model":
+        hint += f"{' Or' if near else ', or'} give the path of a config.json"
     message = f"unknown {kind} {show(value)}{rest}"
     return codes.UNKNOWN_NAME.at(
         source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)"

@@ -344,11 +344,8 @@ def _type_hint(value: object, shown: str, types: list[str], name: str, hint: str
     ):
         text = f'"{"" if value is None else shown}"'
         return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
-    if (
-        types == ["object"]
-        and isinstance(value, (int, float))
-        and (home := _sections().get(key, section)) != section
-    ):
+    home = _sections().get(key, section)
+    if types == ["object"] and isinstance(value, (int, float)) and home != section:
         return f"write `{key}: {shown}` under `{home}`"  # `data: 8` is the layout's
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"

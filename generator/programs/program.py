@@ -139,13 +139,13 @@ class Launcher:
     #: what to do first, said above that command
     before: Callable[[JobLaunch, Path], str] = from_the_scripts_folder
     #: words that its commands need for what is in that file
-    more: Callable[[Path], tuple[str, ...]] = lambda _: ()
+    extra_words: Callable[[Path], tuple[str, ...]] = lambda _: ()
 
     def command(self, folder: Path) -> str:
         """The command that starts the job whose files are in `folder`."""
         name = str(folder)
         start = self.start.format(shlex.quote(f"./{name}" if name.startswith("-") else name))
-        return " ".join((start, *map(shlex.quote, self.more(folder / self.file))))
+        return " ".join((start, *map(shlex.quote, self.extra_words(folder / self.file))))
 
 
 if TYPE_CHECKING:  # for types alone, to save start-up time: it needs numpy

@@ -195,7 +195,8 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
     """
     launches = tuple(launches)
     for script in {id(launch.script): launch.script for launch in launches}.values():
-        if (installed := installed_by(program, script.text.path, script.text.content)) is not None:
+        installed = installed_by(program, script.text.path, script.text.content)
+        if installed is not None:
             return installed
     places = (holder, *filter(None, map(program_of, launches)))
     return next(

@@ -28,7 +28,7 @@ _DSGEN: Final = ProgramRecord(
             beside=Beside(role=Role.JOB_SPEC),
             signs=Signs(
                 plain=frozenset(),
-                own=frozenset({"calibration", "cluster", "framework", "gpus", "layout"}),
+                rare=frozenset({"calibration", "cluster", "framework", "gpus", "layout"}),
                 shared=frozenset({"launch", "memory", "model", "name", "nodes", "training"}),
                 least=2,
                 share=0.6,

@@ -29,7 +29,7 @@ Fits = Callable[[Layout, Memory], bool]
 
 
 def memory_hint(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits, *, figures: bool) -> str:
-    """Say which keys to change for a layout to fit: one of some, or some together.
+    """Say which keys to change for a layout to fit: any one of several, or several together.
 
     `figures` adds what the run then needs. Where no changes were found, the hint says so.
     """
@@ -88,7 +88,7 @@ def _with(layout: Layout, *changes: _Change) -> Layout:
 def _together(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits) -> list[_Change]:
     """The fewest changes found that make a layout fit only together; none where there are none.
 
-    What a stage of sharding forbids is tried with each of them.
+    Each stage of ZeRO is tried: a change that one stage forbids may be possible with another.
     """
     found = []
     for stage in range(layout.zero_stage, _HIGHEST_STAGE + 1):
@@ -101,22 +101,27 @@ def _together(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits) -> list
 def _with_stage(
     job: Job, layout: Layout, stage: int, ledger_of: LedgerOf, fits: Fits
 ) -> list[_Change]:
-    """Changes that make a layout of this stage fit: each of those that need less, one after the
-    other, without any that isn't needed.
+    """Changes that make a layout of this stage fit, none of them needless; empty where none do.
+
+    Changes that lower the need are taken one after the other.
     """
     taken: dict[str, Any] = {} if stage == layout.zero_stage else {"zero_stage": stage}
     current = _with(layout, *taken.items())
     ledger = ledger_of(current)
-    while ledger is not None and not fits(current, ledger):
-        need, ledger = ledger.required_bytes, None
-        for key, value in _changes(job, current):
-            changed = _with(layout, *{**taken, key: value}.items())
-            lighter = ledger_of(changed) if key != "zero_stage" else None
-            if lighter is not None and lighter.required_bytes < need:
-                taken[key], current, ledger = value, changed, lighter
-                break
     if ledger is None:
         return []
+    while not fits(current, ledger):
+        for key, value in _changes(job, current):
+            if key == "zero_stage":  # which the caller varies
+                continue
+            changed = _with(layout, *{**taken, key: value}.items())
+            lighter = ledger_of(changed)
+            if lighter is not None and lighter.required_bytes < ledger.required_bytes:
+                taken[key] = value
+                current, ledger = changed, lighter
+                break
+        else:
+            return []  # nothing lowers the need any more
 
     for key in [*taken]:
         fewer = {name: value for name, value in taken.items() if name != key}

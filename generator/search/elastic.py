@@ -100,7 +100,8 @@ def spare_nodes(plan: Plan) -> Spares:
             break
 
         errors = (f for f in smaller.findings if f.severity is Severity.ERROR)
-        if (error := next(errors, None)) is not None:
+        error = next(errors, None)
+        if error is not None:
             refused.append((nodes, error))
             continue
         counts.append(

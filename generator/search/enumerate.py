@@ -71,17 +71,16 @@ def _micro_batches(job: Job, data: int) -> Column:
     if batch % data:
         return np.zeros(0, np.int64)
     pinned = job.pins.micro_batch
-    sizes = (
-        micro_batches(batch)
-        if pinned is None
-        else np.array([pinned] if batch % pinned == 0 else [], np.int64)
-    )
+    if pinned is None:
+        sizes = micro_batches(batch)
+    else:
+        sizes = np.array([pinned] if batch % pinned == 0 else [], np.int64)
     accumulation = job.pins.gradient_accumulation
-    fitting = (batch // data) % sizes == 0
+    is_fitting = (batch // data) % sizes == 0
     if accumulation is not None:
-        fitting &= sizes * (accumulation * data) == batch
-    found: Column = sizes[fitting]
-    return found
+        is_fitting &= sizes * (accumulation * data) == batch
+    fitting: Column = sizes[is_fitting]
+    return fitting
 
 
 def _copies(job: Job, data: int) -> Sequence[int]:

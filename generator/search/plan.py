@@ -322,18 +322,18 @@ class Plan:
         """Why this plan, one sentence each: what chose it, each decision against others,
         the pins.
         """
+        if not self.why:
+            return ()
         values, pins = self.layout.to_dict(), self.job.pins
-        others = {
-            key: [*group] for key, group in groupby(self.decisions, lambda decision: decision.key)
-        }
-        said = (
-            f"{self.job.says(key, values[key])}; {_compared(decisions)}"
-            for key, decisions in others.items()
-        )
-        pinned = ", ".join(
+        reasons = [self.why]
+        for key, decisions in groupby(self.decisions, lambda decision: decision.key):
+            reasons.append(f"{self.job.says(key, values[key])}; {_compared([*decisions])}")
+        pinned = [
             self.job.says(key, values[key]) for key in FIELDS if getattr(pins, key) is not None
-        )
-        return (self.why, *said, *([f"pinned: {pinned}"] if pinned else [])) if self.why else ()
+        ]
+        if pinned:
+            reasons.append(f"pinned: {', '.join(pinned)}")
+        return tuple(reasons)
 
     @property
     def missing(self) -> tuple[Missing, ...]:

@@ -365,7 +365,8 @@ def _less_headroom(job: Job, searches: Searches) -> Iterator[Suggestion]:
     """A smaller share of memory kept free, when that alone would do."""
     if job.headroom == 0:
         return
-    if (plan := searches.best(replace(job, headroom=0.0))) is None:
+    plan = searches.best(replace(job, headroom=0.0))
+    if plan is None:
         return
     host = float(host_band(job, plan.memory).low) / (job.cluster.host_memory_bytes or inf)
     needed = 1 - max(

@@ -274,6 +274,8 @@ def unlike(plan: Plan, best: Plan) -> str:
     """The details in which a plan differs from the chosen one, and whether measured runs are like
     it alone.
     """
-    words = differing(plan.layout, best.layout, sharding=best.job.engine.sharding)
-    own, others = (bool(one.uncertainty.evidence.beyond) for one in (plan, best))
-    return ", ".join((*words, *(["extrapolated" if own else "measured"] if own != others else [])))
+    words = list(differing(plan.layout, best.layout, sharding=best.job.engine.sharding))
+    is_beyond = bool(plan.uncertainty.evidence.beyond)
+    if is_beyond != bool(best.uncertainty.evidence.beyond):
+        words.append("extrapolated" if is_beyond else "measured")
+    return ", ".join(words)

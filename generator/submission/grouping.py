@@ -150,7 +150,8 @@ class _Graph:
                 continue
             reached, rest = set[int](), [number]
             while rest:
-                if (each := rest.pop()) not in reached:
+                each = rest.pop()
+                if each not in reached:
                     reached.add(each)
                     rest += self._next[each]
             seen |= reached

@@ -35,12 +35,12 @@ def loaded(name: str) -> Any:
 class Signs:
     """The top-level keys by which a kind of file is known, and how many of them are enough.
 
-    One key of `plain` is enough by itself. Else one key of `own` is enough where the file has at
+    One key of `plain` is enough by itself. Else one key of `rare` is enough where the file has at
     least `least` of the kind's keys, and they are at least a `share` of all its keys.
     """
 
     plain: frozenset[str]  #: that show the kind by themselves
-    own: frozenset[str] = frozenset()  #: that hardly another kind has
+    rare: frozenset[str] = frozenset()  #: that hardly any other kind has
     shared: frozenset[str] = frozenset()  #: that other kinds have too
     least: int = 1
     share: float = 0.0
@@ -51,7 +51,7 @@ class Signs:
     @property
     def every(self) -> frozenset[str]:
         """All keys of the kind."""
-        return self.plain | self.own | self.shared
+        return self.plain | self.rare | self.shared
 
     def hits(self, keys: frozenset[str]) -> int:
         """Count the keys that are the kind's, of those of a file."""
@@ -61,21 +61,21 @@ class Signs:
         """How much the keys speak for the kind, enough or not."""
         return self.hits(keys) + 2 * len(keys & self.plain)
 
-    def enough(self, keys: frozenset[str], *, plain: bool = True) -> bool:
+    def enough(self, keys: frozenset[str], *, plain_suffices: bool = True) -> bool:
         """Tell whether the keys show the kind.
 
-        Without `plain`, no key is enough by itself: their share counts in any case.
+        Unless `plain_suffices`, no key is enough by itself: their share counts in any case.
         """
         hits = self.hits(keys)
         has_share = hits >= max(self.share * len(keys), 1)
         if keys & self.plain:
-            return has_share or (plain and hits >= self.least_share * len(keys))
-        return has_share and bool(keys & self.own) and hits >= self.least
+            return has_share or (plain_suffices and hits >= self.least_share * len(keys))
+        return has_share and bool(keys & self.rare) and hits >= self.least
 
     def is_near(self, keys: frozenset[str]) -> bool:
         """Tell whether the keys speak for the kind, even if they are too few to show it."""
         has_several = self.hits(keys) > max(2, len(keys) / 5)
-        return bool(keys & self.plain) or (bool(keys & self.own) and has_several)
+        return bool(keys & self.plain) or (bool(keys & self.rare) and has_several)
 
 
 class Role(IntEnum):

@@ -283,13 +283,15 @@ def files_below(
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
     """The first `most` bytes of a file in the project of a folder; nothing of another."""
     checked = _checked.get()
-    if checked.texts and (text := checked.texts.get(str(_plain(path)))) is not None:
+    text = checked.texts.get(str(_plain(path))) if checked.texts else None
+    if text is not None:
         return text[:most]
     if checked.read is None:
         return _read(path, folder, most)
 
     key = (str(path), _project_of(folder), most)
-    if (text := checked.read.get(key)) is None:
+    text = checked.read.get(key)
+    if text is None:
         text = _read(path, folder, most)
         checked.read.keep(key, text)
     return text
@@ -362,7 +364,8 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
             for pattern in reversed(patterns)
             if fnmatchcase(name.strip("/"), pattern.partition("/*")[0])
         )
-        if (last := next(fits, None)) is not None and patterns[last]:
+        last = next(fits, None)
+        if last is not None and patterns[last]:
             return True
     return False
 

@@ -80,7 +80,9 @@ def legacy_scalar(text: str, *, plain: bool, tag: str | None) -> object:
     Raises `ValueError` for a tag that `safe_load` doesn't know, and for what doesn't fit its tag.
     """
     if tag in (None, "!"):
-        tag = _RESOLVER.resolve(yaml.ScalarNode, text, (plain or tag == "!", True))
+        # PyYAML's pair: whether a plain scalar, and whether a quoted one, needs no tag.
+        implicit = (plain or tag == "!", True)
+        tag = _RESOLVER.resolve(yaml.ScalarNode, text, implicit)
     if tag == f"{_TAG}str":
         return text
     if tag not in _SCALARS:
@@ -125,12 +127,11 @@ def read_yaml(text: Text) -> Source:
 class YamlDocument(Values):
     """A YAML document of another program.
 
-    A name is a key, or the keys on the way to it: `resources/shm_size`. Of a document that another
-    one holds it counts from `root`.
+    A name is a key, or the keys on the way to it: `resources/shm_size`.
     """
 
     source: Source
-    root: str = ""
+    root: str = ""  #: where the document is in the file, for one within another: names begin there
 
     @property
     def path(self) -> str:

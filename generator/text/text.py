@@ -253,7 +253,8 @@ def read_json(path: Path, *, limit: int = MAX_BYTES) -> object:
         raise UnusableJson(f"it is not JSON: {problem}") from None
     level, depth = [data], 0
     while level:
-        if (depth := depth + 1) > _MOST_DEPTH:
+        depth = depth + 1
+        if depth > _MOST_DEPTH:
             raise UnusableJson("it is nested too deeply")
         level = [
             part

@@ -30,12 +30,11 @@ def value_at(data: object, pointer: str, default: object = None) -> object:
     escaped = "~" in pointer
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~") if escaped else part
+        index = read_whole(key) if isinstance(data, list) else None
         if isinstance(data, dict) and key in data:
             data = data[key]
-        elif (
-            isinstance(data, list) and (place := read_whole(key)) is not None and place < len(data)
-        ):
-            data = data[place]
+        elif isinstance(data, list) and index is not None and index < len(data):
+            data = data[index]
         else:
             return default
     return data

@@ -41,7 +41,9 @@ class Compressed(Mixer):
     @property
     def series(self) -> int:
         """Series of states that are compressed: two where they overlap."""
-        return (2 if self.overlaps else 1) if self.rate else 0
+        if not self.rate:
+            return 0
+        return 2 if self.overlaps else 1
 
     @property
     def widths(self) -> Widths:

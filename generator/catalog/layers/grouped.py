@@ -90,9 +90,10 @@ class GroupedQuery(SoftmaxAttention):
     @property
     def normed_elements(self) -> int:
         """Queries, and the keys that it makes itself."""
+        if self.qk_norm not in ("head", "full"):
+            return 0
         queries, keys, _ = self.widths
-        is_normed = self.qk_norm in ("head", "full")
-        return queries + (0 if self.takes_keys else keys) if is_normed else 0
+        return queries if self.takes_keys else queries + keys
 
     @property
     def projections(self) -> tuple[Projection, ...]:

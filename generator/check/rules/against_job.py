@@ -139,7 +139,8 @@ def model_is_the_jobs(submission: Submission) -> Violations:
     """The Megatron arguments have the model of the job.
     Prevents: No error: another model is trained than the one asked for.
     Fix: write the model's shape into the arguments"""
-    if (model := submission.model) is not None:
+    model = submission.model
+    if model is not None:
         for option, attribute in _SHAPE:
             # a model without softmax attention has no heads
             size = getattr(model, attribute, None)
@@ -151,7 +152,8 @@ def degrees_are_the_jobs(submission: Submission) -> Violations:
     """The Megatron arguments have the degrees that the job's spec pins.
     Prevents: No error: another layout than the one that was planned and estimated.
     Fix: write the pinned degrees into the arguments"""
-    if (job := submission.job) is not None:
+    job = submission.job
+    if job is not None:
         for option, name in _DEGREES:
             planned = getattr(job.pins, name)
             yield from _differ(
@@ -164,7 +166,8 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
     """A variable has one value in all files that set it for the job.
     Prevents: No error: the job runs with another value than the spec says.
     Fix: write one value in both"""
-    if (job := submission.job) is None:
+    job = submission.job
+    if job is None:
         return
     for shell, found in (
         (script.shell, each) for script in submission.commands for each in script.shell.assignments

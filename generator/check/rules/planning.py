@@ -75,7 +75,8 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
             batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
             if not batch or not micro or not stages or (run.gpus and run.model_parallel):
                 return
-            if (most := max(batch // micro, 1)) < stages:
+            most = max(batch // micro, 1)
+            if most < stages:
                 waits = round(100 * (stages - 1) / (stages + most - 1))
                 given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
                 message = (

@@ -15,7 +15,7 @@ AZUREML: Final = ProgramRecord(
             references="programs.launching.references:references_of",
             signs=Signs(
                 plain=frozenset({"$schema"}),
-                own=frozenset(
+                rare=frozenset(
                     {
                         "code",
                         "command",

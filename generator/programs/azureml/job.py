@@ -38,11 +38,9 @@ class Part(Source):
 
     def locate(self, pointer: str) -> Location:
         """The place of a value in the file, else of the nearest thing around it."""
-        is_in_file = pointer.split("/")[1:2] not in [[name] for name in self.inherited]
-        return replace(
-            Source.locate(self, pointer),
-            pointer=f"{self.prefix}{pointer}" if is_in_file else pointer,
-        )
+        top_key = pointer.removeprefix("/").partition("/")[0]
+        in_file = pointer if top_key in self.inherited else f"{self.prefix}{pointer}"
+        return replace(Source.locate(self, pointer), pointer=in_file)
 
 
 def parts(source: Source) -> Iterator[Part]:
@@ -129,29 +127,32 @@ def _step(source: Source, at: str, of_step: Mapping[str, Any], of_file: Source, 
         inputs = {str(name): "${{parent.inputs}}" for name in declared}
     kept: dict[str, Any] = {key: component[key] for key in _OF_COMPONENT if key in component}
 
-    def places(of_all: Mapping[str, Any], of_pipeline: Mapping[str, Any]) -> dict[str, Any]:
-        own = tuple(f"/{key}" for key in of_step)
-        found: dict[str, Any] = {
-            place: value for place, value in of_all.items() if not place.startswith(own)
+    def joined(by_pointer: Mapping[str, Any], in_pipeline: Mapping[str, Any]) -> dict[str, Any]:
+        """Entries by pointer: the component's, but the pipeline's for the keys of the step."""
+        of_keys = tuple(f"/{key}" for key in of_step)
+        entries: dict[str, Any] = {
+            pointer: entry
+            for pointer, entry in by_pointer.items()
+            if not pointer.startswith(of_keys)
         }
         for key in of_step:
-            is_of_step = f"{at}/{key}" in source.keys
-            begin = f"{at}/{key}" if is_of_step else "/settings/default_compute"
-            found |= {
-                f"/{key}{place.removeprefix(begin)}": value
-                for place, value in of_pipeline.items()
-                if f"{place}/".startswith(f"{begin}/")
+            is_written = f"{at}/{key}" in source.keys
+            above = f"{at}/{key}" if is_written else "/settings/default_compute"
+            entries |= {
+                f"/{key}{pointer.removeprefix(above)}": entry
+                for pointer, entry in in_pipeline.items()
+                if f"{pointer}/".startswith(f"{above}/")
             }
-        return found
+        return entries
 
     return Step(
         path=of_file.path,
         folder=of_file.folder,
         data={**kept, "inputs": inputs, **of_step},
-        locations=places(of_file.locations, source.locations),
-        keys=places(of_file.keys, source.keys),
+        locations=joined(of_file.locations, source.locations),
+        keys=joined(of_file.keys, source.keys),
         findings=(),
-        texts=places(of_file.texts, source.texts),
+        texts=joined(of_file.texts, source.texts),
         odd_keys=of_file.odd_keys,
         prefix="",
         text=text,
@@ -162,7 +163,8 @@ def _trial(
     source: Source, at: str, sweep: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Iterator[Part]:
     """The trial of a sweep, with what the sweep gives to it."""
-    if _is_command(trial := sweep.get("trial")):
+    trial = sweep.get("trial")
+    if _is_command(trial):
         of_sweep = {key: sweep[key] for key in ("inputs", "outputs", "compute") if key in sweep}
         yield _part(source, f"{at}/trial", trial, {**defaults, **of_sweep})
 
@@ -180,33 +182,39 @@ def _part(
 ) -> Part:
     """A job at `prefix`, with what the file gives to all its jobs."""
     inherited = {key: value for key, value in defaults.items() if key not in step}
-    tops = tuple(f"/{key}" for key in inherited)
+    of_inherited = tuple(f"/{key}" for key in inherited)
 
-    def own(places: Mapping[str, Any]) -> dict[str, Any]:
-        of_file = {at: place for at, place in places.items() if at.startswith(tops)}
-        return of_file | {
-            at[len(prefix) :]: place
-            for at, place in places.items()
-            if f"{at}/".startswith(f"{prefix}/")
+    def of_job(by_pointer: Mapping[str, Any]) -> dict[str, Any]:
+        """The job's entries of those of the file, by the pointer within the job."""
+        from_file = {
+            pointer: entry
+            for pointer, entry in by_pointer.items()
+            if pointer.startswith(of_inherited)
+        }
+        return from_file | {
+            pointer.removeprefix(prefix): entry
+            for pointer, entry in by_pointer.items()
+            if f"{pointer}/".startswith(f"{prefix}/")
         }
 
     return Part(
         path=source.path,
         folder=source.folder,
         data={**inherited, **step},
-        locations=own(source.locations),
-        keys=own(source.keys),
+        locations=of_job(source.locations),
+        keys=of_job(source.keys),
         findings=(),
-        texts=own(source.texts),
+        texts=of_job(source.texts),
         complete=source.complete,
-        odd_keys=own(source.odd_keys),
+        odd_keys=of_job(source.odd_keys),
         prefix=prefix,
         inherited=frozenset(inherited),
     )
 
 
-ENDS: Final = "ends.sh"  #: the file of ours that a command reads to begin and end by what is saved
-_MOST_CHARACTERS: Final = 12  #: of a count
+#: The file, written by dsgen, that a command sources to go on from the last checkpoint and to end.
+ENDS: Final = "ends.sh"
+_MOST_CHARACTERS: Final = 12  #: of a text that is read as a count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +241,8 @@ class AzureMLJob(CommandDocument):
     @property
     def distribution(self) -> str | None:
         """Return who starts the processes, in small letters, as azure-ai-ml compares it."""
-        return kind.lower() if (kind := self.text("distribution/type")) else kind
+        kind = self.text("distribution/type")
+        return None if kind is None else kind.lower()
 
     @property
     def nodes(self) -> int:
@@ -260,8 +269,9 @@ class AzureMLJob(CommandDocument):
 
     def input_file(self, name: str) -> tuple[str, Location] | None:
         """The path of an input, where it is a local one."""
-        path = self.value(at := f"inputs/{name}/path")
-        return (path, self.locate(at)) if isinstance(path, str) and ":" not in path else None
+        key = f"inputs/{name}/path"
+        path = self.value(key)
+        return (path, self.locate(key)) if isinstance(path, str) and ":" not in path else None
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and processes that the job asks for."""
@@ -273,7 +283,9 @@ class AzureMLJob(CommandDocument):
             "nodes", nodes, self.locate("resources/instance_count"), f"instance_count: {nodes}"
         )
         processes = self.count(at)
-        if processes is not None and not (processes == 1 and self.runs(*LAUNCHERS)):
+        # One process that is a launcher starts the others by itself.
+        is_of_launcher = processes == 1 and self.runs(*LAUNCHERS)
+        if processes is not None and not is_of_launcher:
             text = f"instance_count: {nodes} × process_count_per_instance: {processes}"
             yield Claim("processes", nodes * processes, self.locate(at), text)
 
@@ -352,7 +364,7 @@ def other_than_command(source: Source) -> str | None:
         stated = _SCHEMA.search(schema[:500])
     name = stated[1] if stated else "commandJob"
     # A job's `type` counts whatever its schema says; a component has a `type: command` too.
-    type_decides = data.get("type") == "command" and "omponent" not in name
+    type_decides = data.get("type") == "command" and "component" not in name.lower()
     if name.lower() not in ("commandjob", "command") and not type_decides:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     if kind in OTHER_TYPES:

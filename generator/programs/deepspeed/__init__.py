@@ -38,7 +38,7 @@ DEEPSPEED: Final = ProgramRecord(
             beside=Beside(role=Role.ENGINE_CONFIG, unless=("accelerate", "--config_file")),
             signs=Signs(
                 plain=frozenset({"train_micro_batch_size_per_gpu", "zero_optimization"}),
-                own=frozenset(
+                rare=frozenset(
                     {
                         "activation_checkpointing",
                         "aio",

@@ -333,7 +333,8 @@ class _Job:
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
-        if (limit := self.plan.job.launch.time_limit_s) is None:
+        limit = self.plan.job.launch.time_limit_s
+        if limit is None:
             return {}
         return {"activeDeadlineSeconds": limit}
 

@@ -33,7 +33,8 @@ def blockers(plan: Plan) -> Iterator[str]:
         names = " and ".join(lacking)
         yield f"Add {names} to the image: NVIDIA's image of PyTorch lacks {them}."
 
-    if (dispatcher := flexible_dispatcher(job, plan.layout)) is not None:
+    dispatcher = flexible_dispatcher(job, plan.layout)
+    if dispatcher is not None:
         where = "image" if image else "environment of the run"
         yield (
             f"{_LIBRARIES[dispatcher]} has to be in the {where}: it sends the experts' tokens "

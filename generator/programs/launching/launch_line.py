@@ -174,7 +174,8 @@ class _Walk:
             return self._python(words)
         if name in TABLES:
             return self._launcher(name, words)
-        if (front_end := of_command(words)) is not None:
+        front_end = of_command(words)
+        if front_end is not None:
             return self._command_of(front_end, words)
         if (
             words[0].value is None

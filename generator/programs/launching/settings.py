@@ -291,7 +291,8 @@ class Settings:
         for word, after in zip(heads[0], (*heads[0][1:], None), strict=True):
             name, equals, _ = word.prefix.partition("=")
             if name in ("--num-gpus", "--num_gpus"):
-                written = _attached(word) if equals else _as_option(word, [after] if after else [])
+                values = [after] if after else []
+                written = _attached(word) if equals else _as_option(word, values)
                 return self._setting(RAY_GPUS, written.text, word)
         return None
 

@@ -131,20 +131,20 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    plain = _PLAIN.fullmatch(value) and value.lower() not in _OTHER
-    folds = len(value) > dumper.best_width and "  " not in value and value == value.strip()
-    style = (
-        None
-        if plain
-        else "|"
-        if "\n" in value
-        else '"'
-        if not value.isprintable()
-        else ">"
-        if folds
-        else "'"
-    )
+    style = _style(value, dumper.best_width)
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+def _style(value: str, width: int) -> str | None:
+    """The sign of the YAML style in which a text reads best; None where it needs none."""
+    if _PLAIN.fullmatch(value) and value.lower() not in _OTHER:
+        return None
+    if "\n" in value:
+        return "|"
+    if not value.isprintable():
+        return '"'
+    can_be_folded = "  " not in value and value == value.strip()
+    return ">" if len(value) > width and can_be_folded else "'"
 
 
 _Dumper.add_representer(str, _text)

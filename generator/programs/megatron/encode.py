@@ -249,6 +249,13 @@ def context_exchange(p: Planned) -> str | None:
     return "a2a" if heads == p.layout.context else "a2a+p2p"
 
 
+def recompute_method(p: Planned) -> str | None:
+    """How whole layers are recomputed: some of them, or groups of all."""
+    if not p.full:
+        return None
+    return "block" if p.layout.recompute_layers else "uniform"
+
+
 def recomputed_modules(p: Planned) -> tuple[str, ...] | None:
     """The modules that are recomputed; None for the default."""
     labels = tuple(p.layout.recompute_modules.labels)

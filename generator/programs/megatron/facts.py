@@ -208,7 +208,9 @@ def _model_of(values: dict[str, Any]) -> Model:
     """
     known = {name: value for name, value in values.items() if value is not UNKNOWN}
     latent, experts = values["latent"], values["experts"]
-    kind = UnsureAttention if latent is UNKNOWN else Latent if latent else GroupedQuery
+    kind: type[Any] = UnsureAttention
+    if latent is not UNKNOWN:
+        kind = Latent if latent else GroupedQuery
     window = values["sliding_window"]
     sizes = {each.name: values[each.name] for each in fields(kind) if each.name in values}
     mixer = partial(

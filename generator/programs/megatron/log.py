@@ -52,7 +52,9 @@ def read(lines: Sequence[str]) -> LogFacts | None:
                 steps.append((seconds / 1000, positive_whole(said[1]) if said else None))
         if "allocated" in line:
             for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)):
-                if (found := pattern.search(line)) and (peak := positive(found[1])) is not None:
+                match = pattern.search(line)
+                peak = positive(match[1]) if match else None
+                if peak is not None:
                     peaks.append(peak * unit)
     if not steps and not arguments:
         return None
@@ -101,10 +103,11 @@ def _keys(arguments: dict[str, str]) -> dict[str, object]:
     on = {name for name, value in arguments.items() if value == "True"}
     keys["framework"] = "megatron-deepspeed" if "deepspeed" in on else "megatron-lm"
     keys["layout.sequence_parallel"] = "sequence_parallel" in on
+    stage = arguments.get("zero_stage", "").removesuffix(".0")
     if "deepspeed" not in on:
         if "use_distributed_optimizer" in arguments:  # a log may be cut
             keys["layout.zero_stage"] = int("use_distributed_optimizer" in on)
-    elif (stage := arguments.get("zero_stage", "").removesuffix(".0")) in ("0", "1", "2", "3"):
+    elif stage in ("0", "1", "2", "3"):
         keys["layout.zero_stage"] = whole(stage)
     keys["layout.recompute"] = _recompute(arguments, on)
     offloads = on & {"optimizer_cpu_offload", "cpu_optimizer"}

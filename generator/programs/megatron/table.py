@@ -790,9 +790,7 @@ _MEMORY: Final = (
     ),
     Row(
         "--recompute-method",
-        by={
-            LM: lambda p: ("block" if p.layout.recompute_layers else "uniform") if p.full else None
-        },
+        by={LM: encode.recompute_method},
         marks=_BOTH,
     ),
     Row(

@@ -211,7 +211,8 @@ def keys_are_known(overrides: BridgeOverrides) -> Violations:
     Fix: correct the key, or remove it
     """
     for override in overrides.given:
-        if (kind := _kind(override, overrides.is_plain)) is not None:
+        kind = _kind(override, overrides.is_plain)
+        if kind is not None:
             section = override.key.partition(".")[0]
             if lacking := outside(overrides, key_bounds().get(_of_bounds(overrides, override))):
                 has_own = section in _OF_RECIPES and not overrides.is_plain
@@ -427,14 +428,13 @@ def _undivided(
 
 def _to_blame(given: BridgeOverrides, keys: Iterable[str], whole: int | None) -> Override | None:
     """Of some degrees, the last one without which the others divide; else the first."""
-    known = [found for key in keys if (found := given.get(key)) is not None and found.integer]
-    product = known_part_of(given, (found.key for found in known))
-    fitting = [
-        found
-        for found in known
-        if whole and (degree := found.integer or 0) > 1 and whole % (product // degree) == 0
-    ]
-    return fitting[-1] if fitting else next(iter(known), None)
+    overrides = [override for key in keys if (override := given.get(key)) and override.integer]
+    product = known_part_of(given, (override.key for override in overrides))
+    for override in reversed(overrides):
+        degree = override.integer or 0
+        if whole and degree > 1 and whole % (product // degree) == 0:
+            return override
+    return overrides[0] if overrides else None
 
 
 @_runs.rule(

@@ -465,7 +465,8 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     yield "job-name", write.plain_name(plan.job.name)
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
-    if (together := plan.job.nodes_together) > 1 and not plan.job.elastic:
+    together = plan.job.nodes_together
+    if together > 1 and not plan.job.elastic:
         yield "segment", together
 
     gpus = write.processes_per_node(plan)

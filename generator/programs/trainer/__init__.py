@@ -63,7 +63,7 @@ TRAINER: Final = ProgramRecord(
             beside=Beside(role=Role.LAUNCHER_CONFIG, options=("--config_file",)),
             signs=Signs(
                 plain=frozenset({"compute_environment", "distributed_type"}),
-                own=frozenset(
+                rare=frozenset(
                     {
                         "deepspeed_config",
                         "downcast_bf16",
@@ -101,7 +101,7 @@ TRAINER: Final = ProgramRecord(
             beside=Beside(role=Role.SHARDING_CONFIG),
             signs=Signs(
                 plain=frozenset(),
-                own=frozenset({*_FSDP_SETTINGS, *(f"fsdp_{name}" for name in _FSDP_SETTINGS)}),
+                rare=frozenset({*_FSDP_SETTINGS, *(f"fsdp_{name}" for name in _FSDP_SETTINGS)}),
                 shared=frozenset(
                     {
                         "activation_checkpointing",
@@ -127,7 +127,7 @@ TRAINER: Final = ProgramRecord(
             beside=Beside(role=Role.TRAINING_ARGUMENTS),
             signs=Signs(
                 plain=frozenset({"per_device_train_batch_size"}),
-                own=frozenset(
+                rare=frozenset(
                     {
                         "eval_strategy",
                         "lr_scheduler_type",

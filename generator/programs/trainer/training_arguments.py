@@ -433,9 +433,9 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         if not spelled.startswith("--") or len(spelled) < 3:
             continue
         name, value = _name(spelled), word.value
-        values: list[str | None] = (
-            [value.partition("=")[2] if value is not None else None] if equals else []
-        )
+        values = list[str | None]()
+        if equals:
+            values.append(None if value is None else value.partition("=")[2])
         while not equals and index < len(words) and not words[index].prefix.startswith("--"):
             values.append(words[index].value)
             index += 1

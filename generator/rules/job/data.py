@@ -332,10 +332,11 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
     if key == _ATTENTION:
         value = job.training.attention
         text = next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
-    elif key in (texts := spec_values(job)):
-        value = " ".join(texts[key])
     else:
-        return _other_number(job, key, text)
+        texts = spec_values(job)
+        if key not in texts:
+            return _other_number(job, key, text)
+        value = " ".join(texts[key])
     return (value, f"{key}: {text}") if text not in ("", value) else None
 
 

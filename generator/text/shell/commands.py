@@ -183,9 +183,10 @@ class Shell:
         if command.words[0].value == "read":
             self._read_into(command, redirections)
         at = stdin_shell(command.words)
-        text = () if at is None else self._input(redirections, before if is_piped else ())
-        if at is not None and text:
-            return self._shell_of_input(command, at, text)
+        if at is not None:
+            text = self._input(redirections, before if is_piped else ())
+            if text:
+                return self._shell_of_input(command, at, text)
         return self._started_by(command, tokens[head:])
 
     def _note_arithmetic(self, token: Token) -> None:
@@ -514,7 +515,8 @@ class Shell:
     def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a text or a script for a command; None where there is none."""
         name = self.raw(tokens[0])
-        if (body := self.state.bodies.get(name)) is not None:
+        body = self.state.bodies.get(name)
+        if body is not None:
             return self._called(name, body, command, tokens)
         if self.depth >= _DEEPEST:
             return None
@@ -523,13 +525,15 @@ class Shell:
             fields = self._fields(tokens[1:])
             pieces = [piece for field in fields for piece in (Piece(" ", 0, 0), *field.pieces)][1:]
             return self._reading(pieces, self.state, self._positional, self._outer)
-        if (at := _index_of_text(words)) is not None:
+        at = _index_of_text(words)
+        if at is not None:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
             state = self._state_of(command)
             positional = self._arguments(fields[at + 1 :], words[at + 1 :])
             outer = Outer(words[at].raw, command.index)
             return self._reading(fields[at].pieces, state, positional, outer)
-        if (at := remote_text(words)) is not None:
+        at = remote_text(words)
+        if at is not None:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
             pieces = _behind(fields[at].pieces, remote_prefix(words[at]))
             outer = Outer(words[at].raw, command.index)
@@ -559,7 +563,7 @@ class Shell:
         fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
         positional: list[Element] | None = self._arguments(fields, command.words)
         # What isn't known, unquoted, may be several words or none.
-        if body.counts and any(text_of_pieces(each.pieces) is None for each in fields):
+        if body.numbers_arguments and any(text_of_pieces(field.pieces) is None for field in fields):
             positional = positional if self._are_single(tokens, fields) else None
         return self.function_shell(name, body, positional, command.environment)
 
@@ -600,7 +604,8 @@ class Shell:
         words, made = command.words, self.followed.made
         if not made:
             return None
-        if (word := sourced(command.run)) is not None:
+        word = sourced(command.run)
+        if word is not None:
             text = made.get(_name_of(word))
             return self._reading(text, self.state, self._positional, self._outer) if text else None
 
@@ -618,7 +623,8 @@ class Shell:
     def _file(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a file which a command calls or sources; None where there's none."""
         words = command.words
-        if (word := sourced(command.run)) is not None:
+        word = sourced(command.run)
+        if word is not None:
             opened = self.followed.open(word)
             state, positional, outer = self.state, self._positional, self._outer
         elif (at := called(words)) is not None:

@@ -107,16 +107,12 @@ class Conditions:
             if raw == "[" and last != "]":
                 return None
             inner = tokens[1:-1] if raw == "[" else tokens[1:]
-            return self._of_arguments([one for token in inner for one in self._fields(token)])
-        if raw in _TRUE or raw == "false":
-            return raw != "false"
+            return self._of_arguments([word for token in inner for word in self._fields(token)])
         if len(tokens) == 1 and raw.startswith(("$", '"$')):
             return _agreed(
-                True if text in _TRUE else False if text == "false" else None
-                for word in self._fields(first)
-                for text in texts_of_pieces(word)
+                _of_constant(text) for word in self._fields(first) for text in texts_of_pieces(word)
             )
-        return None
+        return _of_constant(raw)
 
     def subject(self, token: Token) -> tuple[str, ...]:
         """The texts that the word of a `case` may have; none where it can't be known."""
@@ -286,9 +282,18 @@ def _is_there(word: Operand) -> bool | None:
     return _agreed(bool(text) for text in texts_of_pieces(word))
 
 
+def _of_constant(command: str) -> bool | None:
+    """The result of `true`, `:` or `false`; None of other commands."""
+    if command in _TRUE:
+        return True
+    return False if command == "false" else None
+
+
 def _integer(text: str) -> int | None:
     match = _INTEGER.fullmatch(text)
-    return None if match is None else whole(match[2]) * (-1 if match[1] == "-" else 1)
+    if match is None:
+        return None
+    return -whole(match[2]) if match[1] == "-" else whole(match[2])
 
 
 def _escaped(text: str) -> str:

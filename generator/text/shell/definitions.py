@@ -53,7 +53,7 @@ class Definition(NamedTuple):
             start=start,
             end=end,
             names=frozenset(match[1] for match in assignments),
-            counts=_BY_NUMBER.search(source.text, start, end) is not None,
+            numbers_arguments=_BY_NUMBER.search(source.text, start, end) is not None,
         )
 
 
@@ -83,11 +83,11 @@ def _in_order(
 ) -> Iterator[Definition | None]:
     """All definitions, less those within others; None of one that isn't closed."""
     indices = {token.start: index for index, token in enumerate(tokens) if token.kind == WORD}
-    behind = 0  # the last definition
+    next_index = 0  # of the first token behind the last definition
     for match in beginnings:
         indented = len(match[0]) - len(match[0].lstrip())
         first = indices.get(match.start() + indented, -1)
-        head = _head(tokens, text, first) if first >= behind else None
+        head = _head(tokens, text, first) if first >= next_index else None
         if head is None:
             continue
         closes = _end_of_group(tokens, text, head.opens)
@@ -95,7 +95,7 @@ def _in_order(
             yield None
             return
         yield Definition(head.name, first, head.opens, closes)
-        behind = closes + 1
+        next_index = closes + 1
 
 
 def _runs_arguments(definition: Definition, tokens: Sequence[Token], text: str) -> bool:

@@ -355,13 +355,10 @@ class Expander:
         elif not operation:
             self._plain(name, index, start, end, quoted)
         elif operation.startswith(":") and is_whole(operation[1:].lstrip()):
-            elements = (
-                self._positional
-                if name == "@"
-                else None
-                if name == "*"
-                else self._elements(name, index)
-            )
+            if name == "@":
+                elements = self._positional
+            else:
+                elements = None if name == "*" else self._elements(name, index)
             rest = None if elements is None else elements[whole(operation[1:].lstrip()) :]
             self._list(rest, name, start, end, index == "*", quoted)
         else:

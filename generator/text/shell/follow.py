@@ -137,7 +137,8 @@ def remote_text(words: Sequence[Word]) -> int | None:
         if not any(word.value in _OF_TMUX for word in words[1:4]):
             return None
         return next((at for at, word in enumerate(words) if at > 1 and _has_words(word)), None)
-    if (option := _TEXT_OPTIONS.get(program)) is not None:
+    option = _TEXT_OPTIONS.get(program)
+    if option is not None:
         for index, word in enumerate(words[1:], 1):
             if word.value == option and index + 1 < len(words):
                 return index + 1

@@ -13,8 +13,9 @@ from .tokens import ARRAY, ASSIGNMENT, TEST, WORD, Token
 DEEPEST_LOOP: Final = 20  # deeper, every variable counts as changed
 SHIFTS: Final = "shift"  # stands for the arguments, as a name that no variable has
 _LOOPS: Final = frozenset({"for", "while", "until", "select"})
-#: A text that begins with a blank, and one that begins with a variable and a blank.
+#: A text that begins with a blank.
 _BLANK_FIRST: Final = lazy_pattern(r"[\"'](?:\\\n)?[ \t\n]")
+#: A text that begins with a variable and a blank, as in `NAME="$NAME more"`.
 _ITSELF: Final = lazy_pattern(r"\"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?:\\\n)?[ \t\n]")
 
 #: Variables that a loop assigns, each with whether the loop only adds words to it.
@@ -63,9 +64,10 @@ def loop_changes(tokens: Sequence[Token], text: str) -> dict[int, Changes]:
 
 def _adds(token: Token, match: re.Match[str], text: str) -> bool:
     """Return whether an assignment keeps what a variable has and puts words behind it."""
-    if match[2]:
+    index, plus = match[2], match[3]  # NAME[index]+=
+    if index:
         return False
-    if match[3]:
+    if plus:
         return token.kind == ARRAY or _BLANK_FIRST.match(text, match.end(), token.end) is not None
     if token.kind == ARRAY:
         first = text[slice(*token.words[0])] if token.words else ""

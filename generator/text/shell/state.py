@@ -79,7 +79,7 @@ class Body:
     start: int
     end: int
     names: frozenset[str]  #: of the variables that it sets
-    counts: bool  #: whether it takes arguments by their number
+    numbers_arguments: bool  #: whether it reads arguments by their number, `$1`, or shifts them
     calls: int = 0  #: how often it was read
     prints: bool = False  #: whether it does nothing but print, so that one reading is enough
 

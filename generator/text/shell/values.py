@@ -36,8 +36,10 @@ class Piece(NamedTuple):
     start: int
     end: int
     names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
-    perhaps: tuple[str | None, ...] = ()  #: as in `Word`
-    either: tuple[str, ...] = ()  #: as in `Word`
+    #: Where branches differ: the texts of words of which some may be here, None for an unknown one.
+    perhaps: tuple[str | None, ...] = ()
+    #: Where branches give one word different texts: all of them.
+    either: tuple[str, ...] = ()
 
     @property
     def mapped(self) -> bool:
@@ -95,7 +97,8 @@ class Value(NamedTuple):
 
 
 UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
-#: What a loop has added to a variable so far, of which the loop's own words say what it may be.
+#: Stands for what earlier rounds of a loop have added to a variable. The words that it may be are
+#: those that the loop adds, which are in the value anyway.
 _MORE: Final = Piece(None, 0, 0)
 
 
@@ -205,7 +208,7 @@ def merged(values: Sequence[Value | None]) -> Value:
         # A branch that leaves the variable unset gives no text that a script is meant to use.
         single = [split(value.pieces) for value in known_values if value.elements is None]
         either = _either(single) if len(single) == len(known_values) else ()
-        return Value((Piece(None, 0, 0, (), (), either),)) if either else UNKNOWN
+        return Value((Piece(None, 0, 0, either=either),)) if either else UNKNOWN
     first = known_values[0]
     # Most branches leave the very same value, which needn't be compared with itself.
     others = [value for value in known_values if value is not first]
@@ -241,14 +244,20 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
         ]
         for elements in lists
     ]
-    piece = Piece(None, place.start, place.end, (), perhaps(differing), _either(differing))
+    piece = Piece(
+        None,
+        place.start,
+        place.end,
+        perhaps=perhaps(differing),
+        either=_either(differing),
+    )
     hole = Element((piece,), place.start, place.end)
     return (*longest[:front], hole, *(longest[len(longest) - back :]))
 
 
 def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
-    """The texts of the words of all lists, of which one is there; in a text's place None where an
-    option's value isn't known.
+    """The texts of the words of all lists, one of which is there; None for an option's value that
+    isn't known.
 
     Empty where a list begins with anything but an option or a key, where another word isn't known,
     or where there are too many.
@@ -296,9 +305,11 @@ def _texts(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
     Of an option or a key it is the first piece, which may lack the value.
     """
     first = pieces[0] if pieces else Piece("", 0, 0)
+    if first.perhaps:
+        return first.perhaps
     beginning = first.text or ""
     is_begun = beginning.startswith("--") or BEGUN.match(beginning)
-    return first.perhaps or (beginning if is_begun else text_of_pieces(pieces),)
+    return (beginning,) if is_begun else (text_of_pieces(pieces),)
 
 
 def _equal(elements: Sequence[Element]) -> bool:

@@ -86,7 +86,8 @@ def processes_start_once(job: AzureMLJob) -> Violations:
     if count < 2 or job.distribution not in ("pytorch", "mpi"):
         return
     for launch in job.launches:
-        if (call := launch.launcher) is not None:
+        call = launch.launcher
+        if call is not None:
             number = call.options.integer(
                 "--nproc-per-node" if call.program == "torchrun" else "--num_gpus"
             )

@@ -121,7 +121,8 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     only_slips_count = section.pointer.startswith(_COMPRESSION)
     if _is_for_others(place, name, refused) or (only_slips_count and not near):
         return None
-    if (of_another_release := _of_another_release(place, name, refused)) is not None:
+    of_another_release = _of_another_release(place, name, refused)
+    if of_another_release is not None:
         return of_another_release
     of_fp16 = section.pointer in ("/bf16", "/bfloat16") and schema.key(f"/fp16/{name}") is not None
     if of_fp16 or (refused and _is_comment(name)):

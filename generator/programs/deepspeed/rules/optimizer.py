@@ -28,7 +28,6 @@ from ..submission import release_of_deepspeed
 from .subjects import (
     building,
     configs,
-    refused_with,
     said,
     shown,
     steps_by_torch,
@@ -39,6 +38,7 @@ from .subjects import (
 
 _ONE_BIT: Final = ("onebitadam", "zerooneadam", "onebitlamb")
 _WITHOUT_ONE_BIT: Final = (0, 19, 7)  #: the first DeepSpeed without 1-bit optimizers
+_WITHOUT_ELASTICITY: Final = (0, 19, 8)  #: the first DeepSpeed without elastic training
 _OPTIMIZER: Final = "/optimizer"
 _CLIPPING: Final = "/gradient_clipping"
 _SCALE: Final = "/fp16/loss_scale"
@@ -110,6 +110,7 @@ _MUON: Final = _SWITCHES | frozenset(
         "foreach",
     }
 )
+_MOST_DIGITS: Final = 31  #: of a text that is looked at as a number; more only bound the time
 #: Schedules that set every rate themselves, whatever the optimizer's is.
 _SETS_RATES: Final = ("LRRangeTest", "OneCycle", "WarmupDecayLR")
 _GONE: Final = "runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"
@@ -139,11 +140,8 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     for launch in submission.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--elastic_training") if call else None
-        if option and release_of_deepspeed(submission, launch.script.text.path).version >= (
-            0,
-            19,
-            8,
-        ):
+        release = release_of_deepspeed(submission, launch.script.text.path)
+        if option and release.version >= _WITHOUT_ELASTICITY:
             message = "--elastic_training was removed in DeepSpeed 0.19.8"
             where = launch.script.locate(option.written)
             yield Violation(where, message, "remove --elastic_training")
@@ -156,9 +154,9 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     """1-bit optimizers are used without ZeRO.
     Prevents: `1bit-Adam is not compatible with ZeRO`
     Fix: use stage 0, or AdamW"""
-    if config.optimizer in _ONE_BIT:
-        stage = {f"ZeRO stage {config.stage}": config.stage}
-        yield from refused_with(config, OPTIMIZER, stage, 'use stage 0, or "AdamW"')
+    if config.optimizer in _ONE_BIT and config.stage:
+        message = f"{said(config, OPTIMIZER)} is refused with ZeRO stage {config.stage}"
+        yield violation(config, OPTIMIZER, message, 'use stage 0, or "AdamW"')
 
 
 @building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
@@ -170,15 +168,16 @@ def norm_is_no_parameter(config: Config) -> Violations:
     """
     pointer = f"{PARAMS}/max_grad_norm"
     if config.has(pointer) and config.optimizer:
-        message = f"{said(config, pointer)} in the optimizer's params is refused"
-        move = not config.has(_CLIPPING)
-        edits = (
-            move_member(config.json, pointer, "", _CLIPPING[1:])
-            if move
-            else remove_member(config.json, pointer)
+        if config.has(_CLIPPING):
+            edits = remove_member(config.json, pointer)
+        else:
+            edits = move_member(config.json, pointer, "", _CLIPPING[1:])
+        yield Violation(
+            config.locate_key(pointer),
+            f"{said(config, pointer)} in the optimizer's params is refused",
+            "use the top-level gradient_clipping",
+            edits=() if config.embedded else edits,
         )
-        edits, hint = () if config.embedded else edits, "use the top-level gradient_clipping"
-        yield Violation(config.locate_key(pointer), message, hint, edits=edits)
 
 
 @configs.rule("OPT002", ERROR, "silent", deepspeed_now("runtime/config.py:264"))
@@ -190,11 +189,14 @@ def norm_is_called_clipping(config: Config) -> Violations:
     if config.has(pointer):
         message = f"unknown key {said(config, pointer)} has no effect"
         edits = () if config.embedded else rename_key(config.json, pointer, "gradient_clipping")
-        where, hint = config.locate_key(pointer), "rename it gradient_clipping"
-        severity = (
-            WARNING if config.has(_CLIPPING) or reads_key("max_grad_norm", config.path) else None
+        is_spare = config.has(_CLIPPING) or reads_key("max_grad_norm", config.path)
+        yield Violation(
+            config.locate_key(pointer),
+            message,
+            "rename it gradient_clipping",
+            edits=edits,
+            severity=WARNING if is_spare else None,
         )
-        yield Violation(where, message, hint, edits=edits, severity=severity)
 
 
 @configs.rule("OPT003", NOTE, "silent", deepspeed_now("runtime/constants.py:203"))
@@ -207,11 +209,11 @@ def clipping_is_written(config: Config) -> Violations:
     default, other = "1.0", "0 (no clipping) up to 0.19.2"
     if config.version < (0, 19, 3):
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
-    names = (_CLIPPING, "/max_grad_norm", f"{PARAMS}/max_grad_norm")
+    pointers = (_CLIPPING, "/max_grad_norm", f"{PARAMS}/max_grad_norm")
     if (
         config.json.data
         and not config.completed
-        and not any(config.has(pointer) for pointer in names)
+        and not any(config.has(pointer) for pointer in pointers)
         and not any(is_slip(key, _CLIPPING[1:]) for key in config.block(""))
     ):
         message = (
@@ -275,21 +277,26 @@ def hyperparameters_are_params(config: Config) -> Violations:
     Fix: move them into params"""
     for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
         pointer, inner = f"{_OPTIMIZER}/{key}", f"{PARAMS}/{key}"
-        here, used = config.value(pointer), config.value(inner)
-        message = f"{key}: {shown(here)} outside of params has no effect:"
+        written, used = config.value(pointer), config.value(inner)
+        message = f"{key}: {shown(written)} outside of params has no effect:"
         if config.has(inner):
             message = f"{message} {shown(used)} within them is used"
-            less = NOTE if here == used else WARNING
-            yield to_remove(config, pointer, message, at_key=True, severity=less)
+            severity = NOTE if written == used else WARNING
+            yield to_remove(config, pointer, message, at_key=True, severity=severity)
         else:
-            message, hint = f"{message} the default is used", "move it into params"
-            edits = () if config.embedded else move_member(config.json, pointer, PARAMS, key)
-            default = config.schema.optimizers["adam"] or {}
-            same = here == (default[key].default if key in default else key == "adam_w_mode")
-            severity = NOTE if same else None
             yield Violation(
-                config.locate_key(pointer), message, hint, edits=edits, severity=severity
+                config.locate_key(pointer),
+                f"{message} the default is used",
+                "move it into params",
+                edits=() if config.embedded else move_member(config.json, pointer, PARAMS, key),
+                severity=NOTE if written == _default_of_adam(config, key) else None,
             )
+
+
+def _default_of_adam(config: Config, key: str) -> object:
+    """The default of a parameter of DeepSpeed's Adam; its switches aren't in the schema."""
+    parameters = config.schema.optimizers["adam"] or {}
+    return parameters[key].default if key in parameters else key == "adam_w_mode"
 
 
 @building.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
@@ -350,11 +357,12 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
-    name, offloaded = config.optimizer or "", config.offloads("optimizer") and bool(config.stage)
-    # else it isn't known what is
-    accepted = _ACCEPTED[name][offloaded] if name in _ACCEPTED else None
+    accepted = None  # what is accepted isn't known
     if steps_by_torch(config):
         accepted = _ADAM | _SWITCHES | _TORCH_EXTRA
+    elif config.optimizer in _ACCEPTED:
+        on_gpu, offloaded = _ACCEPTED[config.optimizer]
+        accepted = offloaded if config.stage and config.offloads("optimizer") else on_gpu
     if accepted is not None:
         message = (
             f"unknown parameter {{}} of {shown(config.value(OPTIMIZER))}: its constructor raises"
@@ -383,10 +391,11 @@ def rates_are_above_zero(config: Config) -> Violations:
     Prevents: A job that trains nothing.
     Fix: use a rate greater than 0"""
     rate = config.number(f"{PARAMS}/lr")
-    is_not_positive = rate is not None and rate <= 0 and config.optimizer is not None
-    if is_not_positive and (
-        rate != 0 or config.read("/scheduler/type") not in (*_SETS_RATES, "WarmupLR")
-    ):
+    if rate is None or rate > 0 or config.optimizer is None:
+        return
+    # These schedules replace the rate, WarmupLR by its warmup_max_lr.
+    is_replaced = config.read("/scheduler/type") in (*_SETS_RATES, "WarmupLR")
+    if rate < 0 or not is_replaced:
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
         yield violation(
             config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0"
@@ -399,14 +408,14 @@ def rates_are_written(config: Config) -> Violations:
     Prevents: Training at a rate that nobody chose.
     Fix: set lr"""
     default, schedule = default_of_optimizer(config, "lr"), config.read("/scheduler/type")
-    sets = schedule in _SETS_RATES or (
+    is_scheduled = schedule in _SETS_RATES or (
         schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr")
     )
     misplaced = config.has("/optimizer/lr")  # which another rule reports
     if (
         config.consumer == "deepspeed"
         and default
-        and not (sets or misplaced or config.has(f"{PARAMS}/lr"))
+        and not (is_scheduled or misplaced or config.has(f"{PARAMS}/lr"))
     ):
         message = (
             f"lr is not set: {shown(config.value(OPTIMIZER))} trains at its default, {default}"
@@ -423,8 +432,10 @@ def numbers_are_no_text(config: Config) -> Violations:
     Fix: write a number without quotes"""
     for block in (PARAMS, "/scheduler/params"):
         for key, value in config.block(block).items():
-            number = isinstance(value, str) and len(value) < 32 and any(map(is_whole, value))
-            if number and mismatch(value, Shape(type=Type(name="float"))) is None:
+            if not isinstance(value, str) or len(value) > _MOST_DIGITS:
+                continue
+            has_digit = any(map(is_whole, value))  # `nan` and `inf` are floats without one
+            if has_digit and mismatch(value, Shape(type=Type(name="float"))) is None:
                 message = (
                     f'{key}: "{value}" is text, which the constructor compares '
                     "with numbers: TypeError"
@@ -447,11 +458,9 @@ def betas_are_two(config: Config) -> Violations:
     betas = config.read(f"{PARAMS}/betas")
     if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
-    numbers = (
-        [0 if beta == "auto" else number_of(beta) for beta in betas]
-        if isinstance(betas, list)
-        else []
-    )
+    numbers = []
+    if isinstance(betas, list):
+        numbers = [0 if beta == "auto" else number_of(beta) for beta in betas]
     if len(numbers) != 2 or not all(number is not None and 0 <= number < 1 for number in numbers):
         message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not including, 1"
         yield violation(config, f"{PARAMS}/betas", message, "set betas to [0.9, 0.999]")
@@ -485,12 +494,12 @@ def muon_has_zero(config: Config) -> Violations:
         return
     if config.stage == 0:
         message = "Muon at ZeRO stage 0 trains by SGD in DeepSpeed before 0.19.7"
-        yield violation(config, f"{OPTIMIZER}/type", message, "use ZeRO stage 1 or more")
+        yield violation(config, OPTIMIZER, message, "use ZeRO stage 1 or more")
     elif config.stage == 1 and config.switch("/bf16/enabled") and config.accumulates_in == "fp32":
         message = "Muon with bf16 and sums in fp32 at ZeRO stage 1 trains by SGD in DeepSpeed "
         message += "before 0.19.7: the BF16 optimizer makes no update of Muon's"
         hint = 'remove "grad_accum_dtype", or use stage 2'
-        yield violation(config, f"{OPTIMIZER}/type", message, hint)
+        yield violation(config, OPTIMIZER, message, hint)
 
 
 @configs.rule("OPT041", WARNING, "silent", megatron_deepspeed("megatron/training.py:627"))

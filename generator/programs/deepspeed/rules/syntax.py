@@ -8,6 +8,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, printable
 from ....rules.violations import deepspeed, violation
+from ....submission.references import Reference
 from ....submission.repository import program_path, program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
@@ -61,9 +62,10 @@ def text_is_json(submission: Submission) -> Violations:
         if text is None or text.broken is not None or not text.deviations or config.is_empty:
             continue
 
-        # Names that no pattern knows may be placeholders too: beside one, only what no placeholder
-        # makes is a slip.
-        slips, has_placeholders = text.deviations, text is not config.json
+        # Beside a placeholder, a name that no pattern knows may be one too: only what no
+        # placeholder makes is a slip.
+        slips = text.deviations
+        has_placeholders = text is not config.json  # else `filled_in` gives the text itself
         if has_placeholders and any(slip.what not in _SLIPS_OF_SYNTAX for slip in slips):
             continue
 
@@ -78,8 +80,8 @@ def text_is_json(submission: Submission) -> Violations:
         if refusal or (consumer_is_sure and config.consumer != "deepspeed"):
             severity = ERROR
         elif config.unclaimed and slips[0].what != "a missing comma":
-            severity = NOTE  # it may be as is meant
-        elif _is_for_the_engine(submission, config):
+            severity = NOTE  # nothing reads it as strict JSON, so it may be meant as HJSON
+        elif _only_deepspeed_reads(submission, config):
             severity = NOTE
 
         more = len(slips) - 1
@@ -94,13 +96,20 @@ def text_is_json(submission: Submission) -> Violations:
         )
 
 
-def _is_for_the_engine(submission: Submission, config: Config) -> bool:
-    """Return whether each program that is given the config is there, and hands it to DeepSpeed."""
-    links = [
+def _references_to(submission: Submission, config: Config) -> list[Reference]:
+    """The references of the submission to the text of a config."""
+    return [
         link
         for link in submission.references
-        if any(getattr(one, "json", None) is config.json for one in link.documents)
+        if any(getattr(document, "json", None) is config.json for document in link.documents)
     ]
+
+
+def _only_deepspeed_reads(submission: Submission, config: Config) -> bool:
+    """Return whether every program that gets the config could be read, and hands it to
+    DeepSpeed.
+    """
+    links = _references_to(submission, config)
     return bool(links) and all(
         link.reader == "deepspeed" and _INITIALIZES in (program_text(link.launch) or "")
         for link in links
@@ -112,11 +121,8 @@ def _refused_as_json(submission: Submission, config: Config) -> str | None:
     """What surely reads the config as strict JSON, in words: "train.py doesn't" read HJSON."""
     if config.has("/compression_training"):
         return "its compression doesn't"
-    for link in submission.references:
-        names_config = any(
-            getattr(document, "json", None) is config.json for document in link.documents
-        )
-        if names_config and link.launch is not None and loads_json(link.launch):
+    for link in _references_to(submission, config):
+        if link.launch is not None and loads_json(link.launch):
             return f"{program_path(link.launch)} doesn't"
     return None
 

@@ -394,7 +394,8 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     call = launch.call("torchrun")
     severity = ERROR
     ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
-    if (started := launch.call("accelerate")) is not None and not started.has("--cpu"):
+    started = launch.call("accelerate")
+    if started is not None and not started.has("--cpu"):
         alone = started.options.integer("--num_machines") == 1
         if alone or not started.has("--num_machines", "--config_file"):
             ranks, option = started.options.integer("--num_processes"), "--num_processes"

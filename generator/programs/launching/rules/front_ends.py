@@ -236,8 +236,10 @@ def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     """A violation by settings that are as the identity's conditions say."""
     setting = settings.get(identity["at"]) if identity["at"] else None
     where = setting.where if setting and setting.where else settings.place
-    is_flag = setting is not None and setting.text == "true"
-    subject = f"{setting.name if is_flag else setting} " if setting else ""
+    subject = ""
+    if setting:
+        is_flag = setting.text == "true"
+        subject = f"{setting.name} " if is_flag else f"{setting} "
     message = f"{subject}{identity['says']}: {identity['then']}"
     severity = _SEVERITIES.get(identity.get("severity", ""))
     yield Violation(where, message, identity.get("hint"), severity=severity)

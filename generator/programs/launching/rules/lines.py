@@ -172,7 +172,8 @@ def ports_exist(launch: Launch) -> Violations:
         if call.program in PORTS and (port := call.text(PORTS[call.program]))
     ]
     for port in ports:
-        if (fault := _of_port(port.value, port.option.name)) is not None:
+        fault = _of_port(port.value, port.option.name)
+        if fault is not None:
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
             yield port.bad_value(f"{port} is {fault[0]}", hint, severity=fault[1])
     variable = launch.environment.get("MASTER_PORT")

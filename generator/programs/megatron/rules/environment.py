@@ -39,7 +39,8 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
     launch, where = run.launch, run.locate("")
     if launch is None or run.front_end is not None:  # which hands its ranks variables of its own
         return _UNKNOWN, where
-    if (assignment := launch.environment.get(name)) is not None:
+    assignment = launch.environment.get(name)
+    if assignment is not None:
         return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(
             assignment
         )

@@ -113,7 +113,8 @@ def every_option_is_known(request: Request) -> Violations:
     Fix: correct the name
     """
     for option in request.options.unknown:
-        if (written := option.written.value) is None or _matches(request, option.name):
+        written = option.written.value
+        if written is None or _matches(request, option.name):
             continue
         name, near = option.name, _did_you_mean(option.name, request.table)
         hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"

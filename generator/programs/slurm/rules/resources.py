@@ -179,7 +179,8 @@ _HOSTS: Final = lazy_pattern(
 @subject("launch script")
 def _blocks_on_machines(submission: Submission) -> Iterator[tuple[Request, Cluster]]:
     """The blocks with their machines, if they ask for nodes: else Slurm checks nothing."""
-    if (cluster := submission.cluster) is not None:
+    cluster = submission.cluster
+    if cluster is not None:
         yield from ((request, cluster) for request in blocks(submission) if request.nodes != 0)
 
 
@@ -191,8 +192,10 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     (request, cluster), has = block, block[1].accelerators_per_node
     node, task = request.gpus_per_node, request.gpus("--gpus-per-task")
     option = node or task
-    asked = node.value if node else (request.tasks_per_node or 0) * (task.value if task else 0)
-    if option is not None and asked > has:
+    if option is None:
+        return
+    asked = option.value if node else option.value * (request.tasks_per_node or 0)
+    if asked > has:
         message = f"{option}: {asked} GPUs per node, but {cluster.name} has {has}"
         yield option.bad_value(message, f"write --gpus-per-node={has}, and add nodes")
 

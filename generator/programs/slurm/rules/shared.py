@@ -238,10 +238,12 @@ def _waits(command: Command) -> bool:
 def _are_nodes_of_one(first: Call, second: Call) -> bool:
     """Whether two lines start the nodes of one job, which meet at one port."""
     names = ("--node-rank", "--node_rank", "--machine_rank")
-    ranks = [
-        next((rank for name in names if (rank := call.options.integer(name)) is not None), None)
-        for call in (first, second)
-    ]
+
+    def rank_of(call: Call) -> int | None:
+        ranks = (call.options.integer(name) for name in names)
+        return next((rank for rank in ranks if rank is not None), None)
+
+    ranks = rank_of(first), rank_of(second)
     return None not in ranks and ranks[0] != ranks[1]
 
 

@@ -110,7 +110,8 @@ def _by_accelerate(submission: Submission) -> Iterator[tuple[Launch | None, Fsdp
     for config in configs:
         if any(config is other for other in read):
             continue
-        if (run := of_accelerate(config)) is not None:
+        run = of_accelerate(config)
+        if run is not None:
             yield None, run
 
 
