@@ -34,8 +34,8 @@ _FAILED_JOB: Final = slurm_manual(
 @submissions.rule("SLM020", WARNING, "launcher", _FAILED_JOB, reads=("launch script",))
 def log_folder_exists(submission: Submission) -> Violations:
     """The folder of the job's log exists before the job starts.
-    Prevents: A job that fails at once, without a log that says why. A note where a comment, a README
-    or a script that sets up makes it, or .gitignore names it: its owner has it.
+    Prevents: A job that fails at once, without a log that says why. A note where a comment, a
+    README or a script that sets up makes it, or .gitignore names it: its owner has it.
     Fix: run mkdir -p for the folder before sbatch"""
     for request in blocks(submission):
         commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
