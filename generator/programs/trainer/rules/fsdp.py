@@ -50,7 +50,13 @@ _LAYER: Final = lazy_pattern(r"(?:Decoder|Encoder)?(?:Layer|Block)$")
 #: `DecodeLayer` and `DecoderLayers` are alike `DecoderLayer`, `MoEDecoderLayer` is not.
 _ALIKE: Final = 0.9
 _PREFETCHES: Final = ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH")
+_LEAST_BY_ACCELERATE: Final = 100_000_000  #: of min_num_params; accelerate commands/launch.py
 _STATE_DICTS: Final = ("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
+#: Keys of version 1, with what FSDP2 has for them.
+_INSTEAD_IN_FSDP2: Final = {
+    "offload_params": "cpu_offload",
+    "sharding_strategy": "reshard_after_forward",
+}
 #: Keys of `fsdp_config` that the Trainer reads for FSDP2.
 _READ: Final = frozenset(
     {
@@ -115,19 +121,11 @@ def _by_accelerate(submission: Submission) -> Iterator[tuple[Launch | None, Fsdp
             yield None, run
 
 
-def _second(run: Fsdp) -> bool:
-    return run.version == 2
-
-
-def _first(run: Fsdp) -> bool:
-    return run.version == 1
-
-
-#: With PyTorch/XLA none of accelerate's plugin is used.
+#: The runs that accelerate's plugin shards: with PyTorch/XLA none of it is used.
 _by_plugin: Final = sharded.where(lambda run: not run.switch("xla", False))
-second: Final = _by_plugin.where(_second)
-first: Final = _by_plugin.where(_first)
-_second_by_accelerate: Final = second.where(lambda run: run.by_accelerate)
+_fsdp1: Final = _by_plugin.where(lambda run: run.version == 1)
+fsdp2: Final = _by_plugin.where(lambda run: run.version == 2)
+_fsdp2_by_accelerate: Final = fsdp2.where(lambda run: run.by_accelerate)
 _by_trainer: Final = _by_plugin.where(lambda run: not run.by_accelerate)
 
 
@@ -136,7 +134,7 @@ def _at(run: Fsdp, name: str, message: str, hint: str, *, severity: object = Non
     return Violation(run.locate(name), message, hint, severity=severity)  # type: ignore[arg-type]
 
 
-@second.rule("FSDP020", ERROR, "init", _PLUGIN)
+@fsdp2.rule("FSDP020", ERROR, "init", _PLUGIN)
 def reshard_is_a_switch(run: Fsdp) -> Violations:
     """In FSDP2 reshard_after_forward is true or false.
     Prevents: ValueError: invalid truth value full_shard
@@ -148,7 +146,7 @@ def reshard_is_a_switch(run: Fsdp) -> Violations:
         yield _at(run, "reshard_after_forward", message, f"use {'false' if kept else 'true'}")
 
 
-@_second_by_accelerate.rule("FSDP021", ERROR, "silent", _LAUNCH)
+@_fsdp2_by_accelerate.rule("FSDP021", ERROR, "silent", _LAUNCH)
 def strategy_is_of_version_1(run: Fsdp) -> Violations:
     """FSDP2 has reshard_after_forward and a mesh; fsdp_sharding_strategy is version 1's.
     Prevents: No error: all ranks share the states, and parameters are freed after the forward pass.
@@ -175,7 +173,7 @@ def strategy_is_of_version_1(run: Fsdp) -> Violations:
     yield _at(run, "sharding_strategy", message, hint)
 
 
-@first.rule("FSDP022", ERROR, "silent", _LAUNCH)
+@_fsdp1.rule("FSDP022", ERROR, "silent", _LAUNCH)
 def strategy_has_its_key(run: Fsdp) -> Violations:
     """In version 1 the strategy is fsdp_sharding_strategy's.
     Prevents: No error: accelerate launch always passes a strategy on, FULL_SHARD by default, and it
@@ -189,7 +187,7 @@ def strategy_has_its_key(run: Fsdp) -> Violations:
         yield _at(run, "reshard_after_forward", message, hint)
 
 
-@first.rule("FSDP023", WARNING, "silent", accelerate("commands/launch.py:513"))
+@_fsdp1.rule("FSDP023", WARNING, "silent", accelerate("commands/launch.py:513"))
 def version_2_is_named(run: Fsdp) -> Violations:
     """Settings of FSDP2 go with fsdp_version: 2.
     Prevents: No error: an accelerate config without fsdp_version runs FSDP1.
@@ -249,8 +247,9 @@ def loading_once_is_synced(run: Fsdp) -> Violations:
         message = "fsdp_sync_module_states is false, and one process loads for all"
         if "cpu_ram_efficient_loading" not in run.values:
             message += ": fsdp_cpu_ram_efficient_loading is true by default"
-        hint = "remove it, or set fsdp_cpu_ram_efficient_loading: false in the file"
-        hint = hint if run.flags else hint.removesuffix(" in the file")
+        hint = "remove it, or set fsdp_cpu_ram_efficient_loading: false"
+        if run.flags:
+            hint += " in the file"
         yield _at(run, "sync_module_states", message, hint)
 
 
@@ -286,7 +285,7 @@ def names_are_accelerates(run: Fsdp) -> Violations:
             yield _at(run, name, message, f"use {listed(known)}")
 
 
-@second.rule("FSDP028", ERROR, "init", accelerate("utils/fsdp_utils.py (fsdp2_apply_ac)"))
+@fsdp2.rule("FSDP028", ERROR, "init", accelerate("utils/fsdp_utils.py (fsdp2_apply_ac)"))
 def checkpointing_has_a_policy(run: Fsdp) -> Violations:
     """activation_checkpointing in FSDP2 repeats the units of a wrap policy.
     Prevents: TypeError: 'NoneType' object is not callable
@@ -298,7 +297,7 @@ def checkpointing_has_a_policy(run: Fsdp) -> Violations:
         yield _at(run, name, message, f"use {run.written('auto_wrap_policy', POLICIES[0])}")
 
 
-@second.rule("FSDP029", WARNING, "silent", accelerate("utils/fsdp_utils.py (fsdp2_prepare_model)"))
+@fsdp2.rule("FSDP029", WARNING, "silent", accelerate("utils/fsdp_utils.py (fsdp2_prepare_model)"))
 def layers_are_units(run: Fsdp) -> Violations:
     """A wrap policy makes a unit of each layer.
     Prevents: No error: all layers are one unit, whole on every GPU from the forward pass to the end
@@ -324,19 +323,19 @@ def layers_are_units(run: Fsdp) -> Violations:
     )
 
 
-@second.rule("FSDP030", WARNING, "init", accelerate("utils/fsdp_utils.py:966-968"))
+@fsdp2.rule("FSDP030", WARNING, "init", accelerate("utils/fsdp_utils.py:966-968"))
 def sizes_make_no_units(run: Fsdp) -> Violations:
     """FSDP2 takes no SIZE_BASED_WRAP whose size a model's list of layers exceeds.
     Prevents: ValueError: fully_shard does not support containers that do not implement forward
     Fix: set auto_wrap_policy: TRANSFORMER_BASED_WRAP"""
-    least = run.values.get("min_num_params", 100_000_000 if run.by_accelerate else 0)
+    least = run.values.get("min_num_params", _LEAST_BY_ACCELERATE if run.by_accelerate else 0)
     least = python_int(least) if isinstance(least, str) else least
     if run.policy == "SIZE_BASED_WRAP" and isinstance(least, int) and least > 0:
         message = f"SIZE_BASED_WRAP by {least:,} parameters, which a list of layers exceeds"
         yield _at(run, "auto_wrap_policy", message, f"use {POLICIES[0]}")
 
 
-@first.rule("FSDP031", ERROR, "init", accelerate("state.py:1003"))
+@_fsdp1.rule("FSDP031", ERROR, "init", accelerate("state.py:1003"))
 def gathered_sequences_need_version_2(run: Fsdp) -> Violations:
     """Context parallelism (cp_size) needs FSDP2.
     Prevents: ValueError: Using `cp_size>1` requires FSDP2
@@ -382,7 +381,7 @@ def config_needs_its_switch(arguments: TrainingArguments) -> Violations:
         yield Violation(arguments.locate("fsdp_config"), message, "add --fsdp (fsdp: true)")
 
 
-@second.rule("FSDP034", WARNING, "silent", _ARGUMENTS)
+@fsdp2.rule("FSDP034", WARNING, "silent", _ARGUMENTS)
 def keys_are_read(run: Fsdp) -> Violations:
     """Every key of fsdp_config is one that the Trainer reads for FSDP2.
     Prevents: No error: the setting has its default.
@@ -390,21 +389,25 @@ def keys_are_read(run: Fsdp) -> Violations:
     unread = [name for name in run.values if name not in _READ]
     if run.by_accelerate or not unread:
         return
-    others = {"offload_params": "cpu_offload", "sharding_strategy": "reshard_after_forward"}
-    known = tuple(sorted(_READ.difference(run.values)))
-    slips = {name: near for name in unread if (near := closest(name, known, _ALIKE))}
-    named = [f"{near} for {name}" for name in unread if (near := (slips | others).get(name))]
+    unused = tuple(sorted(_READ.difference(run.values)))
+    slips = {name: closest(name, unused, _ALIKE) for name in unread}
+    replaced = [
+        f"{instead} for {name}"
+        for name in unread
+        if (instead := _INSTEAD_IN_FSDP2.get(name) or slips[name])
+    ]
     several = len(unread) > 1
     message = (
         f"{', '.join(unread)} in fsdp_config {'have' if several else 'has'} no effect in FSDP2"
     )
     if "version" not in run.values:
         message += ", which holds where no version is named"
-    hint = f"remove {'them' if several else 'it'}"
-    if named:
-        hint = f"use {', '.join(named)}"
-    if not several and slips:
+    if not several and slips[unread[0]]:
         hint = f"did you mean {slips[unread[0]]}?"
+    elif replaced:
+        hint = f"use {', '.join(replaced)}"
+    else:
+        hint = f"remove {'them' if several else 'it'}"
     yield _at(run, unread[0], message, hint)
 
 
@@ -461,25 +464,20 @@ def one_process_loads(run: Fsdp) -> Violations:
         yield _at(run, "cpu_ram_efficient_loading", message, hint)
 
 
-@_second_by_accelerate.rule("FSDP038", ERROR, "init", accelerate("parallelism_config.py:381"))
+@_fsdp2_by_accelerate.rule("FSDP038", ERROR, "init", accelerate("parallelism_config.py:381"))
 def mesh_has_a_shard(run: Fsdp) -> Violations:
     """The mesh of FSDP2 has ranks to shard over: dp_shard_size or cp_size above 1.
     Prevents: ValueError: FSDP is enabled but the parallelism config has no dimension for FSDP to
     shard across
     Fix: set parallelism_config_dp_shard_size
     """
-    known = {
-        name: number
-        for name, size in run.mesh.items()
-        if (number := whole_number(size.value)) is not None
-    }
-    shared = {"dp_shard_size", "cp_size"}  # the sizes whose ranks share the states
-    unknown = run.mesh.keys() - known.keys()
-    has_no_shard = all(known.get(name, 1) == 1 for name in shared) and not unknown & shared
-    others = [name for name in ("dp_replicate_size", "tp_size") if known.get(name, 1) > 1]
-    if has_no_shard and others:
+    sizes = {name: whole_number(size.value) for name, size in run.mesh.items()}
+    # The ranks of these two share the states; None is a size that isn't known.
+    may_shard = any(sizes.get(name, 1) != 1 for name in ("dp_shard_size", "cp_size"))
+    others = [name for name in ("dp_replicate_size", "tp_size") if (sizes.get(name) or 1) > 1]
+    if others and not may_shard:
         name = others[0]
-        message = f"{name} {known[name]} without dp_shard_size: no ranks are left to shard over"
+        message = f"{name} {sizes[name]} without dp_shard_size: no ranks are left to shard over"
         hint = "set parallelism_config_dp_shard_size, or use distributed_type: MULTI_GPU"
         if run.by_line:
             hint = "set --parallelism_config_dp_shard_size, or use --multi_gpu"
@@ -550,7 +548,7 @@ def flags_are_of_their_types(call: LauncherCall) -> Violations:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """The class of layers that a name is a slip of; "" where it is one, or may be another's.
+    """The class of layers that a name is a slip of; "" where it is no slip, or may be none.
 
     Only the end may have a slip, behind the family's name: models of other programs are called
     alike.

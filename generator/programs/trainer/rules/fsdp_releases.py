@@ -12,7 +12,7 @@ from ....submission.submission import Submission
 from ...python_around import release_in
 from ...releases import Release
 from ..fsdp_config import Fsdp
-from .fsdp import second
+from .fsdp import fsdp2
 
 _FIRST_TORCH: Final = (2, 6)  #: utils/constants.py, FSDP2_PYTORCH_VERSION
 _STRICT_TORCH: Final = (2, 13)  #: the first that refuses a parameter of two groups
@@ -39,7 +39,7 @@ class Released(NamedTuple):
 @subject("accelerate config", "training arguments", "FSDP config")
 def released(submission: Submission) -> Iterator[Released]:
     """FSDP2's settings with the releases of PyTorch and accelerate that the project names."""
-    for fsdp in second(submission):
+    for fsdp in fsdp2(submission):
         path = fsdp.where.path or (fsdp.arguments.path if fsdp.arguments is not None else "")
         torch, library = (release_in(submission, name, path) for name in ("torch", "accelerate"))
         yield Released(fsdp, torch, library)

@@ -14,7 +14,7 @@ from ....submission.world import world_of
 from ....text.wording import whole_number
 from ..fsdp_config import Fsdp
 from .accelerate import Sizes, all_sizes
-from .fsdp import second, sharded
+from .fsdp import fsdp2, sharded
 
 _TRAINER: Final = transformers("src/transformers/trainer.py:477")
 _STORAGE: Final = "bnb_4bit_quant_storage"
@@ -31,7 +31,7 @@ class Run(NamedTuple):
 @subject("accelerate config", "training arguments", "FSDP config")
 def sized(submission: Submission) -> Iterator[Run]:
     """FSDP2's settings with the processes of the submission."""
-    for fsdp in second(submission):
+    for fsdp in fsdp2(submission):
         yield Run(fsdp, world_of(submission).gpus)
 
 
@@ -49,7 +49,7 @@ def gathered_sequences_are_sharded(sizes: Sizes) -> Violations:
         yield Violation(sizes.where, message, hint)
 
 
-@second.rule("FSDP043", ERROR, "training", transformers("src/transformers/trainer.py:2413"))
+@fsdp2.rule("FSDP043", ERROR, "training", transformers("src/transformers/trainer.py:2413"))
 def gathered_attention_is_pytorchs(run: Fsdp) -> Violations:
     """With cp_size, attention is PyTorch's (sdpa), and full in every layer.
     Prevents: `Context parallelism is supported only with SDPA attention`, at the first batch
@@ -123,7 +123,7 @@ def shards_are_no_more_than_experts(run: Run) -> Violations:
         yield Violation(fsdp.where, message, hint)
 
 
-@second.rule("FSDP046", WARNING, "silent", accelerate("utils/fsdp_utils.py:789-811"))
+@fsdp2.rule("FSDP046", WARNING, "silent", accelerate("utils/fsdp_utils.py:789-811"))
 def quantized_weights_are_sharded(run: Fsdp) -> Violations:
     """A base in 4 bits is stored in a floating type, which FSDP2 can shard.
     Prevents: No error: integers stay whole on every GPU, half a byte a parameter.
