@@ -36,7 +36,8 @@ class Product:
     total: int
     key: str  #: the job's key for the total
     step: int = 1  #: totals come in multiples of this (whole nodes)
-    data_divides: int  #: the other product's total: `data` is a factor of both
+    #: the other product's total, which `data` has to divide too; 0, which all divide, if not known
+    data_divides: int
     tensors: tuple[int, ...] = ()  #: sizes of `tensor` that all other rules allow; empty: not known
     vocabulary: Vocabulary
 
@@ -54,30 +55,33 @@ class Product:
         )
         product = terms if len(self.factors) == 1 else f"{terms} = {self.known}"
         relation = "is not" if whole else "does not divide"
-        totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
-        # else no total helps
-        keeps = not self.tensors or self.factors.get("tensor", 1) in self.tensors
-        choices = [self._factors(whole), self.vocabulary.says(self.key, *totals) if keeps else None]
+        choices = [self._passing_factor(whole)]
+        # With a tensor size that another rule refuses, another total doesn't help.
+        if not self.tensors or self.factors.get("tensor", 1) in self.tensors:
+            totals = [self.known] if whole else neighbours(lcm(self.known, self.step), self.total)
+            choices.append(self.vocabulary.says(self.key, *totals))
         use = ", or ".join(filter(None, choices))
         return (
             f"{product} {relation} {self.vocabulary.says(self.key, self.total)}",
             f"use {use}" if use else None,
         )
 
-    def _factors(self, whole: bool) -> str | None:
+    def _passing_factor(self, whole: bool) -> str | None:
         """Return the first factor that can be changed alone, with the nearest values that pass."""
         for name, value in self.factors.items():
-            rest = self.known // value
-            if self.total % rest == 0:
-                room = self.total // rest
-                passing = [room] if whole else divisors(room)
-                if name == "data":
-                    passing = [size for size in passing if self.data_divides % size == 0]
-                allowed = (
-                    [size for size in passing if size in self.tensors] if name == "tensor" else []
-                )
-                if passing:
-                    return self.vocabulary.says(name, *(allowed or nearest(passing, value, 3)))
+            others = self.known // value
+            if self.total % others:
+                continue
+            room = self.total // others
+            passing = [room] if whole else divisors(room)
+            if name == "data":
+                passing = [size for size in passing if self.data_divides % size == 0]
+            if not passing:
+                continue
+            values = nearest(passing, value, 3)
+            if name == "tensor":
+                values = [size for size in passing if size in self.tensors] or values
+            return self.vocabulary.says(name, *values)
         return None
 
 
