@@ -189,7 +189,8 @@ def node_has_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """A job asks for no more GPUs of a node than it has.
     Prevents: Requested node configuration is not available.
     Fix: ask for no more than the node has"""
-    (request, cluster), has = block, block[1].accelerators_per_node
+    request, cluster = block
+    has = cluster.accelerators_per_node
     node, task = request.gpus_per_node, request.gpus("--gpus-per-task")
     option = node or task
     if option is None:
@@ -207,7 +208,8 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     """The job's nodes have as many GPUs as --gpus asks for.
     Prevents: Requested node configuration is not available.
     Fix: ask for enough nodes for the GPUs"""
-    (request, cluster), each, job = block, block[1].accelerators_per_node, block[0].gpus()
+    request, cluster = block
+    each, job = cluster.accelerators_per_node, request.gpus()
     # With --ntasks-per-node alone Slurm assumes one node.
     on_one_node = not request.has("--nodes", "--ntasks") and request.has("--ntasks-per-node")
     nodes = 1 if on_one_node else request.most_nodes
@@ -223,21 +225,20 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
     """The tasks of a node get no more cores than the node has.
     Prevents: Requested node configuration is not available.
     Fix: keep tasks per node × cores per task within the node"""
-    (request, cluster), cores = block, block[1].cpu_cores
-    wrong = next((each for each in _cores_asked(request) if cores and each[1] > cores), None)
-    if wrong is not None and cores:
-        (option, asked, text), threads = (
-            wrong,
-            cores * (1 if cluster.provider in _COUNT_THREADS else _THREADS),
-        )
-        tail = (
-            ""
-            if asked > threads
-            else f"; accepted only where the site's Slurm counts threads, {threads}"
-        )
-        message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}{tail}"
+    request, cluster = block
+    cores = cluster.cpu_cores
+    if not cores:
+        return
+    threads = cores * (1 if cluster.provider in _COUNT_THREADS else _THREADS)
+    for option, asked, text in _cores_asked(request):
+        if asked <= cores:
+            continue
+        message = f"{text} = {asked} cores per node, more than the {cores} of {cluster.name}"
+        if asked <= threads:
+            message += f"; accepted only where the site's Slurm counts threads, {threads}"
         hint = f"write {option.name}={max(1, cores * (option.value or 1) // asked)}"
         yield option.bad_value(message, hint, severity=ERROR if asked > threads else WARNING)
+        return  # one finding says it
 
 
 def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
@@ -285,7 +286,7 @@ def node_has_the_memory(block: tuple[Request, Cluster]) -> Violations:
     for memory in request.texts("--mem", "--mem-per-gpu", last=True):
         each = mebibytes(memory.value)
         times = 1 if memory.name == "--mem" or gpus is None else gpus.value
-        if has is not None and each is not None and each * times * MIB > has:
+        if each is not None and each * times * MIB > has:
             total = f"{memory.value} × {times} GPUs" if times > 1 else memory.value
             message = (
                 f"{memory}: {total} is more than the {has / MIB / 1024:.0f}G of {cluster.name}"
