@@ -58,15 +58,15 @@ def sarif_log(
     }
     failed = any(finding.severity is Severity.ERROR for finding in on_flags)
     failed |= any(finding.rule in FAULTS for finding in in_files)
-    failed |= required and any(not one.is_memory for one in not_checked)
+    failed |= required and any(not launch.is_memory for launch in not_checked)
     invocation: Json = {"executionSuccessful": not failed}
     if on_flags:
         driver["notifications"] = [_rule(rule_id, rules.get(rule_id)) for rule_id in _ids(on_flags)]
         invocation["toolConfigurationNotifications"] = [_of_flag(finding) for finding in on_flags]
     if not_checked:
         invocation["toolExecutionNotifications"] = [
-            _unread(one, "error" if required and not one.is_memory else "note")
-            for one in not_checked
+            _unread(launch, "error" if required and not launch.is_memory else "note")
+            for launch in not_checked
         ]
 
     times_seen: Counter[str] = Counter()
@@ -80,8 +80,8 @@ def sarif_log(
                 {"path": path, "reason": reason} for path, reason in (left_alone or {}).items()
             ],
             "notChecked": [
-                {"path": one.where.name, "line": one.where.line, "reason": one.told}
-                for one in not_checked
+                {"path": launch.where.name, "line": launch.where.line, "reason": launch.told}
+                for launch in not_checked
             ],
         },
         "results": [_result(finding, ids.index(finding.rule), times_seen) for finding in in_files],
@@ -106,12 +106,12 @@ def _of_flag(finding: Finding) -> Json:
     return notification
 
 
-def _unread(one: NotChecked, level: str) -> Json:
+def _unread(launch: NotChecked, level: str) -> Json:
     """A notification of a launch that wasn't checked."""
     return {
         "level": level,
-        "message": {"text": _text(printable(one.message))},
-        "locations": [{"physicalLocation": _place(one.where)}],
+        "message": {"text": _text(printable(launch.message))},
+        "locations": [{"physicalLocation": _place(launch.where)}],
     }
 
 
@@ -181,7 +181,7 @@ def _artifact(path: str) -> Json:
 def _fix(finding: Finding) -> Json:
     by_file: dict[str, list[Json]] = {edit.path: [] for edit in finding.edits}
     for edit in sorted(finding.edits, key=lambda edit: edit.start):
-        # without a byte order mark
+        # Offsets count no byte order mark: SARIF counts the characters of the text.
         region = {"charOffset": edit.start, "charLength": edit.end - edit.start}
         inserted = {"insertedContent": {"text": edit.replacement}} if edit.replacement else {}
         by_file[edit.path].append({"deletedRegion": region, **inserted})

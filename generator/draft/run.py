@@ -24,32 +24,32 @@ from .scripts import read_config, read_script
 
 
 def draft_run(
-    found: ExistingRun,
+    run: ExistingRun,
     others: Sequence[ExistingRun] = (),
     answers: Mapping[str, object] | None = None,
 ) -> Draft:
     """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
-    texts = found.submission.texts
+    texts = run.submission.texts
     ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
-    # which has the values of its expressions
-    of_service = {job.path for job in found.submission.of(AzureMLJob)}
+    # Not AzureML jobs: only the service has the values of their expressions, so they are named.
+    of_service = {job.path for job in run.submission.of(AzureMLJob)}
     draft = Draft(
-        found=found,
+        found=run,
         ours=frozenset(ours - of_service),
         hide=Hider(value for text in texts.values() for value in text.secret_values),
     )
-    overrides = bridge_run(found)
-    if found.megatron is not None:
-        read_megatron(draft, found.megatron)
+    overrides = bridge_run(run)
+    if run.megatron is not None:
+        read_megatron(draft, run.megatron)
     elif overrides is not None:
         read_bridge(draft, overrides)
     else:
         read_script(draft)
-    if found.config is not None:
-        read_config(draft, found.config)
+    if run.config is not None:
+        read_config(draft, run.config)
     read_front_end(draft)
     read_machines(draft)
-    if found.where.path not in ours:
+    if run.where.path not in ours:
         for other in others:
             draft.leave(
                 other.program, other.where, "another run: for its spec, give init its files alone"
@@ -62,7 +62,7 @@ def draft_run(
             draft.spec["launch"].pop(str(draft.get(path)), None)
         draft.set(path, value)
     reserve_share(draft)
-    _complete(draft, found.where)
+    _complete(draft, run.where)
     # Machines without a scheduler are named in a file, where they are several.
     target, nodes, gpus = str(draft.get("launch.target")), draft.get("nodes"), draft.get("gpus")
     node = draft.get("cluster.accelerators_per_node") or 8  # GPUs, where nobody says
@@ -76,26 +76,27 @@ def draft_run(
 
 
 def _unfit(batch: int, replicas: int, micro: int | None, steps: int | None) -> tuple[str, ...]:
-    """The pins that a batch on so many replicas excludes, the fewest."""
-    passes, size = ("gradient_accumulation",) if steps else (), ("micro_batch",) if micro else ()
+    """The fewest of the pins that have to go for a batch to come out on so many replicas."""
+    pinned_steps = ("gradient_accumulation",) if steps else ()
+    pinned_micro = ("micro_batch",) if micro else ()
     if micro and steps and micro * steps * replicas == batch:
         return ()
     if micro and batch % (micro * replicas) == 0:
-        return passes
+        return pinned_steps
     if steps and batch % (steps * replicas) == 0:
-        return size
-    return (*passes, *size)
+        return pinned_micro
+    return (*pinned_steps, *pinned_micro)
 
 
 def _is_no_count(value: object) -> bool:
-    """Return whether a value is given that counts nothing."""
+    """Return whether there is a value, and it is no whole number above zero."""
     return value is not None and not (type(value) is int and value > 0)
 
 
 def _complete(draft: Draft, where: Location) -> None:
-    """Add what follows from both: the GPUs of a batch, or the batch of the GPUs.
+    """Add what follows from the layout: the GPUs of a batch, or the batch of the GPUs.
 
-    Nothing follows from what is no count, which is refused when the spec is read.
+    Nothing is added where one of the numbers is no count: reading the spec refuses it.
     """
     layout: dict[str, Any] = draft.spec.get("layout", {})
     micro, steps = layout.get("micro_batch"), layout.get("gradient_accumulation")
@@ -152,8 +153,9 @@ ORDER: Final = (
     "memory",
     "launch",
 )
-#: 3: the others
+#: Places of keys below `launch`; keys that it doesn't have come third.
 _OF_LAUNCH: Final = {"target": 0, "script": 1, "time_limit": 2, "environment": 4, "arguments": 5}
+_THIRD: Final = 3
 _ABOVE: Final[Mapping[str, str]] = {
     "layout": "pinned as the files have it: remove a key to let dsgen choose it",
     "deepspeed_config": "merged into the DeepSpeed config that dsgen writes; null leaves a key out",
@@ -177,7 +179,7 @@ def spec_text(
         if isinstance(value, Mapping) and key == "launch":
             value = {
                 name: value[name]
-                for name in sorted(value, key=lambda name: _OF_LAUNCH.get(name, 3))
+                for name in sorted(value, key=lambda name: _OF_LAUNCH.get(name, _THIRD))
             }
         lines += _lines(key, value, 0, key, beside, from_files)
     rest = [_comment(line) for line in tail]

@@ -40,8 +40,9 @@ class Problem:
         return tuple(self.pointer.split("/")[1:])
 
     def near(self, text: str) -> str | None:
-        """The known name that an unknown one is a slip of: other releases have longer and shorter
-        ones.
+        """The known name that an unknown one is a slip of.
+
+        Only one much alike is: a longer or shorter name may be another release's.
         """
         in_other_case = {choice.lower(): choice for choice in self.choices}.get(text.lower())
         alike = difflib.get_close_matches(text, self.choices, n=1, cutoff=_SLIP)
@@ -137,17 +138,17 @@ class _Words:
             )
         elif breach.keyword in ("type", "form"):
             types, names = types_of(schema), tuple(schema.get("choices", ()))
-            column = "value"
+            kind = "value"  # by which the schema's `rules` are looked up
             if types == ["integer"]:
-                column = "integer"
+                kind = "integer"
             elif {"object", "array"} & {*types}:
-                column = "section"
+                kind = "section"
             yield Problem(
                 kind="value" if names else "type",
                 pointer=breach.pointer,
                 expected=self._expected(schema),
                 choices=names,
-                rule=rules.get(column) or rules.get("value", ""),
+                rule=rules.get(kind) or rules.get("value", ""),
             )
         else:
             choices = breach.wanted if breach.keyword in _ENUMS else ()
@@ -161,8 +162,10 @@ class _Words:
             )
 
     def _of_union(self, breach: Breach, rule: str) -> Iterator[Problem]:
-        """Of the schemas whose type a value has, the one with the fewest problems is meant, where
-        that is plain.
+        """The problems of a value that none of several schemas accepts.
+
+        The schemas of its type are the likely ones. Where there is one, or the value is a mapping
+        or list, the schema with the fewest problems is taken to be meant.
         """
         accepts = self.reader.dialect.accepts
         meant = [
@@ -181,7 +184,9 @@ class _Words:
         if "expected" in schema:
             return str(schema["expected"])
         lists_keys = self.reader.lists_keys
-        choices = schema.get("choices") or (lists_keys and schema.get("case_insensitive_enum"))
+        choices = schema.get("choices")
+        if lists_keys:  # such a reader lists values too
+            choices = choices or schema.get("case_insensitive_enum")
         if choices:
             return _one_of(choices)
 

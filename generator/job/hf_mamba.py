@@ -57,9 +57,8 @@ def _state_space(
     if "head_dim" not in sizes:
         head_dim = read.config.get("mamba_d_head")
         read.ignore("mamba_d_head")
-        is_integer = isinstance(head_dim, int) and not isinstance(
-            head_dim, bool
-        )  # it may be "auto"
+        # it may be "auto"
+        is_integer = isinstance(head_dim, int) and not isinstance(head_dim, bool)
         divided = max(1, (width or heads) // heads)
         sizes["head_dim"] = read.integer("mamba_d_head") if is_integer else divided
     if width is not None and sizes["head_dim"] * heads != width:

@@ -115,7 +115,8 @@ class DocumentKind:
     signs: Signs | None = None  #: None where its name or its lines tell the kind
     #: the files that a document names: document, files and readers to `Reference`s
     references: str = ""
-    templates: str = ""  #: the documents that it reads to make others of
+    #: finds the files of which a document's commands make others: document and files to documents
+    templates: str = ""
     beside: Beside | None = None  #: None where a job uses only those that it names
 
 
@@ -152,7 +153,8 @@ class ProgramRecord:
     #: the numbers of GPUs, nodes and processes that its documents have
     claims: tuple[Says, ...] = ()
     degrees: tuple[Says, ...] = ()  #: the degrees of parallelism that they have
-    divides: Says | None = None  #: whether something that isn't known may divide the model
+    #: whether a program may divide the model by degrees that its documents don't tell
+    divides: Says | None = None
     consumer: Says | None = None  #: what reads DeepSpeed's configs, as far as its documents tell
     nodes_of_script: str = ""  #: the nodes that a script's own directives ask for
     #: whether rules of the program judge the words of a launch line

@@ -89,8 +89,9 @@ class Experts(FeedForward):
 
     @property
     def matrix_parameters(self) -> int:
-        """Those of all experts, of images' too; transformers makes the first product's weights of
-        those too that compute nothing.
+        """Those of all experts, those for images too.
+
+        Of experts that compute nothing transformers makes the first product's weights all the same.
 
         **Source**: transformers 5.23, LongcatFlashExperts.
         """
@@ -101,8 +102,10 @@ class Experts(FeedForward):
     def kept_bytes(
         self, copies: int, element: float, input_element: float, *, weighs_output: bool
     ) -> float:
-        """What its experts keep, and of each that computes nothing what a token's weight is
-        multiplied with, and the product.
+        """Bytes a token kept for the backward pass, as of every feed-forward.
+
+        An expert that computes nothing keeps two states: what the token's weight is multiplied
+        with, and the product.
 
         **Source**: counted with autograd's saved-tensor hooks in LongcatFlashExperts.
         """

@@ -32,7 +32,8 @@ class FeedForward:
     per_token: int = 0  #: of these, those that one token is sent to
     expert_width: int = 0  #: of one, per gate or up projection
     expert_bias: bool = False
-    router_top_groups: int = 0  #: groups of experts of which a token picks all of its own; 0: any
+    #: a token's experts all lie in so many groups of experts, which it picks first; 0: in any
+    router_top_groups: int = 0
 
     @property
     def routed_hidden(self) -> int:
@@ -149,8 +150,8 @@ class FeedForward:
         more = self.expert_copies(copies, weighs_output=weighs_output)
         routed = token + self.width_bytes(more, element, input_element) * self.expert_width
         around = (element + input_element) * self.routed_hidden * bool(self.latent_products)
-        own = self.width_bytes(copies, element, input_element) * self.width
-        return self.per_token * routed + own + around
+        shared = self.width_bytes(copies, element, input_element) * self.width
+        return self.per_token * routed + shared + around
 
     def expert_copies(self, copies: int, *, weighs_output: bool) -> int:
         """Tensors of an expert's width: one more where the activation is multiplied with the
@@ -168,7 +169,7 @@ class FeedForward:
 
     @property
     def expert_cuts(self) -> Mapping[str, int]:
-        """The same of the parts of a mixture of experts."""
+        """Widths of experts that tensor ranks share evenly, by name."""
         return {}
 
 

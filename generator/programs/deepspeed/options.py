@@ -121,9 +121,9 @@ def _hpz(config: Config, pointer: str) -> int | None:
 
 
 def _gradient_dtype(config: Config, pointer: str) -> str | None:
-    """The type of sums, where the plan would take another."""
-    half = config.auto_precision or config.precision == "bf16"
-    return "same" if half and config.accumulates_in not in ("fp32", "float32") else None
+    """The type in which gradients are summed, where it isn't fp32, which a plan takes by itself."""
+    is_bf16 = config.auto_precision or config.precision == "bf16"
+    return "same" if is_bf16 and config.accumulates_in not in ("fp32", "float32") else None
 
 
 def _optimizer(config: Config, pointer: str) -> str | None:
@@ -135,12 +135,18 @@ def _optimizer(config: Config, pointer: str) -> str | None:
 
 
 def _of_optimizer(config: Config, pointer: str) -> Any:
-    """A parameter of the optimizer that a config names; no rate is 0."""
+    """A parameter of the optimizer that a config names: a learning rate, or weight decay.
+
+    A rate of 0 is left out, as a spec has none. Weight decay has its optimizer's default.
+    """
     name = pointer.rpartition("/")[2]
-    if config.optimizer is None or (name == "weight_decay" and not config.has(pointer)):
-        return default_of_optimizer(config, name) if name == "weight_decay" else None
+    is_decay = name == "weight_decay"
+    if is_decay and (config.optimizer is None or not config.has(pointer)):
+        return default_of_optimizer(config, name)
     value = config.number(pointer)
-    return value if value is not None and (value > 0 or (value == 0 and name != "lr")) else None
+    if config.optimizer is None or value is None:
+        return None
+    return value if value > 0 or (value == 0 and is_decay) else None
 
 
 def default_of_optimizer(config: Config, name: str) -> Any:
@@ -266,14 +272,14 @@ PLANNED: Final[Mapping[str, str]] = {
 
 def written(job: Job, layout: Layout, *keys: str) -> dict[str, Any]:
     """The part of a plan's config that says these keys of the spec, in their order."""
-    made: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for option in map(_BY_SPEC.__getitem__, keys):
         value = option.value(job, layout)
+        if value is None:
+            continue
         *sections, name = option.pointer[1:].split("/")
-        home = made
-        if value is not None:
-            for section in sections:
-                home = home.setdefault(section, {})
-        if value is not None:
-            home[name] = value
-    return made
+        block = config
+        for section in sections:
+            block = block.setdefault(section, {})
+        block[name] = value
+    return config
