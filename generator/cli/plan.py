@@ -71,6 +71,10 @@ def _keys(text: str) -> Keys:
     checked = {
         key: value for key, value in values.items() if value is not None or key not in layout_keys
     }
+    for key in checked.keys() - layout_keys:
+        if path := _elsewhere(key):
+            value = checked[key]
+            raise click.BadParameter(f"{path} is no key of layout; plan with --set {path}={value}")
     findings, _ = check_schema(plain_source({"layout": checked}))
     problems = [finding for finding in findings if finding.where.pointer.startswith("/layout")]
     if problems:
@@ -78,6 +82,14 @@ def _keys(text: str) -> Keys:
             "; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems)
         )
     return {key: pinned_value(value) for key, value in values.items()}
+
+
+def _elsewhere(key: str) -> str | None:
+    """The path of a key of a job spec that stands outside `layout`, if there is one."""
+    from ..job.schema_check import key_paths  # here, to save start-up time
+
+    path = key_paths().get(key, "")
+    return path if path and not path.startswith("layout") else None
 
 
 def _split_at_commas(text: str) -> list[str]:
@@ -95,8 +107,8 @@ def _split_at_commas(text: str) -> list[str]:
     metavar="KEY=VALUE,...",
     callback=lambda _, __, texts: tuple(map(_question, texts)),
     help="Compare with another layout, such as tensor=8,pipeline=8 or TP=8. Keys left out stay as "
-    "chosen where they can; KEY=null searches one. Also: fastest, roomy, or the number of a row. "
-    "Repeatable.",
+    "chosen where they can; KEY=null searches one. Also: fastest, roomy (at most 80% of the card), "
+    "or the number of a row. Repeatable.",
 )
 @bold_option
 @click.option(
@@ -233,10 +245,12 @@ def _comparison(
     plans |= {} if isinstance(answer, Infeasible) else answer.named
     if question not in plans:
         names = ", ".join(name for name in plans if not is_whole(name))
-        choices = "nothing: no plan fits"
+        choices = "no plan fits"
         if shown:
-            choices = f"one of {names}, or a row from 1 to {len(shown)}"
-        raise click.BadParameter(f"{question!r} is no row: {choices}", param_hint="--compare")
+            more = "; --top lists more" if is_whole(question) else ""
+            choices = f"name {names}, or one of rows 1 to {len(shown)}{more}"
+        what = "row" if is_whole(question) else "row and no KEY=VALUE"
+        raise click.BadParameter(f"{question!r} is no {what}: {choices}", param_hint="--compare")
     return compare_row(question, answer.plans[0], plans[question], bold=bold)
 
 

@@ -219,7 +219,7 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
         )
     if not present:
         return remote
-    values = {key: read.config.get(key) for key in present}
+    values = {key: read.config[key] for key in present if not _sees_all(key, read.config)}
     said = [None, *(read.config.get(key) for key in read.read)]
     fields = {**_router_of(shape), **shape}
     routed = {
@@ -228,9 +228,34 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
     }
     foreign = ((key, value) for key, value in values.items() if value not in routed.get(key, said))
     return remote + tuple(
-        f"{key} is {show(value)}: transformers reads no such key for {family}"
+        f"{key} {_said_of(value)}: transformers reads no such key for {family}"
         for key, value in foreign
     )
+
+
+def _sees_all(key: str, config: Mapping[str, object]) -> bool:
+    """Whether a key of local attention says that every layer sees the whole sequence."""
+    value = config[key]
+    if key == "layer_types":
+        return value is None or isinstance(value, list) and all(kind == _WHOLE for kind in value)
+    return key == "sliding_window" and (not value or config.get("use_sliding_window") is False)
+
+
+def _inline_windows(config: Mapping[str, object]) -> Iterator[str]:
+    """The note on local attention of an inline model, which has none."""
+    keys = [key for key in _LOCAL if key in config and not _sees_all(key, config)]
+    if keys:
+        yield (
+            f"{' and '.join(keys)}: an inline model's layers see the whole sequence; "
+            "set a model_type whose layers don't, such as mistral or gemma3_text"
+        )
+
+
+def _said_of(value: object) -> str:
+    """What a value is, or which kinds a list names."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return f"lists {' and '.join(sorted(set(value)))}"
+    return f"is {show(value)}"
 
 
 def _router_of(shape: Shape) -> Shape:
@@ -433,8 +458,12 @@ _ROUTER: Final[Mapping[str, tuple[str, object]]] = {
     "topk_group": ("router_top_groups", 0),
     "routed_scaling_factor": ("router_scale", 1.0),
 }
-#: Keys that many classes lack, and that change a model's size or its router where one has them.
-_NOT_OF_ALL: Final = (*_SIZES, *_ROUTER)
+_LOCAL: Final = ("layer_types", "sliding_window")
+#: Keys that many classes lack, and that change a model's size, its router or what its attention
+#: sees where one has them.
+_NOT_OF_ALL: Final = (*_SIZES, *_ROUTER, *_LOCAL)
+#: What keys of local attention say where no layer has any.
+_WHOLE: Final = "full_attention"
 _POSITIONS_WITHOUT_TABLE = 131072  # what Llama 3.1 and its contemporaries are trained for
 _POSITIONS = ("learned", "rotary", "alibi", "none")
 
@@ -477,6 +506,8 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
         notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
         if known_class(_usual(inner)) is not None:
             notes = (*notes, *_left(unread_parts(read), read))
+    else:
+        notes = (*notes, *_inline_windows(inner))
     make = Model if "stack" in shape else model_of
     model = make(name=name, family=family, source=source, notes=notes, **shape)
     return _with_depths(model, read.config) if named else model

@@ -502,7 +502,11 @@ class Family:
         """Which layers have a window, and how wide it is."""
         if self.mixed:
             return {}
-        window = read_window(read, self.window) if self.has_window else None
+        if not self.has_window:
+            whole = windows(read, layers, None)  # refuses kinds that aren't modelled
+            read.read.discard("layer_types")  # nothing came of it
+            return whole
+        window = read_window(read, self.window)
         every = self.every
         if every is not None and not read.has("layer_types"):
             every = read.integer("sliding_window_pattern", default=every)

@@ -1213,6 +1213,51 @@ def test_a_size_under_a_foreign_name_is_noted() -> None:
     assert convert(model_type="falcon", n_layer=32, num_hidden_layers=32).notes == ()
 
 
+SMALL = {
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 512,
+    "gated_mlp": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"model_type": "llama", "sliding_window": 64}, "sliding_window is 64: transformers reads"),
+        (
+            {"model_type": "llama", "layer_types": [*["sliding_attention"] * 31, "full_attention"]},
+            "layer_types lists full_attention and sliding_attention: transformers reads no such "
+            "key for llama",
+        ),
+        ({"model_type": "mistral", "layer_types": "full"}, "layer_types is 'full': transformers"),
+        (
+            {**SMALL, "layer_types": ["sliding_attention"] * 4, "sliding_window": 64},
+            "layer_types and sliding_window: an inline model's layers see the whole sequence; set",
+        ),
+    ],
+)
+def test_local_attention_that_no_layer_has_is_noted(config: dict[str, object], note: str) -> None:
+    """The notes name keys of local attention of which nothing comes, of a class and inline."""
+    (found,) = convert(**config).notes
+    assert found.startswith(note)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "llama", "layer_types": ["full_attention"] * 32, "sliding_window": None},
+        {"model_type": "llama", "sliding_window": 64, "use_sliding_window": False},
+        {"model_type": "mistral", "sliding_window": 64},
+    ],
+)
+def test_local_attention_that_is_off_or_read_is_not_noted(config: dict[str, object]) -> None:
+    """Keys that say what every layer does anyway, or that the class reads, are no note."""
+    assert convert(**config).notes == ()
+
+
 @pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe"])
 @pytest.mark.parametrize(
     ("groups", "top", "expected"), [(8, 1, (8, 1)), (1, 1, (0, 0)), (None, None, (0, 0))]
