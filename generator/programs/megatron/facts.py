@@ -41,7 +41,7 @@ from .run import (
     megatron_runs,
     uneven_ends,
 )
-from .table import Mark, option_of, rows, size
+from .table import SHARDINGS, Mark, option_of, rows, size
 from .vocabulary import OF_OPTIONS
 
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
@@ -50,6 +50,7 @@ _EXCHANGE: Final = "--cp-comm-type"
 _MODULES: Final = frozenset(
     ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 )
+_STRATEGY: Final = "--data-parallel-sharding-strategy"
 _FSDP: Final = ("--use-megatron-fsdp", "--use-custom-fsdp", "--use-torch-fsdp2")
 _FLASH: Final = (
     "--use-flash-attn",
@@ -481,6 +482,10 @@ def _of_megatron_lm(read: _Reading) -> None:
     ):
         if option != "--use-distributed-optimizer" or not run.has_any(*_FSDP):
             read.learn(pointer, values[run.has(option)] if run.sure(option) else UNKNOWN, option)
+    stages = {strategy: stage for stage, strategy in SHARDINGS.items()}
+    if run.has("--use-megatron-fsdp") and run.sure("--use-megatron-fsdp", _STRATEGY):
+        stage = stages.get(str(run.value(_STRATEGY)))
+        read.learn("/layout/zero_stage", UNKNOWN if stage is None else stage, _STRATEGY)
     kinds = run.choice(_EXCHANGE, ("p2p",))
     sizes = run.value("--hierarchical-context-parallel-sizes")
     # that exchange heads, where all layers do it alike; None where they gather keys and values
