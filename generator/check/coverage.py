@@ -85,6 +85,13 @@ def launches_not_checked(
                 yield NotChecked(_place(launch), _reason(launch), in_part=in_part)
 
 
+#: Why nothing is said of the memory of a run whose program has no reader of needs.
+_NO_ESTIMATE: Final = (
+    "it is estimated from Megatron-LM's options, DeepSpeed's configs and the Trainer's FSDP; of "
+    "others, `dsgen estimate` takes the spec (`dsgen init --from` the folder writes one)"
+)
+
+
 def memory_not_judged(submission: Submission) -> Iterator[NotChecked]:
     """The runs of a job of which the memory isn't estimated, with the reason.
 
@@ -98,7 +105,7 @@ def memory_not_judged(submission: Submission) -> Iterator[NotChecked]:
     runs = {(run.where, run.reason) for run in unjudged(submission)}
     if not runs and not any(True for _ in needs(submission)):
         launch = submission.launches[0]
-        runs = {(_place(launch), "no estimate is made of such a run's files")}
+        runs = {(_place(launch), _NO_ESTIMATE)}
     for where, reason in sorted(runs, key=lambda run: (run[0].path, run[0].line or 0, run[1])):
         yield NotChecked(where=where, reason=reason, of="memory")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from math import gcd
+from typing import Final, NamedTuple
 
 from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
@@ -48,8 +49,8 @@ _SIZES: Final = frozenset(
 _NEEDED: Final = frozenset({_TP, _PP, _CP, "train.micro_batch_size", "train.global_batch_size"})
 #: Degrees whose product divides the GPUs, each of them by itself too.
 _GRIDS: Final = (
-    ((_TP, _PP, _CP), "the known part of tensor × pipeline × context ="),
-    ((_EP, _ETP, _PP), "the known part of expert × expert tensor × pipeline ="),
+    ((_TP, _PP, _CP), "tensor × pipeline × context"),
+    ((_EP, _ETP, _PP), "expert × expert tensor × pipeline"),
 )
 #: Fields of the model with which stages have unlike numbers of layers.
 _UNEVEN: Final = (
@@ -416,14 +417,55 @@ def layers_are_the_recipes(overrides: BridgeOverrides) -> Violations:
             yield _at(override, message, "use the recipe of such a model")
 
 
+class _Undivided(NamedTuple):
+    """A product of degrees that doesn't divide what it has to, and the override to change."""
+
+    override: Override
+    product: int
+    whole: int
+    message: str
+
+
 def _undivided(
-    override: Override | None, part: int | None, whole: int | None, what: str, of: str = ""
-) -> Iterator[Violation]:
-    """A violation where a part doesn't divide the whole, in the words of `what` and `of`."""
-    if override is not None and part and whole and whole % part:
-        fitting = listed(nearest(divisors(whole), part, 4))
-        message = f"{what} {part} does not divide {whole}{of}"
-        yield _at(override, message, f"make it {fitting}")
+    override: Override | None,
+    product: int | None,
+    whole: int | None,
+    what: str,
+    of: str,
+    *,
+    is_partial: bool = False,
+) -> Iterator[_Undivided]:
+    """What doesn't divide the whole, in the words of `what` and `of`.
+
+    Of a partial product there are further degrees that nobody knows.
+    """
+    if override is None or not override.integer or not product or not whole or not whole % product:
+        return
+    message = f"{what} {product} does not divide {whole} {of}"
+    if is_partial and override.integer != product:
+        message = f"{what} is a multiple of {product}, which does not divide {whole} {of}"
+    elif is_partial:
+        message = f"{override.shown} does not divide {whole} {of}, so {what} can't"
+    yield _Undivided(override, product, whole, message)
+
+
+def _mended(places: Iterable[_Undivided]) -> Iterator[Violation]:
+    """One violation for each override that doesn't divide, with values that divide everything."""
+    by_override: dict[Location, list[_Undivided]] = {}
+    for place in places:
+        by_override.setdefault(place.override.where, []).append(place)
+    for found in by_override.values():
+        override = found[0].override
+        value = override.integer or 1
+        # What a value may be: a divisor of what the other degrees leave of every whole.
+        left = [(one.whole, one.product // value) for one in found]
+        fits_any = all(whole % others == 0 for whole, others in left)
+        hint = f"change the other degrees too: with this one alone none divides {left[0][0]}"
+        if fits_any:
+            fitting = divisors(gcd(*(whole // others for whole, others in left)))
+            name = override.key.rpartition(".")[2]
+            hint = f"make {name} {listed(nearest(fitting, value, 4))}"
+        yield _at(override, "; ".join(one.message for one in found), hint)
 
 
 def _to_blame(given: BridgeOverrides, keys: Iterable[str], whole: int | None) -> Override | None:
@@ -451,17 +493,34 @@ def degrees_divide(run: BridgeRun) -> Violations:
     layers are looked at only when the model is built.
     Fix: choose degrees that divide
     """
+    yield from _mended((*_undivided_gpus(run), *_undivided_layers(run.overrides)))
+
+    chunks = run.overrides.get(_VP)
+    if chunks is not None and chunks.integer and product_of(run.overrides, (_PP,)) == 1:
+        message = f"{chunks.shown} is refused with one pipeline stage"
+        yield _at(chunks, message, "remove it, or set model.pipeline_model_parallel_size")
+
+    ring, length = run.overrides.get(_CP), run.overrides.integer("dataset.seq_length")
+    halves = 2 * (ring.integer or 0) if ring is not None else 0
+    if ring is not None and halves > 2 and length and length % halves:
+        message = f"2 × context = {halves} does not divide the sequence of {length} tokens"
+        yield _at(ring, message, f"make the sequence a multiple of {halves}")
+
+
+def _undivided_gpus(run: BridgeRun) -> Iterator[_Undivided]:
+    """Degrees that don't divide the GPUs, and micro-batches that don't divide the batch."""
     given, gpus = run.overrides, run.gpus
     model = product_of(given, (_TP, _PP, _CP))
     if model is not None:
         blamed = _to_blame(given, (_TP, _PP, _CP), gpus)
-        yield from _undivided(blamed, model, gpus, "tensor × pipeline × context =")
+        yield from _undivided(blamed, model, gpus, "tensor × pipeline × context =", "GPUs")
     for names, what in _GRIDS:
         # A recipe of a model or a variable has the other degrees.
         known = [name for name in names if given.integer(name)]
         part = known_part_of(given, known)
         if known and (model is None or _EP in known):
-            yield from _undivided(_to_blame(given, known, gpus), part, gpus, what)
+            blamed = _to_blame(given, known, gpus)
+            yield from _undivided(blamed, part, gpus, what, "GPUs", is_partial=True)
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 
     micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
@@ -469,34 +528,28 @@ def degrees_divide(run: BridgeRun) -> Violations:
         # Of replicas that aren't known, each has whole micro-batches all the same.
         each = micro.integer * (replicas or 1)
         what = f"micro batch {micro.text} × {replicas} replicas =" if replicas else "micro batch"
-        yield from _undivided(micro, each, batch, what)
-
-    ring, length = given.get(_CP), given.integer("dataset.seq_length")
-    halves = 2 * (ring.integer or 0) if ring is not None else 0
-    if ring is not None and halves > 2 and length and length % halves:
-        message = f"2 × context = {halves} does not divide the sequence of {length} tokens"
-        yield _at(ring, message, f"make the sequence a multiple of {halves}")
-
-    yield from _undivided_layers(given)
+        yield from _undivided(micro, each, batch, what, "sequences of the batch")
 
 
-def _undivided_layers(given: BridgeOverrides) -> Iterator[Violation]:
+def _undivided_layers(given: BridgeOverrides) -> Iterator[_Undivided]:
     """Degrees that don't divide the model's heads, experts or layers: its recipe's, or given."""
     for key, whole, what, of in (
-        (_TP, given.heads, "tensor parallelism", " heads"),
-        (_EP, given.experts, "expert parallelism", " experts"),
+        (_TP, given.heads, "tensor parallelism", "heads"),
+        (_EP, given.experts, "expert parallelism", "experts"),
     ):
         yield from _undivided(given.get(key), given.integer(key), whole, what, of)
 
     chunks, stages = given.get(_VP), product_of(given, (_PP,))
     layers = given.integer("model.num_layers")
     number = chunks.integer if chunks is not None and not chunks.is_null else None
-    if chunks is not None and number and stages == 1:
-        message = f"{chunks.shown} is refused with one pipeline stage"
-        yield _at(chunks, message, "remove it, or set model.pipeline_model_parallel_size")
-    elif stages and layers and not any(given.get(f"model.{name}") for name in _UNEVEN):
+    is_one_stage = number and stages == 1  # refused whatever its chunks are
+    if stages and layers and not is_one_stage and not _has_uneven_stages(given):
         each = stages * (number or 1)
-        yield from _undivided(chunks or given.get(_PP), each, layers, "stages × chunks =")
+        yield from _undivided(chunks or given.get(_PP), each, layers, "stages × chunks =", "layers")
+
+
+def _has_uneven_stages(given: BridgeOverrides) -> bool:
+    return any(given.get(f"model.{name}") for name in _UNEVEN)
 
 
 @OVERRIDES.rule(
