@@ -552,6 +552,21 @@ def _has_uneven_stages(given: BridgeOverrides) -> bool:
     return any(given.get(f"model.{name}") for name in _UNEVEN)
 
 
+@OVERRIDES.rule("BRG039", ERROR, "init", f"{BRIDGE}training/config.py:1460 @ v0.6.0")
+def micro_batches_are_one_pack(overrides: BridgeOverrides) -> Violations:
+    """Samples that are packed beforehand are micro-batches of one sequence.
+    Prevents: ValueError: Micro batch size should be 1 when training with packed sequence
+    Fix: set train.micro_batch_size=1; for longer packs, a longer dataset.seq_length
+    """
+    packing = overrides.get("dataset.enable_offline_packing")
+    micro = overrides.get("train.micro_batch_size")
+    if packing is None or packing.text.lower() != "true" or micro is None:
+        return
+    if (micro.integer or 1) > 1:
+        message = f"{micro.shown} with {packing.shown}: a pack is a micro-batch of its own"
+        yield _at(micro, message, "set train.micro_batch_size=1")
+
+
 @OVERRIDES.rule(
     "BRG021",
     WARNING,
