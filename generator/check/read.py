@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ..faults import guarded
-from ..findings import NOTE, Finding, Location
+from ..findings import NOTE, WARNING, Finding, Location
 from ..programs.deepspeed.config import DsConfig
 from ..programs.launching.launch_line import MOST_LAUNCHES
 from ..programs.launching.script import launch_script
@@ -17,7 +17,9 @@ from ..programs.megatron.arguments import from_launches as megatron_from_launche
 from ..programs.python_around import reads_its_own_way
 from ..programs.trainer.training_arguments import from_launches
 from ..submission.launches import Launch
+from ..submission.plan_file import missing_files
 from ..submission.script import CommandDocument, is_template
+from ..submission.submission import PLAN
 from ..text.document import Document, JobSpec, Kind
 from ..text.hjson.text import read_json
 from ..text.shell.reader import read_script
@@ -141,8 +143,13 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         reading.left_alone.pop(name, None)
     if len(reading.documents) + len(reading.findings) == before:
         message = "nothing in this folder is a document that dsgen checks"
-        hint = f"name a folder with {_KINDS}"
-        reading.findings.append(codes.UNKNOWN_KIND.at(where, message, hint, NOTE))
+        hint, severity = f"name a folder with {_KINDS}", NOTE
+        if missing := missing_files(folder / PLAN):
+            names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
+            message = f"{message}: {names}, which {PLAN} lists, {verb} not there"
+            hint = f"put {names} back, or write the files anew with dsgen generate"
+            severity = WARNING
+        reading.findings.append(codes.UNKNOWN_KIND.at(where, message, hint, severity))
 
 
 def _read_file(

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from ..text.around import is_readable, text_around
+
+_MOST_FILES: Final = 100  #: dsgen writes fewer than 10
 
 
 def plan_of(text: str) -> Mapping[str, Any]:
@@ -14,3 +19,18 @@ def plan_of(text: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return plan if isinstance(plan, dict) else {}
+
+
+def files_of(plan: Path) -> Iterator[tuple[str, str]]:
+    """The names beside a plan that it lists, with their hashes."""
+    hashes = plan_of(text_around(plan, plan.parent)).get("file_hashes")
+    pairs = list(hashes.items())[:_MOST_FILES] if isinstance(hashes, dict) else []
+    for name, digest in pairs:
+        if isinstance(digest, str) and name == PurePath(name).name and "\\" not in name:
+            yield name, digest
+
+
+def missing_files(plan: Path) -> tuple[str, ...]:
+    """The names that a plan lists and that aren't beside it."""
+    folder = plan.parent
+    return tuple(name for name, _ in files_of(plan) if not is_readable(folder / name, folder))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...findings import NOTE, WARNING, Location, Violation, Violations
 from ...rules.violations import derived
-from ...submission.plan_file import plan_of
+from ...submission.plan_file import files_of, plan_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import MOST_GPUS, world_of
@@ -17,7 +17,6 @@ from ...text.wording import counted
 
 _LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, by its hash")
 _PLANNED: Final = derived("plan.json has the GPUs for which its batch and layout are reckoned")
-_MOST_FILES: Final = 100  #: dsgen writes fewer than 10
 _LARGEST: Final = 2_000_000  #: bytes; dsgen writes kilobytes
 _READ_BY_NONE: Final = "arguments.txt"  #: by no program
 _EDITED: Final = (
@@ -37,7 +36,7 @@ def changed_files(submission: Submission) -> Iterator[ChangedFile]:
     if is_before_writing():
         return
     for plan in submission.plan_files:
-        for name, digest in _listed(plan):
+        for name, digest in files_of(plan):
             path = plan.parent / name
             is_there = is_readable(path, plan.parent)
             if not is_there or _digest(path) != digest:
@@ -113,15 +112,6 @@ def _gpus_of(plan: Path) -> tuple[int | None, int | None]:
         for value in (keys.get("gpus"), keys.get("nodes"))
     )
     return gpus, nodes
-
-
-def _listed(plan: Path) -> Iterator[tuple[str, str]]:
-    """The names beside a plan that it lists, with their hashes."""
-    hashes = plan_of(text_around(plan, plan.parent)).get("file_hashes")
-    pairs = list(hashes.items())[:_MOST_FILES] if isinstance(hashes, dict) else []
-    for name, digest in pairs:
-        if isinstance(digest, str) and name == PurePath(name).name and "\\" not in name:
-            yield name, digest
 
 
 def _digest(path: Path) -> str:
