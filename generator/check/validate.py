@@ -58,6 +58,8 @@ _NAME_NO_FILES: Final = frozenset({"DeepSpeed config", "job spec", "hostfile", "
 _WORD: Final = lazy_pattern(r"\S+")
 _VERSION: Final = lazy_pattern(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
+_TOO_LARGE: Final = "MEM001"  #: a run needs more device memory than there is
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -172,7 +174,7 @@ def _answer(
     judged -= paths_not_checked(not_checked, submissions) - found_in
     if not findings and (scripts := scripts_not_checked(submissions, judged)):
         not_checked, judged = (*not_checked, *scripts), set()
-    not_checked = (*not_checked, *_memory_not_judged(submissions))
+    not_checked = (*not_checked, *_memory_not_judged(submissions, findings))
     return Answer(
         findings=in_file_order(without(secrets, without_ignored(findings, texts))),
         documents=len(judged),
@@ -244,14 +246,20 @@ def _not_checked(
     return tuple(sorted(launches, key=lambda launch: (launch.where.path, launch.where.line or 0)))
 
 
-def _memory_not_judged(submissions: Iterable[Submission]) -> tuple[NotChecked, ...]:
-    """The runs of which the memory wasn't judged, each once."""
+def _memory_not_judged(
+    submissions: Iterable[Submission], findings: Iterable[Finding]
+) -> tuple[NotChecked, ...]:
+    """The runs of which the memory wasn't judged, each once.
+
+    A file that is too large at the least is judged.
+    """
+    too_large = {finding.where.path for finding in findings if finding.rule == _TOO_LARGE}
     runs = dict[NotChecked, None]()
     for submission in submissions:
         path = submission.documents[0].path if submission.documents else ""
         with guarded("the account of what was judged", path):
             runs.update(dict.fromkeys(memory_not_judged(submission)))
-    return tuple(runs)
+    return tuple(run for run in runs if run.where.path not in too_large)
 
 
 def _grouped(documents: Sequence[Document], files: Files) -> Iterable[tuple[Document, ...]]:

@@ -48,6 +48,8 @@ CONFIGS: Final = frozenset(
         "--fsdp-config",
     }
 )
+#: Switches with which a script repeats the forward pass of its layers.
+_RECOMPUTES: Final = frozenset({"--gradient-checkpointing", "--activation-checkpointing"})
 #: Options of scripts that say how large adapters are.
 _RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
 #: Options with which a program trains adapters: switches, and values of others.
@@ -177,6 +179,12 @@ def _read_usual(draft: Draft) -> None:
     rates = (python_float(values.get(name, "")) for name in ("--learning-rate", "--lr"))
     if draft.get("training.learning_rate") is None:
         draft.set("training.learning_rate", next((rate for rate in rates if rate), None))
+    if draft.found.trainer is None:
+        for option in draft.options:
+            name = option.key.replace("_", "-")
+            if name in _RECOMPUTES and is_true(values.get(name, "no")):
+                draft.set("layout.recompute", "full")
+                draft.comments["layout.recompute"] = f"as {option.key} says"
     adapts = FRAMEWORKS[draft.get("framework")].adapters
     kinds = {values.get(name) for name in _KINDS}
     is_asked = any(is_true(values.get(name, "no")) for name in _ADAPTS)

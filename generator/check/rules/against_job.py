@@ -7,7 +7,8 @@ from typing import Final
 
 from ...findings import ERROR, WARNING, Violation, Violations, against
 from ...job.records import Job
-from ...programs.deepspeed.config import Config
+from ...programs.deepspeed.config import OFFLOADED, Config
+from ...programs.deepspeed.options import offload_of
 from ...programs.deepspeed.submission import used_config
 from ...rules.violations import derived
 from ...submission.subjects import subject, submissions
@@ -59,15 +60,26 @@ def _differ(
 
 
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
-def stage_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
-    """The DeepSpeed config has the ZeRO stage that the job spec pins.
-    Prevents: No error: memory and speed are those of another ZeRO stage than planned.
-    Fix: write the pinned stage into the config, or regenerate it from the spec"""
+def sharding_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
+    """The DeepSpeed config has the ZeRO stage and the offload that the job spec pins.
+    Prevents: No error: memory and speed are those of another ZeRO stage or offload than planned.
+    Fix: write the pinned values into the config, or regenerate it from the spec"""
     (job, config), pointer, stage = planned, "/zero_optimization/stage", planned[0].pins.zero_stage
-    if stage is not None and config.value(pointer) != "auto" and config.stage not in (None, stage):
+    if config.value(pointer) == "auto":
+        return
+    if stage is not None and config.stage not in (None, stage):
         message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
         found = Violation(config.locate(pointer), message, f'set "stage": {stage}')
         yield against(job.locate("/layout/zero_stage"), found)
+        return
+    offload, pinned = offload_of(config), job.pins.offload
+    is_known = None not in map(config.offload, OFFLOADED) and bool(config.stage)
+    if pinned is not None and is_known and pinned != offload:
+        blocks = (f"/zero_optimization/offload_{what}" for what in OFFLOADED)
+        where = next(filter(config.has, blocks), "/zero_optimization")
+        message = f"the config has offload: {offload}, but the job pins offload: {pinned}"
+        hint = "write offload_optimizer and offload_param as the job has them, or change its pin"
+        yield against(job.locate("/layout/offload"), Violation(config.locate(where), message, hint))
 
 
 @_configs.rule("SUB005", ERROR, "silent", _PLANNED)
