@@ -46,6 +46,11 @@ class ExistingRun:
         return document.locate("") if document else Location(path=self.submission.documents[0].path)
 
     @property
+    def is_called(self) -> bool:
+        """Whether another script calls the one that has its launch line."""
+        return self.launch is not None and self.launch.script.text.path != self.where.path
+
+    @property
     def program(self) -> str:
         """The program that the run starts, or the file that it is known by."""
         word = self.launch.program if self.launch else None
@@ -80,9 +85,20 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
                     documents=tuple(documents), programs=PROGRAMS, texts=reading.texts, around=files
                 )
             )
-    return reading, tuple(
-        sorted(runs, key=lambda run: (not run.megatron, not run.launch, not run.trainer))
-    )
+    runs.sort(key=lambda run: (not run.megatron, not run.launch, not run.trainer))
+    return reading, tuple(_through_callers(runs))
+
+
+def _through_callers(runs: Iterable[ExistingRun]) -> Iterator[ExistingRun]:
+    """The runs, of each launch line those first that go through a script that calls its own.
+
+    The caller is what is submitted: it has the scheduler's options.
+    """
+    by_line: dict[tuple[Location, str], list[ExistingRun]] = {}
+    for run in runs:
+        by_line.setdefault((run.where, run.program), []).append(run)
+    for same in by_line.values():
+        yield from sorted(same, key=lambda run: not run.is_called)
 
 
 def _runs_of(submission: Submission) -> Iterator[ExistingRun]:

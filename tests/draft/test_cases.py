@@ -919,3 +919,20 @@ def test_recomputation_that_the_plan_has_as_a_setting_of_fsdp_is_not_left_out(
 
     carry_over(made)
     assert not [left.what for left in made.left if "gradient_checkpointing" in left.what]
+
+
+def test_one_line_of_a_called_script_is_one_run(tmp_path: Path) -> None:
+    """A launch line that a submitted script calls is the run of that script, whatever order a
+    folder has its files in, and no other run.
+    """
+    (tmp_path / "launch.sh").write_text(
+        "deepspeed --num_gpus 8 train.py --deepspeed_config ds.json\n"
+    )
+    (tmp_path / "submit.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --partition=gpu\nsrun bash launch.sh\n"
+    )
+    (tmp_path / "ds.json").write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2}}')
+    runs = find_runs([tmp_path])[1]
+    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
+    assert made.spec["launch"]["slurm"]["partition"] == "gpu"
+    assert not any("run" in note.why for note in made.left)
