@@ -237,7 +237,7 @@ def _sees_all(key: str, config: Mapping[str, object]) -> bool:
     """Whether a key of local attention says that every layer sees the whole sequence."""
     value = config[key]
     if key == "layer_types":
-        return value is None or isinstance(value, list) and all(kind == _WHOLE for kind in value)
+        return value is None or (isinstance(value, list) and all(kind == _WHOLE for kind in value))
     return key == "sliding_window" and (not value or config.get("use_sliding_window") is False)
 
 
