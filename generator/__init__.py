@@ -115,7 +115,14 @@ def check_job(
     from .programs.frameworks import FRAMEWORKS
     from .rules import run
 
-    job, findings = load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
+    try:
+        job, findings = load_with_findings(source, FRAMEWORKS, overrides=overrides or {})
+    except InvalidJob as invalid:
+        if invalid.meant is None:
+            raise
+        pinned = run.check_pins(invalid.meant) if check_pins else ()
+        of_rules = job_rules.check_job(invalid.meant)
+        raise InvalidJob((*invalid.findings, *of_rules, *pinned)) from None
     pinned = run.check_pins(job) if check_pins else ()
     findings = in_file_order((*findings, *job_rules.check_job(job), *pinned))
     if any(finding.severity is Severity.ERROR for finding in findings):

@@ -170,9 +170,13 @@ class Finding:
 class InvalidJob(Exception):
     """The job spec has errors, which are its text; `findings` holds them and every warning and
     note, in file order.
+
+    `meant` is the job that a spec with misspelt keys was meant to be, where it has no other errors:
+    rules find the rest in it.
     """
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
+    def __init__(self, findings: Iterable[Finding], *, meant: Any = None) -> None:
+        self.meant = meant
         self.findings = in_file_order(findings)
         errors = (each for each in self.findings if each.severity is Severity.ERROR)
         super().__init__("\n".join(map(str, errors)))

@@ -400,7 +400,10 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
         with guarded("the reader of job specs", os.fspath(path), meant=InvalidJob):
             read = load_with_findings(path, FRAMEWORKS, may_read=None if is_named else is_within)
     except InvalidJob as invalid:
-        return None, invalid.findings
+        if invalid.meant is None:
+            return None, invalid.findings
+        of_rules = (*check_job(invalid.meant), *check_pins(invalid.meant))
+        return None, in_file_order((*invalid.findings, *of_rules))
     if read is None:
         return None, ()
     job, findings = read

@@ -20,12 +20,12 @@ from ..text.text import CONTROL, UnreadableText, read_path, read_stream
 from ..text.wording import dotted, kind_in_words, show, walk
 from ..text.yaml_core import STRICT
 from . import codes
-from .overrides import apply_overrides, plain_source
+from .overrides import apply_overrides, plain_source, with_renamed_keys
 from .quantities import written_out
 from .records import Frameworks, Job
 from .resolve import resolve
 from .resolve_names import check_model_keys
-from .schema_check import check_schema
+from .schema_check import check_schema, misspelt_keys
 
 # Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags", "deepspeed_config"})
@@ -74,10 +74,33 @@ def load_with_findings(
     tidy = written_out(bare, frameworks)
     secrets = spec_secrets(tidy)
     job, findings = _check(tidy, secrets, frameworks)
-    findings = without((secret.value for secret in secrets), findings)
-    if job is None:
-        raise InvalidJob(findings)
-    return job, in_file_order(findings)
+    values = tuple(secret.value for secret in secrets)
+    findings = without(values, findings)
+    if job is not None:
+        return job, in_file_order(findings)
+
+    meant, further = _meant(bare, misspelt_keys(tidy), secrets, frameworks)
+    said = {(finding.rule, finding.where.line, finding.where.column) for finding in findings}
+    new = (one for one in further if (one.rule, one.where.line, one.where.column) not in said)
+    raise InvalidJob((*findings, *without(values, new)), meant=meant)
+
+
+def _meant(
+    source: Source,
+    names: Mapping[str, str],
+    secrets: tuple[SpecSecret, ...],
+    frameworks: Frameworks,
+) -> tuple[Job | None, tuple[Finding, ...]]:
+    """The job of a spec with its misspelt keys under their names, and what is found in it.
+
+    There is none where a key may be several or none, or its value is none of its name: what stood
+    there instead would be a default, and its findings not the user's.
+    """
+    if not names or not all(names.values()):
+        return None, ()
+    renamed = written_out(with_renamed_keys(source, names), frameworks)
+    job, findings = _check(renamed, secrets, frameworks)
+    return job, findings if job is not None else ()
 
 
 def _check(

@@ -14,6 +14,7 @@ from ..findings import Flag, Location
 from ..text.source import FLAGS as PATH
 from ..text.source import MAX_DEPTH, MAX_NODES, Source, escape, parse
 from ..text.text import UnreadableText, text_of
+from ..text.wording import value_at
 from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE
 from .schema_check import takes_text
 
@@ -89,6 +90,36 @@ _ALTERNATIVES: Final[tuple[frozenset[tuple[str, ...]], ...]] = (
     frozenset({("gpus",), ("nodes",)}),
     frozenset(("training", "duration", key) for key in ("tokens", "steps", "samples")),
 )
+
+
+def with_renamed_keys(source: Source, names: Mapping[str, str]) -> Source:
+    """The source with keys at other pointers.
+
+    What is at such a pointer already stays as it is.
+    """
+    data: Any = copy.deepcopy(source.data)
+    locations, keys, texts = source.locations, source.keys, source.texts
+    for old, new in names.items():
+        holder, _, name = old.rpartition("/")
+        inside = value_at(data, holder)
+        if not isinstance(inside, dict):
+            continue
+        value = inside.pop(name.replace("~1", "/").replace("~0", "~"), None)
+        is_free = value_at(data, new) is None
+        if is_free and _set(data, tuple(new.split("/")[1:]), value) is None:
+            locations = _moved(old, new, locations)
+            keys, texts = _moved(old, new, keys), _moved(old, new, texts)
+    return replace(source, data=data, locations=locations, keys=keys, texts=texts)
+
+
+def _moved(old: str, new: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
+    """`places`, with those at and below `old` at and below `new` too."""
+    there = {
+        f"{new}{place.removeprefix(old)}": value
+        for place, value in places.items()
+        if f"{place}/".startswith(f"{old}/")
+    }
+    return {**places, **there}
 
 
 def parse_value(text: str) -> object:

@@ -40,6 +40,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "training.global_batch": "gbs batch batch_size global_batch_size train_batch_size",
     "training.sequence_length": "seq_len seq_length max_seq_length max_length context_length",
     "training.precision": "dtype torch_dtype mixed_precision bf16 fp16",
+    "training.mode": "task stage finetuning_type",
     "training.learning_rate": "lr",
     "training.duration.steps": "max_steps num_steps train_steps train_iters",
     "training.duration.tokens": "train_tokens num_tokens",
@@ -125,6 +126,22 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
             findings.append(rule.at(source.locate(pointer), message, hint))
     lacks = (lack for lack, paths in lacking if meant.isdisjoint(paths))
     return (*findings, *lacks), tuple(f"/{path.replace('.', '/')}" for path in meant)
+
+
+def misspelt_keys(source: Source) -> dict[str, str]:
+    """Pointers of unknown keys of a spec, with those of the keys that they were meant to be.
+
+    What may be several keys, or none, has an empty one.
+    """
+    found: dict[str, str] = {}
+    for breach in broken_keywords(source):
+        if breach.keyword == "additionalProperties":
+            section = dotted(breach.pointer) if breach.pointer else ""
+            for key in breach.keys[:_MOST_KEYS]:
+                paths = _meant_keys(key, tuple(breach.schema["properties"]), section)
+                meant = f"/{paths[0].replace('.', '/')}" if len(paths) == 1 else ""
+                found[f"{breach.pointer}/{escape(key)}"] = meant
+    return found
 
 
 def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tuple[str, ...]]]:
