@@ -51,7 +51,7 @@ def draft_run(
     read_machines(draft)
     if run.where.path not in ours:
         for other in others:
-            if (other.where, other.program) == (found.where, found.program):
+            if (other.where, other.program) == (run.where, run.program):
                 continue  # the same line, on another way through the scripts
             draft.leave(
                 other.program, other.where, "another run: for its spec, give init its files alone"
