@@ -71,10 +71,10 @@ def _keys(text: str) -> Keys:
     checked = {
         key: value for key, value in values.items() if value is not None or key not in layout_keys
     }
-    for key in checked.keys() - layout_keys:
-        if path := _elsewhere(key):
-            value = checked[key]
-            raise click.BadParameter(f"{path} is no key of layout; plan with --set {path}={value}")
+    for key, asked in checked.items():
+        path = _elsewhere(key) if key not in layout_keys else None
+        if path:
+            raise click.BadParameter(f"{path} is no key of layout; plan with --set {path}={asked}")
     findings, _ = check_schema(plain_source({"layout": checked}))
     problems = [finding for finding in findings if finding.where.pointer.startswith("/layout")]
     if problems:
