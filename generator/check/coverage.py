@@ -12,6 +12,7 @@ from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Finding, Location
+from ..patterns import lazy_pattern
 from ..programs.launching.launch_line import STARTS_PROCESSES
 from ..programs.launching.settings import settings_of
 from ..programs.megatron.arguments import is_of_another_program
@@ -22,6 +23,8 @@ from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from .rules.plans import changed_files
 
+#: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
+_DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
 _OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
 
 
@@ -155,6 +158,20 @@ def scripts_not_checked(
     reason = "no launch is recognized in it"
     first_places = (Location(path=path, line=1, column=1) for path in sorted(judged))
     return tuple(NotChecked(where=where, reason=reason, of="script") for where in first_places)
+
+
+def jobs_of_other_schedulers(submissions: Iterable[Submission]) -> Iterator[NotChecked]:
+    """The scripts with directives of a scheduler that isn't read, and no launch that is recognized:
+    nothing in them was judged.
+    """
+    scripts = {script.path: script for one in submissions for script in one.scripts}
+    for path, script in sorted(scripts.items()):
+        lines = enumerate(script.shell.text.lines, 1)
+        found = next(((at, match) for at, line in lines if (match := _DIRECTIVE.match(line))), None)
+        if found and not script.launches and not script.directives.entries:
+            reason = f"{found[1][0]} lines are not read, and no launch is recognized in it"
+            where = Location(path=path, line=found[0], column=1)
+            yield NotChecked(where=where, reason=reason, of="script")
 
 
 def _has_word_at(launch: Launch, places: AbstractSet[Location]) -> bool:

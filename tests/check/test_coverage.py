@@ -82,6 +82,19 @@ def test_a_script_without_a_launch_is_no_pass(line: str, tmp_path: Path) -> None
     assert (answer.not_checked, answer.documents) == ((), 2)
 
 
+def test_a_job_of_another_scheduler_is_no_pass(tmp_path: Path) -> None:
+    """A script with directives of PBS, in which no launch is recognized, is not checked, whatever
+    is beside it.
+    """
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#PBS -l select=2:ngpus=4\nrun-all train.py\n")
+    answer = validate([tmp_path])
+    assert [(each.of, each.where.line, each.reason) for each in answer.not_checked] == [
+        ("script", 2, "#PBS lines are not read, and no launch is recognized in it")
+    ]
+    assert answer.documents == 1
+
+
 def test_a_config_in_a_script_without_a_launch_is_checked(tmp_path: Path) -> None:
     """A script that writes a config of DeepSpeed, which is judged, was read."""
     config = '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}'

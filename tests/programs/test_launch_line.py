@@ -68,6 +68,11 @@ _LINES = {
         "t.py",
         [],
     ),
+    "singularity exec --nv --bind $PWD:/a $IMAGE torchrun t.py": (
+        ["singularity", "torchrun"],
+        "t.py",
+        [],
+    ),
     "srun numactl --interleave=all python t.py": (["srun", "python"], "t.py", []),
     "nohup env A=1 time -p python t.py > out 2>&1 &": (["python"], "t.py", []),
     "uv run --with torch torchrun --standalone t.py --a": (["torchrun"], "t.py", ["--a"]),

@@ -276,7 +276,12 @@ class _Walk:
         no_python = options.has("--no-python") or options.has("--no_python")
         if name == "sbatch" or (name in LAUNCHERS and not no_python):
             return self._end(options.rest)
-        return options.rest[_OPERANDS.get(name, 0) :]
+        rest = options.rest
+        # An image or a host in a variable was read with the options: it may be one.
+        before = words[: len(words) - len(rest)][-1:]
+        if rest and before and before[0].value is None and looks_like_program(rest[0]):
+            return rest
+        return rest[_OPERANDS.get(name, 0) :]
 
     def _env(self, words: Sequence[Word]) -> Sequence[Word]:
         """The assignments of `env A=b command`."""

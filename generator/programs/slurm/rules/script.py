@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import ml_engineering, slurm_manual
+from ....submission.launches import Launch
+from ....submission.repository import has_text, program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.shell.records import Assignment, Command, ShellScript, Word
@@ -282,6 +285,7 @@ def mounts_are_pairs(request: Request) -> Violations:
                 )
 
 
+_RANK: Final = "SLURM_PROCID"
 _OWN_NUMBERS: Final = lazy_pattern(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
 _USES: Final = lazy_pattern(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
 _TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
@@ -334,7 +338,7 @@ _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
     Prevents: Every node takes itself for node 0, and the rendezvous hangs. A note where the number
-    is a part of a name: of a folder or a file, say.
+    is a part of a name, of a folder or a file, say, or where the program asks Slurm for its rank.
     Fix: put the text of bash -c in single quotes"""
     calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
     ranked = any(
@@ -349,8 +353,23 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
             seen.add(offset)
             message = f"${name} is expanded {place}, where it is 0: every task gets 0"
             hint = f"write srun bash -c '... ${name} ...', in single quotes"
-            severity = NOTE if _NAMES_SOMETHING.search(around) else ERROR
+            is_harmless = _NAMES_SOMETHING.search(around) or (
+                place.endswith(" RANK") and _asks_slurm(step.launch)
+            )
+            severity = NOTE if is_harmless else ERROR
             yield Violation(step.launch.script.locate(offset), message, hint, severity=severity)
+
+
+def _asks_slurm(launch: Launch) -> bool:
+    """Return whether the program takes its rank from Slurm's variable; of one that isn't known, a
+    program beside the script.
+    """
+    text = program_text(launch)
+    if text is not None:
+        return _RANK in text
+    folder, pattern = Path(launch.script.text.path).absolute().parent, re.compile(_RANK)
+    is_known = launch.program is not None and launch.program.value is not None
+    return not is_known and has_text(folder, pattern, ("*.py",), _RANK)
 
 
 def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:

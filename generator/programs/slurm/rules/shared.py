@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_now, slurm_manual
 from ....submission.launches import Call, Launch
-from ....submission.repository import has_text, program_text, texts_of
+from ....submission.repository import program_text, texts_of
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
@@ -19,13 +19,16 @@ from ....text.around import folders_above, is_left_out
 from ....text.document import YamlDocument
 from ....text.options import Argument
 from ....text.shell.background import in_background
-from ....text.shell.records import Command
+from ....text.shell.reader import read_script
+from ....text.shell.records import Command, ShellScript
+from ....text.text import Text
 from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
 from ..request import Request
 from ..subjects import blocks
 
 _TOP: Final = lazy_pattern(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
+_SCRIPTS: Final = ("*.sh", "*.bash", "*/*.sh")
 _FAILED_JOB: Final = slurm_manual(
     "seen in a real job: state FAILED, exit code 0:53, and no line of the script run"
 )
@@ -75,20 +78,40 @@ def log_folder_exists(submission: Submission) -> Violations:
 
 
 def _made_before(folder: str, script: str) -> bool:
-    """Return whether a script around one makes a folder before it calls sbatch."""
+    """Return whether a script around one makes a folder before it submits that one."""
     made = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])[\s\S]*^[^#\n]*\bsbatch\b"
-    pattern, names = re.compile(made, re.MULTILINE), ("*.sh", "*.bash", "*/*.sh")
-    return any(has_text(above, pattern, names, "sbatch") for above in folders_above(script))
+    pattern, name = re.compile(made, re.MULTILINE), PurePosixPath(script).name
+    return any(
+        pattern.search(text) or _makes(folder, _shell(text))
+        for above in folders_above(script)
+        for text in texts_of(above, _SCRIPTS, "sbatch")
+        if "mkdir" in text and name in text
+    )
+
+
+def _shell(content: str) -> ShellScript:
+    return read_script(Text(path="", content=content, lines=content.splitlines()))
+
+
+def _makes(folder: str, shell: ShellScript) -> bool:
+    """Return whether a script makes a folder, by a name of which variables may be a part."""
+    same = re.compile(rf"(?:.*/)?{re.sub('%[a-zA-Z]', '[^/]+', re.escape(folder))}/?", re.DOTALL)
+    return any(
+        same.fullmatch("".join(part or "?" for part in word.parts))
+        for command in shell.commands
+        if command.words[0].value == "mkdir"
+        for word in command.words[1:]
+    )
 
 
 def _is_set_up(folder: str, script: str) -> bool:
     """Return whether a README or a script that is no job makes a folder, around a job's script."""
     made = rf"^[^#\n]*\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])"
-    pattern, names = re.compile(made, re.MULTILINE), ("README*", "*.sh", "*.bash")
+    pattern = re.compile(made, re.MULTILINE)
     return any(
         "#SBATCH" not in text and pattern.search(text)
         for above in folders_above(script)
-        for text in texts_of(above, names, "mkdir")
+        for text in texts_of(above, ("README*", *_SCRIPTS), "mkdir")
     )
 
 
@@ -110,7 +133,8 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
         # One after the other, it is a chain of jobs that goes on.
         if array.value.endswith("%1") or re.fullmatch(r"[0-9]+", array.value):
             continue
-        if not any(name in request.shell.text.content for name in _OWN):
+        texts = (request.shell.text.content, *map(program_text, request.launches))
+        if not any(name in text for name in _OWN for text in texts if text is not None):
             message = (
                 f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: "
                 "all jobs do the same"

@@ -348,11 +348,18 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     """
     if (request.nodes or 1) <= 1:
         return
+    elsewhere = [
+        launch
+        for launch in request.launches
+        if _ELSEWHERE & {outer.program for outer in launch.calls}
+    ]
     for launch in request.launches:
         call = next(
             (call for call in launch.calls if call.program in ("torchrun", "accelerate")), None
         )
-        if call is None or _ELSEWHERE & {outer.program for outer in launch.calls}:
+        # Of two branches the one without srun is for a single node.
+        is_other_branch = launch.calls[0].command.guarded and bool(elsewhere)
+        if call is None or is_other_branch or launch in elsewhere:
             continue
         if (
             not call.opaque
