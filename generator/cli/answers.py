@@ -88,6 +88,8 @@ def report(
     """
     best, table = found.plans[0], rows(found, top)
     said = f"{found.feasible:,} of {found.considered:,} layouts fit"
+    if len(table) > found.feasible:  # rows of one layout differ in details
+        said += ", each with one or more sets of details"
     pinned = found.why.get("chosen") == PINNED
 
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:

@@ -17,6 +17,7 @@ from .. import InvalidJob, check_job
 from ..findings import ERROR, Finding, Flag, Severity
 from ..job.codes import WRONG_VALUE
 from ..job.load import load_with_findings
+from ..job.needs import SAID_OF_PLANS
 from ..job.records import Job
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
@@ -67,7 +68,7 @@ class JobLoader:
                 stop([*invalid.findings, *beside(job)])
             # It can't even be loaded.
             stop(invalid.findings)
-        print_below(findings)
+        print_below(finding for finding in findings if finding.rule not in SAID_OF_PLANS)
         return job, findings
 
     def checked(self, values: Mapping[str, object]) -> Job:

@@ -41,6 +41,8 @@ _INSTEAD: Final = {
     "without setup": ", or setup to install the packages",
     "on several nodes without hostfile": ", or hostfile",
 }
+#: Rules that say of a spec what `Not ready to submit` says of its plan.
+SAID_OF_PLANS: Final = frozenset({"HOST002"})
 #: When a submission needs a key of its options: values of `neededToSubmit` in the schema of job
 #: specs.
 CONDITIONS: Final[Mapping[str, Callable[[Job], bool]]] = {

@@ -29,6 +29,7 @@ class Timed(NamedTuple):
     run: Run
     limit_s: int
     fastest_fraction: float  #: of the estimate: the lower end of the step time's band
+    slowest_fraction: float  #: its upper end
 
     @property
     def saves(self) -> bool:
@@ -43,18 +44,27 @@ class Timed(NamedTuple):
 
     @property
     def takes(self) -> str:
-        """Both numbers."""
+        """Both numbers, and the slow end of the time."""
+        most = long_time(self.run.wall_s * self.slowest_fraction)
         return (
-            f"the run takes about {long_time(self.run.wall_s)}; time_limit is {clock(self.limit_s)}"
+            f"the run takes about {long_time(self.run.wall_s)} (up to {most}); time_limit is "
+            f"{clock(self.limit_s)}"
         )
 
 
-def _timed(job: Job, layout: Layout, run: Run | None, fastest_fraction: float) -> Iterator[Timed]:
+def _timed(
+    job: Job, layout: Layout, run: Run | None, fastest_fraction: float, slowest_fraction: float
+) -> Iterator[Timed]:
     """The run, where it is longer than its limit."""
     limit = job.launch.time_limit_s
     if run is not None and limit is not None and run.segments != 1:
         yield Timed(
-            job=job, layout=layout, run=run, limit_s=limit, fastest_fraction=fastest_fraction
+            job=job,
+            layout=layout,
+            run=run,
+            limit_s=limit,
+            fastest_fraction=fastest_fraction,
+            slowest_fraction=slowest_fraction,
         )
 
 
@@ -158,9 +168,10 @@ def _at(run: Timed, message: str, hint: str, *, note: bool = False) -> Violation
 def _alone(run: Timed) -> str:
     """Say how one job does it all.
 
-    It has a longer limit, or a few times the GPUs as long as there are sequences for them.
+    It has a limit that the slow end of the estimate keeps, or a few times the GPUs as long as there
+    are sequences for them.
     """
-    whole = -(-ceil(run.run.wall_s) // HOUR) * HOUR
+    whole = -(-ceil(run.run.wall_s * run.slowest_fraction) // HOUR) * HOUR
     longer = f"use time_limit: {whole // DAY}-{whole % DAY // HOUR:02}:00:00"
     node, times = run.job.cluster.accelerators_per_node, run.run.wall_s / run.limit_s
     if times > min(run.layout.gradient_accumulation, _MOST_TIMES):

@@ -261,10 +261,12 @@ def hint_of_layouts(job: Job, layout: Layout, *, figures: bool = False) -> str:
 
 
 def check_length(
-    job: Job, layout: Layout, run: Run | None, fastest_fraction: float
+    job: Job, layout: Layout, run: Run | None, fastest_fraction: float, slowest_fraction: float
 ) -> tuple[Finding, ...]:
     """Find what is wrong with the length of a run against its time limit."""
-    return in_file_order(findings_of(LENGTH_RULES, (job, layout, run, fastest_fraction)))
+    return in_file_order(
+        findings_of(LENGTH_RULES, (job, layout, run, fastest_fraction, slowest_fraction))
+    )
 
 
 def check_pinned_fit(job: Job) -> tuple[Finding, ...]:

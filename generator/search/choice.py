@@ -19,6 +19,7 @@ from ..estimate.uncertainty import unmeasured_factor
 from ..job.records import Job, Pins
 from ..rules.run import FIT_RULES
 from ..text.wording import counted
+from ..units import gib
 from .feasible import ROOM, Estimates, Feasible, Floats, roomy_bytes
 from .plan import PINNED, Plan
 
@@ -141,16 +142,16 @@ def expected_text(plan: Plan) -> str:
     """The number that decides, as the product that it is.
 
     Such as: `4.857 s = estimate 4.084 s × 1.125 (unmeasured: mixers with a state) × 1.010 (2 kinds
-    of parallelism) × 1.045 (90% of the card, half of the cache counts) ÷ 0.999 (0.1% chance of
+    of parallelism) × 1.045 (71.6 of 79.6 GiB with half of the cache) ÷ 0.999 (0.1% chance of
     running out of memory)`.
     """
     choice, kinds, share = plan.choice, int(parallel_kinds(plan.layout)), _card_share(plan)
     factors = [f"{unmeasured_factor():.3f} (unmeasured: {part})" for part in choice.unmeasured]
     if kinds:
         factors.append(f"{KIND_FACTOR**kinds:.3f} ({counted(kinds, 'kind')} of parallelism)")
-    factors.append(
-        f"{1 + WHOLE_CARD * share:.3f} ({share:.0%} of the card, half of the cache counts)"
-    )
+    capacity = float(plan.memory.capacity_bytes)
+    used = f"{gib(share * capacity)} of {gib(capacity)} GiB with half of the cache"
+    factors.append(f"{1 + WHOLE_CARD * share:.3f} ({used})")
     product = " × ".join((f"estimate {_with_digits(plan.step_time.total_s)} s", *factors))
     chance = choice.out_of_memory_chance
     if chance >= _CHANCE_SHOWN:
@@ -184,6 +185,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
     unknown = [our_choice.unmeasured, their_choice.unmeasured]
     kinds = [int(parallel_kinds(plan.layout)) for plan in (ours, theirs)]
     shares = [_card_share(plan) for plan in (ours, theirs)]
+    used = [gib(share * float(ours.memory.capacity_bytes)) for share in shares]
 
     log_factors = {
         f"{their_choice.out_of_memory_chance:.1%} chance of running out of memory": (
@@ -193,7 +195,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
         f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
             (kinds[1] - kinds[0]) * log(KIND_FACTOR)
         ),
-        f"{shares[1]:.0%} of the card (half of the cache counts) instead of {shares[0]:.0%}": (
+        f"{used[1]} GiB (with half of the cache) instead of {used[0]}": (
             log((1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0]))
         ),
     }

@@ -190,6 +190,7 @@ def estimate(job: Job) -> Plan:
 
 def _timed(plan: Plan) -> Plan:
     """Add the rules that the plan breaks by its time limit."""
-    fastest = float(plan.uncertainty.step_time.low) / float(plan.step_time.total_s)
-    findings = check_length(plan.job, plan.layout, plan.run, fastest)
+    band, step_s = plan.uncertainty.step_time, float(plan.step_time.total_s)
+    fastest, slowest = float(band.low) / step_s, float(band.high) / step_s
+    findings = check_length(plan.job, plan.layout, plan.run, fastest, slowest)
     return replace(plan, findings=(*plan.findings, *findings))

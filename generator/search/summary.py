@@ -44,6 +44,7 @@ CAUSES = (
 )
 _COMMUNICATION: Final = ("tensor", "context", "expert", "pipeline", "data")
 _SHOWN_SHARE: Final = 0.02  #: of a step, from which a cause is named
+_REST_SHOWN: Final = 0.005  #: of a step, from which the causes without a name are said together
 _CHANCE_SHOWN: Final = 0.001  #: of running out of memory, from which it is said
 _GOOD: Final = 0.9  #: share of a run in steps, below which the cause is named
 _JOULES_A_KWH: Final = 1000 * 3600.0
@@ -75,7 +76,7 @@ def memory_text(plan: Plan) -> str:
     limit, band = capacity * (1 - plan.job.headroom), plan.uncertainty.required
     verdict = "fits" if fits(plan) else "the host lacks memory"
     if float(band.high) > limit:
-        verdict = "too large"
+        verdict = "too large" if required > limit else "too large at the upper end"
     share = f" ({required / capacity:.0%})" if required <= capacity else ""
     used = f"{gib(required)} of {gib(capacity)} GiB per GPU{share}"
     return f"{used}: {verdict}; range {gib(band.low)}-{gib(band.high)}, limit {gib(limit)} GiB"
@@ -173,7 +174,11 @@ def further(plan: Plan) -> Iterator[Line]:
     said = [(name, f"{name} {seconds(s)}") for name, s in causes(plan)]
     costs = [text for name, text in said if name not in _COMMUNICATION]
     shared = ", ".join(text for name, text in said if name in _COMMUNICATION)
-    yield "Step", " + ".join([*costs, f"communication ({shared})"] if shared else costs)
+    parts = [*costs, f"communication ({shared})"] if shared else costs
+    rest = float(plan.step_time.total_s) - sum(s for _, s in causes(plan))
+    if rest >= _REST_SHOWN * float(plan.step_time.total_s):
+        parts.append(f"rest {seconds(rest)}")
+    yield "Step", " + ".join(parts)
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
         power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
