@@ -189,16 +189,20 @@ def validate(
 ) -> tuple[Finding, ...]:
     """Every finding in the documents at `paths`, in file order: in each document, and between them.
 
-    What is said several times is one finding, at the first place, with the others in `again`;
-    unless `strict`.
+    A path is a file, or a folder of one job; an empty tuple is no finding. What is said several
+    times is one finding, at the first place, with the others in `again`; unless `strict`.
 
-    Documents are job specs, DeepSpeed configs, launch scripts, AzureML jobs, accelerate configs,
-    TrainingArguments, Megatron arguments, hostfiles, and folders of them. The rest is what the
-    files don't contain: `cluster` and `model` are names as in a job spec, `job` the path of one,
-    `consumer` the program that reads the DeepSpeed config (deepspeed, huggingface, accelerate or
-    megatron-deepspeed). With `engine` the installed DeepSpeed's own parser is run too:
-    `ModuleNotFoundError` without one. With `skip_unknown` files that are no such document are left
-    out though they are named. Raises nothing else: bad input is a finding.
+    Documents are what `dsgen validate` reads: job specs, DeepSpeed configs, launch scripts, jobs of
+    AzureML, Kubernetes and SkyPilot, accelerate configs, TrainingArguments, Megatron arguments,
+    Megatron-Bridge overrides and hostfiles. The rest is what the files don't contain: `gpus` of the
+    whole job and `gpus_per_node`, `cluster` and `model` by names as in a job spec, the path of the
+    `job` spec that the files are for, the installed `deepspeed_version`, and the `consumer`, the
+    program that reads the DeepSpeed config (deepspeed, huggingface, accelerate, lightning or
+    megatron-deepspeed).
+
+    With `engine` the installed DeepSpeed's own parser is run too: `ModuleNotFoundError` without
+    one. With `skip_unknown` files that are no such document are left out though they are named.
+    Raises nothing else: bad input is a finding.
     """
     from .check.validate import folded, validate
 

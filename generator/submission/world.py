@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from ..dataclass import dataclass
 from ..findings import Location
 from ..job.records import Cluster
+from ..text.around import text_around
 from .claims import Claim, Quantity
+from .plan_file import plan_of
 from .record import loaded
 from .submission import Submission
 
@@ -188,3 +191,27 @@ def _stated(submission: Submission) -> Iterator[Degree]:
     for says in every:
         if says.when(submission):
             yield from loaded(says.function)(submission)
+
+
+def gpus_of(plan: Path) -> tuple[int | None, int | None]:
+    """The GPUs and nodes of a plan's job; None where it has no such number."""
+    job = plan_of(text_around(plan, plan.parent)).get("job")
+    keys = job if isinstance(job, dict) else {}
+    gpus, nodes = (
+        value if type(value) is int and 0 < value <= MOST_GPUS else None
+        for value in (keys.get("gpus"), keys.get("nodes"))
+    )
+    return gpus, nodes
+
+
+def planned_gpus(submission: Submission) -> int | None:
+    """The GPUs of the plan beside files that have others; None where that isn't known.
+
+    A spec, or a number that a user gives, says what is meant.
+    """
+    context = submission.context
+    is_said = context.job or context.gpus or submission.job is not None
+    if is_said or len(submission.plan_files) != 1 or not submission.launches:
+        return None
+    planned, _ = gpus_of(submission.plan_files[0])
+    return planned if world_of(submission).gpus not in (None, planned) else None

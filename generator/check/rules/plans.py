@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from ...findings import NOTE, WARNING, Location, Violation, Violations
 from ...rules.violations import derived
-from ...submission.plan_file import files_of, plan_of
+from ...submission.plan_file import files_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
-from ...submission.world import MOST_GPUS, world_of
-from ...text.around import is_before_writing, is_readable, text_around
+from ...submission.world import gpus_of, planned_gpus, world_of
+from ...text.around import is_before_writing, is_readable
 from ...text.wording import counted
 
 _LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, by its hash")
@@ -72,14 +72,11 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
     time are not those of plan.json.
     Fix: write the nodes and GPUs of plan.json, or write the files anew for the other number
     """
-    if submission.context.job or submission.context.gpus or not submission.launches:
+    gpus, world = planned_gpus(submission), world_of(submission)
+    if gpus is None or world.gpus is None:
         return
-    if submission.job is not None or len(submission.plan_files) != 1:
-        return  # a spec says what is planned, or it can't be known which plan is
-    plan, world = submission.plan_files[0], world_of(submission)
-    gpus, nodes = _gpus_of(plan)
-    if gpus is None or world.gpus in (None, gpus):
-        return
+    plan = submission.plan_files[0]
+    _, nodes = gpus_of(plan)
     changed = {str(one.path) for one in changed_files(submission)}
     edited = [one for one in world.claims if str(Path(one.where.path)) in changed]
     each = gpus // nodes if nodes and gpus % nodes == 0 else None
@@ -101,17 +98,6 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
         f"for {counted(world.gpus, 'GPU')}"
     )
     yield Violation(differing[0].where, message, hint)
-
-
-def _gpus_of(plan: Path) -> tuple[int | None, int | None]:
-    """The GPUs and nodes of a plan's job; None where it has no such number."""
-    job = plan_of(text_around(plan, plan.parent)).get("job")
-    keys = job if isinstance(job, dict) else {}
-    gpus, nodes = (
-        value if type(value) is int and 0 < value <= MOST_GPUS else None
-        for value in (keys.get("gpus"), keys.get("nodes"))
-    )
-    return gpus, nodes
 
 
 def _digest(path: Path) -> str:

@@ -103,6 +103,23 @@ def files_are_keys_of_the_config_map(job: KubernetesJob) -> Violations:
             yield Violation(launch.script.locate(word), message, hint)
 
 
+@jobs.rule("KUB037", NOTE, "launcher", _READ_ONLY)
+def config_maps_are_here(job: KubernetesJob) -> Violations:
+    """A ConfigMap of which a launch reads a file is in the file that was checked.
+    Prevents: No error: what the file says isn't checked, nor whether it is there.
+    Fix: name a file that has both, or check the ConfigMap's files by themselves
+    """
+    for launch in job.launches:
+        for word in launch.arguments:
+            path = (word.value or "").rpartition("=")[2]
+            folder, _, name = path.rpartition("/")
+            there = job.other_config_folders.get(folder)
+            if there is not None and name and not to_fill(path):
+                message = f"{path} isn't checked: the ConfigMap {there} is not in this file"
+                hint = f"check a file that has {there} too, or {name} by itself"
+                yield Violation(launch.script.locate(word), message, hint)
+
+
 def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
     """Whether a volume may hold data, by the paths of all volumes that any of the pods mounts; None
     where the job doesn't say all of them.

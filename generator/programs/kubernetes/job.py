@@ -197,6 +197,8 @@ class KubernetesJob(CommandDocument):
     roles: tuple[Role, ...]  #: the pods
     #: folders of the training container that are ConfigMaps of the file, with all their names
     config_folders: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: those that are ConfigMaps of other files, with the names of these
+    other_config_folders: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kind_of_job(self) -> str:
@@ -376,12 +378,37 @@ def _config_folders(
     return folders
 
 
+def _other_config_folders(job: KubernetesJob, main: Role) -> dict[str, str]:
+    """The folders that are whole ConfigMaps, with the names of these."""
+    folders: dict[str, str] = {}
+    for config_map, mounts in _mounted_maps(job, main):
+        name = config_map.get("name")
+        for mount in mounts:
+            path = mount.get("mountPath")
+            is_whole = not {"subPath", "subPathExpr"} & {*mount}
+            if isinstance(name, str) and isinstance(path, str) and is_whole:
+                folders[path.rstrip("/")] = name
+    return folders
+
+
 def _mounts(
     job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
 ) -> Iterator[tuple[YamlDocument, Text, list[dict[str, object]], object]]:
     """The ConfigMaps of the file that the training container mounts, where, and which of their
     keys.
     """
+    for config_map, mounts in _mounted_maps(job, main):
+        known = (config_map.get("name"), job.value("metadata/namespace"))
+        for source, text in maps:
+            view = YamlDocument(source=source)
+            if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
+                yield view, text, mounts, config_map.get("items")
+
+
+def _mounted_maps(
+    job: KubernetesJob, main: Role
+) -> Iterator[tuple[Mapping[str, object], list[dict[str, object]]]]:
+    """The volumes of ConfigMaps that the training container mounts, and where."""
     containers = [(main.pod, main.container)]
     if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
         named = (
@@ -394,13 +421,9 @@ def _mounts(
         for at, volume in job.mappings(f"{pod}/volumes"):
             mounts = (mount for _, mount in job.mappings(f"{container}/volumeMounts"))
             here = [mount for mount in mounts if mount.get("name") == volume.get("name")]
-            of = job.block(f"{at}/configMap")
-            known = (of.get("name"), job.value("metadata/namespace"))
-            if here and of:
-                for source, text in maps:
-                    view = YamlDocument(source=source)
-                    if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
-                        yield view, text, here, of.get("items")
+            config_map = job.block(f"{at}/configMap")
+            if here and config_map:
+                yield config_map, here
 
 
 def _files(
@@ -433,7 +456,15 @@ def _job(
         return job
     before = (*_mounted(job, main, maps), *_controllers(job), *_variables(job, main.container))
     folders = _config_folders(job, main, maps)
-    return replace(job, script=script_of([*before, *pieces], text), config_folders=folders)
+    others = {
+        path: name for path, name in _other_config_folders(job, main).items() if path not in folders
+    }
+    return replace(
+        job,
+        script=script_of([*before, *pieces], text),
+        config_folders=folders,
+        other_config_folders=others,
+    )
 
 
 def _command(job: KubernetesJob, text: Text, role: Role) -> list[Piece]:

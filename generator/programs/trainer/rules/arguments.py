@@ -123,7 +123,7 @@ def _taken(arguments: TrainingArguments, names: Collection[str]) -> list[str]:
 
 @training_arguments.rule("HF024", WARNING, "parse", transformers(f"{_PARSER}:338-356,382-383"))
 def names_are_no_slips(arguments: TrainingArguments) -> Violations:
-    """An argument that nearly is one of TrainingArguments is spelled like it.
+    """An argument that nearly is one of TrainingArguments, or of the front end, is spelled like it.
     Prevents: ValueError: Some keys are not used by the HfArgumentParser; or no error and a default
     instead.
     Fix: correct the argument's name
