@@ -2,6 +2,8 @@
 
     python scripts/front_end_options.py slime=DIR,DIR "ms-swift for Megatron=DIR" verl=CONFIGS
 
+    python scripts/front_end_options.py "TRL dpo=FILE,FILE"  # what one of its commands has
+
 Options are the names that `add_argument` is given, and the fields of dataclasses of arguments; of a
 field that is true by default, transformers' parser makes `--no_NAME` too, and Typer of every
 switch. Of several folders, such
@@ -26,7 +28,7 @@ _OF_ARGUMENTS = ("Arguments", "Mixin", "Config", "Args", "Parameters")
 
 def options_in(folder: Path) -> Iterator[str]:
     """The names of options in the Python below a folder, with their dashes."""
-    for path in sorted(folder.rglob("*.py")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*.py")):
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except SyntaxError:
@@ -48,7 +50,7 @@ def options_in(folder: Path) -> Iterator[str]:
 
 def keys_in(folder: Path) -> Iterator[str]:
     """The dotted keys of the composed configs below a folder."""
-    for path in sorted(folder.rglob("*trainer.yaml")):
+    for path in sorted(folder.rglob("*trainer.yaml")) if folder.is_dir() else ():
         yield from _dotted(yaml.safe_load(path.read_text(encoding="utf-8")), "")
 
 

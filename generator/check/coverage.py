@@ -73,6 +73,8 @@ def launches_not_checked(
             if is_from_stdin:
                 continue  # its text is read on its own
             settings = settings_of(launch)
+            if settings is not None and not settings.front_end.trains:
+                continue
             is_judged = (
                 (settings is not None and settings.is_judged)
                 or (launch.front_end and _has_word_at(launch, judged))

@@ -11,6 +11,7 @@ from ..check.read import Reading, read_documents
 from ..findings import Location
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.submission import configs_of, named_in, used_config
+from ..programs.launching.front_ends import front_ends
 from ..programs.launching.launch_line import LAUNCHERS
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
@@ -134,7 +135,8 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     """The run of a launch line that may be of a training: it uses a launcher, or names a config."""
     launchers = {call.program for call in launch.calls} & {*LAUNCHERS, "srun", "mpirun"}
     starts_ranks = launchers or launch.front_end or configs_of(submission)
-    if launch.program is None or not starts_ranks:
+    row = front_ends().get(launch.front_end)
+    if launch.program is None or not starts_ranks or (row is not None and not row.trains):
         return None
     arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
     of_launch = [one for one in arguments if one.launch is launch]

@@ -45,7 +45,7 @@ def read_front_end(draft: Draft) -> None:
     keys: dict[str, Any] = {
         "gpus": gpus.value if gpus else None,
         "model": _model(draft, settings),
-        "training.sequence_length": _length(settings),
+        "training.sequence_length": _length(draft, settings),
         "training.learning_rate": _rate(settings),
         "layout.micro_batch": _number(settings, "micro"),
         "layout.expert": experts,
@@ -93,7 +93,12 @@ def _settings(draft: Draft) -> Settings | None:
     launch = draft.found.launch
     if launch is None:
         return None
-    return settings_of(launch) if draft.found.trainer is None else library_settings_of(launch)
+    trainer = draft.found.trainer
+    if trainer is None:
+        return settings_of(launch)
+    if trainer.launch is not None:
+        return library_settings_of(launch)
+    return library_settings_of(launch, trainer.values, trainer.locate)
 
 
 def _other_engine(draft: Draft, settings: Settings) -> LeftOut | None:
@@ -223,15 +228,21 @@ def _number(settings: Settings, short: str) -> int | None:
     return setting.number if setting is not None and setting.where is not None else None
 
 
-def _length(settings: Settings) -> int | None:
+def _length(draft: Draft, settings: Settings) -> int | None:
     """The tokens of a sequence: as the launch writes them, by its parts, or by default."""
     setting = _get(settings, "length")
     if setting is not None and setting.where is not None:
         return setting.number
     of_parts = settings.front_end.counts.get("length")
     count = settings.count(of_parts) if of_parts is not None else None
-    if count is not None and count.settings:
+    if count is not None:
         return count.value
+    if setting is None and of_parts is not None and settings.meets({"prompt": "-"}):
+        response = settings.get("response")
+        if response is not None:
+            why = "no option bounds the prompts, which come on top: set training.sequence_length"
+            draft.leave(str(response), response.where or settings.place, why)
+            return response.number
     return setting.number if setting is not None else None
 
 

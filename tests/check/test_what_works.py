@@ -205,7 +205,7 @@ def _severities(folder: Path, files: dict[str, str], rule: str) -> list[str]:
         pytest.param(
             "ENV003",
             {"run.sh": _SHOWN % ""},
-            ["note"],
+            ["warning"],
             id="machines that the user's configuration may name",
         ),
         pytest.param(

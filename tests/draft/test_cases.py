@@ -818,6 +818,54 @@ def test_settings_of_openrlhf_are_those_of_the_spec(
     assert {key: draft.get(key) for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("release", "words", "length", "bounds"),
+    [
+        ("0.24.0", "", 768, True),
+        ("0.24.0", "--max_completion_length 1024", 1536, True),
+        ("1.9.2", "", 256, False),
+        ("1.10.0", "", 512, False),
+        ("1.10.0", "--max_completion_length 1024", 1024, False),
+        ("1.10.0", "--max_prompt_length 256 --max_completion_length 1024", 1280, True),
+    ],
+)
+def test_lengths_of_trl_are_those_of_its_release(
+    release: str, words: str, length: int, bounds: bool, tmp_path: Path
+) -> None:
+    """A sequence of GRPO is a prompt and a completion, whose defaults are those of the release;
+    where no option bounds the prompts, that is said.
+    """
+    (tmp_path / "requirements.txt").write_text(f"trl=={release}\n")
+    (tmp_path / "run.sh").write_text(
+        f"#!/bin/bash\ntrl grpo --output_dir o --per_device_train_batch_size 2 {words}\n"
+    )
+    draft = draft_run(find_runs([tmp_path / "run.sh"])[1][0])
+    assert draft.get("training.sequence_length") == length
+    said = " ".join(map(str, draft.left))
+    assert ("no option bounds the prompts" not in said) == bounds
+
+
+@pytest.mark.parametrize(
+    "start", ["trl grpo", "accelerate launch -m trl.scripts.grpo", "accelerate launch grpo.py"]
+)
+def test_a_recipe_of_trl_has_what_its_launch_leaves_out(start: str, tmp_path: Path) -> None:
+    """The share of the card, the lengths and the reference model of a GRPO are read from the file
+    that its launch names; what the launch writes itself counts before that.
+    """
+    (tmp_path / "recipe.yaml").write_text(
+        "output_dir: o\nper_device_train_batch_size: 2\nnum_generations: 8\nuse_vllm: true\n"
+        "vllm_mode: colocate\nvllm_gpu_memory_utilization: 0.5\nbeta: 0.04\n"
+        "max_prompt_length: 512\nmax_completion_length: 1024\nsave_strategy: steps\n"
+    )
+    (tmp_path / "run.sh").write_text(
+        f"#!/bin/bash\n{start} --config recipe.yaml --vllm_gpu_memory_utilization 0.25\n"
+    )
+    draft = draft_run(find_runs([tmp_path])[1][0], (), {"cluster": "dgx-h100"})
+    assert draft.get("memory.reserved_gib") == 19.9
+    assert draft.get("training.sequence_length") == 1536
+    assert "beta: 0.04: not planned: a reference model" in " ".join(map(str, draft.left))
+
+
 def test_batch_and_length_of_verl_are_those_of_its_updates(tmp_path: Path) -> None:
     """An optimizer step of verl has each generated sample of a mini-batch, prompt and answer."""
     (tmp_path / "run.sh").write_text(

@@ -58,6 +58,7 @@ class FrontEnd:
     source: str
     #: subcommands that train, by command
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trains: bool = True  #: whether it does; else it serves a training
     modules: Sequence[str] = ()  #: patterns of the modules that train
     scripts: Sequence[str] = ()  #: names of its scripts, which others may have too
     signs: Sequence[str] = ()  #: options by which such a script is recognised
@@ -116,7 +117,8 @@ class FrontEnd:
     #: `options` that name a config, and the names of those that are its `own`
     configs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     reads: Sequence[str] = ()  #: the modules whose settings these are; empty: all
-    #: What its launches set, by short names: their `names`, the `default` without them, and what
+    #: What its launches set, by short names: their `names`, the `default` without them (of several
+    #: releases each by the first that has it, and `where` settings are as one of these), and what
     #: it `takes`: values above 0 `up_to` a bound, `such_as` one, or one `of` several.
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Values of the setting `kind` whose runs need more than a plan has (other models on the same
@@ -201,6 +203,22 @@ class FrontEnd:
     def unwritten(self) -> str:
         """That no plan writes its own launch, as the beginning of a sentence."""
         return f"dsgen does not write the launch of {self.name}"
+
+    def of_other_commands(self, option: str, command: str) -> tuple[str, ...]:
+        """The subcommands that have an option which this one lacks in every known release.
+
+        None where the options of the subcommands aren't known apart.
+        """
+        every = (one for commands in self.commands.values() for one in commands)
+        having = tuple(one for one in every if option in _options_of(f"{self.name} {one}"))
+        return having if command in self.subcommands and command not in having else ()
+
+    @property
+    def subcommands(self) -> frozenset[str]:
+        """The subcommands whose options are known apart."""
+        beginning = f"{self.name} "
+        names = (name for name in _options() if name.startswith(beginning))
+        return frozenset(name.removeprefix(beginning) for name in names)
 
     def may_have(self, name: str) -> bool:
         """Return whether an option is its own, or one that it hands to other programs."""

@@ -7,7 +7,7 @@ another, `"prompt + response"` a sum. Its value is known where all that it is ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import pairwise, product
@@ -23,6 +23,8 @@ from ...patterns import lazy_pattern
 from ...submission.launches import Launch
 from ...text.shell.records import Word
 from ...text.wording import counted
+from ..python_around import release_for
+from ..releases import Version, numbers
 from .front_ends import FrontEnd, front_ends, of_library
 
 #: The words that a script is started with: without any, nothing.
@@ -41,6 +43,9 @@ _SAME_SHAPE: Final = lazy_pattern(r"-(?:Instruct|Base|Chat|Thinking|it|hf)\Z", r
 RAY_GPUS: Final = "ray start --num-gpus"  #: the name of what starts Ray says of the cluster
 #: Another node that joins Ray's cluster, whoever starts it.
 _JOINS: Final = lazy_pattern(r"\bray[ \t]+start\b[^\n]*?--address")
+
+
+_Place = Callable[[str], Location]
 
 
 class _Written(NamedTuple):
@@ -364,6 +369,8 @@ class Settings:
 
     def _default(self, entry: Mapping[str, object], names: list[str]) -> Setting | None:
         default = entry.get("default")
+        if isinstance(default, dict):
+            default = self._default_of_release(default, entry.get("where"))
         if isinstance(default, list):  # of releases with other names
             default = default[min(self.generation, len(default) - 1)]
         if default is None or self.hides:
@@ -372,6 +379,22 @@ class Settings:
             return self.get(default[1:])
         name = names[min(self.generation, len(names) - 1)]
         return Setting(name=name, text=str(default), sign=self._sign)
+
+    def _default_of_release(self, since: Mapping[str, object], where: object) -> object:
+        """The default of the release that runs, of those by the first release that has each.
+
+        None where that isn't known, or where the settings aren't as one of `where` says.
+        """
+        if not any(self.meets(each) for each in (where if isinstance(where, list) else [{}])):
+            return None
+        newest_first = sorted(since, key=numbers, reverse=True)
+
+        def of(version: Version) -> object:
+            return next((since[one] for one in newest_first if version >= numbers(one)), None)
+
+        release = release_for(self.front_end.program, self.place.path, [self.launch])
+        default = of(release.version)
+        return default if release.certain(lambda version: of(version) == default) else None
 
     @cached_property
     def generation(self) -> int:
@@ -418,6 +441,8 @@ class Settings:
         if short == "program":
             return (self.program in wanted.lstrip("!").split("|")) != wanted.startswith("!")
         setting = self.get(short)
+        if wanted == "-" and short in self.instead:
+            return setting is None
         if wanted == "-":
             names = self.front_end.settings[short]["names"]
             return not self.hides and not any(name in self._written for name in names)
@@ -500,13 +525,35 @@ class Settings:
                     yield Counted(value=number, text=str(setting), settings=own)
 
 
-def library_settings_of(launch: Launch) -> Settings | None:
-    """The settings of a launch whose script trains by a front end's classes, or is one's own."""
+def library_settings_of(
+    launch: Launch, values: Mapping[str, object] | None = None, place: _Place | None = None
+) -> Settings | None:
+    """The settings of a launch whose script trains by a front end's classes, or is one's own.
+
+    `values` are those of a file that the launch names, where it doesn't write them itself, and
+    `place` tells where one of them is.
+    """
+    values = values or {}
     known = settings_of(launch)
-    if known is not None or launch.program is None:
+    if known is None and launch.program is not None:
+        names = (f"--{name}" for name in values)
+        words = (Word(raw=name, value=name, offset=0, parts=(name,)) for name in names)
+        front_end = of_library(launch.program, (*launch.arguments, *words))
+        known = None if front_end is None else Settings(launch=launch, front_end=front_end)
+    if known is None or not values or place is None:
         return known
-    front_end = of_library(launch.program, launch.arguments)
-    return None if front_end is None else Settings(launch=launch, front_end=front_end)
+
+    instead = dict[str, Setting | None]()
+    for short, entry in known.front_end.settings.items():
+        names = [name.lstrip("-") for name in entry["names"]]
+        name = next((name for name in names if values.get(name) is not None), None)
+        if name is not None and known.word_of(short) is None:
+            value = values[name]
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            instead[short] = Setting(name=name, text=text, where=place(name), sign=": ")
+    if "config" in known.front_end.settings:
+        instead["config"] = None  # whose settings are known by now
+    return known.having(instead)
 
 
 def settings_of(launch: Launch) -> Settings | None:

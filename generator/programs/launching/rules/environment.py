@@ -32,6 +32,7 @@ from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, ShellScript, Word
 from ..launcher_call import LauncherCall
+from ..settings import Setting, settings_of
 from ..subjects import commands, deepspeed_calls
 
 #: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts
@@ -386,8 +387,8 @@ def _sets_others(command: Command) -> bool:
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
 def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     """CUDA_VISIBLE_DEVICES has a GPU for each of the node's ranks.
-    Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A note where accelerate's
-    own configuration, of the user, may name more machines.
+    Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A warning where
+    accelerate's own configuration, of the user, may name more machines.
     Fix: show as many GPUs as there are ranks
     """
     visible = launch.environment.get("CUDA_VISIBLE_DEVICES")
@@ -399,7 +400,10 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
         alone = started.options.integer("--num_machines") == 1
         if alone or not started.has("--num_machines", "--config_file"):
             ranks, option = started.options.integer("--num_processes"), "--num_processes"
-            severity = ERROR if alone else NOTE
+            severity = ERROR if alone else WARNING
+    each = _ranks_by_variable(launch)
+    if each is not None and ranks is None:
+        ranks, option = each.number, each.name
     if visible is None or visible.value is None or ranks is None:
         return
     if any(word.parts and word.parts[-1] in _ON_CPUS for word in launch.arguments):
@@ -411,6 +415,15 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
         yield Violation(
             launch.script.locate(visible.value_offset), message, hint, severity=severity
         )
+
+
+def _ranks_by_variable(launch: Launch) -> Setting | None:
+    """The ranks of a node that a front end starts by a variable of its launch: NPROC_PER_NODE."""
+    settings = settings_of(launch)
+    if settings is None or "per_node" not in settings.front_end.settings:
+        return None
+    setting = settings.get("per_node")
+    return setting if setting is not None and setting.name.isupper() and setting.where else None
 
 
 @deepspeed_calls.rule("LNCH010", WARNING, "silent", _EXPORTS)

@@ -14,14 +14,23 @@ from ....numerals import read_whole
 from ....patterns import lazy_pattern
 from ....places import NOTHING, is_left_open
 from ....rule import Subject
-from ....rules.violations import derived, note_if_to_fill, suggest, transformers, violation
+from ....rules.violations import (
+    derived,
+    listed,
+    note_if_to_fill,
+    suggest,
+    transformers,
+    violation,
+)
 from ....submission.repository import declares_field, program_of
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.slips import is_slip
 from ....text.wording import show, whole_number
+from ...launching.front_ends import of_library
 from ...launching.own_options import lacks_word
+from ...launching.settings import settings_of
 from ...python_around import release_for, tells
 from ...releases import Release, numbers
 from ..accelerate import is_digits, number_of_text
@@ -131,10 +140,13 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     launch = arguments.launch
     program, known = program_of(launch), (*known_arguments(), *gone_arguments())
     front_end = arguments.front_end_row
+    if launch is not None and launch.program is not None and front_end is None:
+        front_end = of_library(launch.program, launch.arguments)
     own: Collection[str] = ()
     if launch is not None and front_end is not None:
         own = sorted({option[2:].replace("-", "_") for option in front_end.options})
     known = (*known, *own)
+    yield from _of_other_commands(arguments)
     for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
         # argparse takes the beginning of a name for it
         if declares_field(name, arguments.path) if launch is None else begins_argument(name):
@@ -151,6 +163,19 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
             if front_end is not None and near in own:
                 message = f"{front_end.name} has no option --{name}"
             yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _of_other_commands(arguments: TrainingArguments) -> Violations:
+    """An option that another command of the front end has, and the one that is started lacks."""
+    settings = None if arguments.launch is None else settings_of(arguments.launch)
+    if settings is None or not settings.front_end.subcommands:
+        return
+    for name in sorted(arguments.names.difference(known_arguments(), gone_arguments())):
+        others = settings.front_end.of_other_commands(f"--{name}", settings.program)
+        if others:
+            started = f"{settings.front_end.name}'s {settings.program}"
+            message = f"{started} has no option --{name}: it is one of {listed(others)}"
+            yield violation(arguments, name, message, f"remove --{name}", severity=ERROR)
 
 
 @training_arguments.rule(
