@@ -228,7 +228,8 @@ def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
         return draft
     known = {key: value for key, value in said.items() if value is not None}
     told = answered(known, Proposals(), _hints(draft))
-    new = {key: value for key, value in told.items() if said.get(key) is None}
+    # A purpose is no key of a spec: it sets others.
+    new = {key: value for key, value in told.items() if said.get(key) is None and key != "purpose"}
     return draft_run(runs[0], runs[1:], {**answers, **new})
 
 

@@ -77,7 +77,9 @@ def read_front_end(draft: Draft) -> None:
     tuner = _get(settings, "tuner")
     rank = _get(settings, "rank")  # of a front end whose adapters are planned
     if tuner is not None and tuner.text == "lora" and rank is not None:
-        draft.set("training.lora", {"rank": rank.number, "modules": "all-linear"})
+        lora = {"rank": rank.number, "modules": "all-linear"}
+        alpha = _get(settings, "alpha")
+        draft.set("training.lora", lora if alpha is None else {**lora, "alpha": alpha.number})
     elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
     _name_what_is_beside(draft, settings)

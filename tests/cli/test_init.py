@@ -145,6 +145,19 @@ def test_missing_machines_are_asked_for_with_what_the_files_say() -> None:
     assert "8 GPUs a node (sft.sbatch:4): such as 8xh100-80gb-sxm or nvidia/dgx-h100" in made.stderr
 
 
+def test_machines_that_files_leave_out_are_answered() -> None:
+    """The GPUs of one machine complete a launch that says none, and no other key comes with them."""
+    Path("run.sh").write_text(
+        "#!/bin/bash\nswift sft --model Qwen/Qwen2.5-7B-Instruct --deepspeed zero2 "
+        "--per_device_train_batch_size 1 --gradient_accumulation_steps 2 --max_length 2048 "
+        "--output_dir o --lora_alpha 64\n"
+    )
+    made = run("init", "--from", "run.sh", "--cluster", "8xh100")
+    assert made.exit_code == 0, made.output
+    job = dsgen.load_job("dsgen.yaml")
+    assert job.gpus == 8 and job.training.lora is not None and job.training.lora.alpha == 64
+
+
 def test_nodes_are_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal, `8 nodes` answers how many GPUs, and words that are no number are asked about
     again.
