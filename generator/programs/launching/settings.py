@@ -322,7 +322,7 @@ class Settings:
                 yield name, written.word
             elif is_file and "." not in name:
                 yield f"--{name}", written.word
-            elif not is_file and "." in name and not written.word.prefix.startswith("+"):
+            elif not is_file and "." in name and not _adds(written.word, name):
                 yield name, written.word
 
     def word_of(self, short: str) -> Word | None:
@@ -523,6 +523,12 @@ class Settings:
                 else:
                     own = (setting,) if setting.where else ()
                     yield Counted(value=number, text=str(setting), settings=own)
+
+
+def _adds(word: Word, name: str) -> bool:
+    """Whether a word adds a key to a config, which need not be there: `+a.b=1`, in a branch too."""
+    texts = word.perhaps or (word.prefix,)
+    return any(text is not None and re.match(rf"\++{re.escape(name)}=", text) for text in texts)
 
 
 def library_settings_of(
