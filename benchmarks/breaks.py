@@ -26,18 +26,24 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import people_slips
+from benchmarks import people_slips, pod_breaks
 from benchmarks.people_slips import RANKS, Change, Changes, Condition, given_by_a_launch
 from dsgen.check.engine import parse, quiet, read
 
 Kinds = Mapping[str, tuple[Changes, Condition | None]]
+
+
+def _none(lines: list[str], rng: random.Random) -> Iterator[Change]:
+    """No change: those of pods are made of the whole file."""
+    return iter(())
+
 
 #: By kind of file, each kind of break: how it is made and when it breaks a run, else by
 #: `breaks_something`.
@@ -45,6 +51,7 @@ KINDS: Final[Mapping[str, Kinds]] = {
     "config": people_slips.CONFIG,
     "script": people_slips.SCRIPT,
     "accelerate": people_slips.ACCELERATE,
+    "pods": {slip.kind: (_none, None) for slip in pod_breaks.SLIPS},
 }
 # repo, path, line, kind, why it does no harm
 VERDICTS: Final = Path(__file__).with_name("data") / "breaks.csv"
@@ -66,6 +73,7 @@ _OF_TWO_PLACES: Final = (
     "other stage of the launch",
     "bracket dropped",
     "file deleted",  # a variable has its name, and is used elsewhere
+    *(slip.kind for slip in pod_breaks.SLIPS),
     *people_slips.OF_TWO_PLACES,
 )
 #: Breaks that only another file shows, by kind of file.
@@ -79,6 +87,8 @@ ACROSS: Final = (
     ("script", "other ending"),
     ("script", "argument beside the config's"),
     ("script", "both precisions"),
+    ("script", "called script with a slip"),
+    ("script", "fewer GPUs than a called script starts"),
     ("accelerate", "path with a slip"),
 )
 #: Breaks of a launch that is moved into a file of its own.
@@ -96,8 +106,28 @@ MOVED: Final = (
     "size that doesn't divide",
     "tasks a node",
     "fewer devices",
+    "dollar lost",
+    "scheduler's variable with a slip",
+    "every node the first",
+    "this host for all",
+    "number of an option gone",
+    "other number in arithmetic",
+    "other number in a variable",
+    "fewer GPUs asked for",
+    "other number of nodes",
+)
+#: Breaks of who starts what where: of counts, names of variables, places, calls, mounts.
+LAUNCHES: Final = (
+    *(name for name in MOVED if name not in ("blank after backslash", "long dash", "one dash")),
+    *(name for _, name in ACROSS if name != "program's option with a slip"),
+    "end of a block gone",
+    "quote gone",
+    "assignment gone",
+    "mount gone",
+    *(slip.kind for slip in pod_breaks.SLIPS),
 )
 _INNER: Final = "moved_launch.sh"
+_TRIES_FOR_A_PLACE: Final = 16
 _MOST: Final = 60_000  # characters of a file
 _BATCH: Final = (
     "train_batch_size",
@@ -273,8 +303,10 @@ def _words(script: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def drawn(root: Path, number: int, seed: int, across: float = 0) -> Iterator[Break]:
-    """Breaks of every kind in turn, in files of repositories in turn.
+def drawn(
+    root: Path, number: int, seed: int, across: float = 0, only: Sequence[str] = ()
+) -> Iterator[Break]:
+    """Breaks of every kind in turn, or of some, in files of repositories in turn.
 
     A share `across` of them are across files and calls.
     """
@@ -289,14 +321,22 @@ def drawn(root: Path, number: int, seed: int, across: float = 0) -> Iterator[Bre
     kinds += [("script", "file deleted")] * bool(found["script"])
     apart = [pair for pair in ACROSS if found[pair[0]]]
     apart += [(_INNER, name) for name in MOVED] * bool(found["script"])
+    kinds, apart = ([pair for pair in of if not only or pair[1] in only] for of in (kinds, apart))
     made, used, tries = 0, set[tuple[Path, str]](), 0
+    weight = defaultdict[tuple[str, str], float](float)
     while made < number and (tries := tries + 1) < 200 * number:
         of = apart if across and int((made + 1) * across) > int(made * across) else kinds
-        kind, name = of[made % len(of)] if tries % 50 and not across else rng.choice(of)
+        if only:  # what was drawn, or found no place, least often
+            least = min(weight[pair] for pair in of)
+            kind, name = rng.choice([one for one in of if weight[one] == least])
+            weight[kind, name] += 1 / _TRIES_FOR_A_PLACE
+        else:
+            kind, name = of[made % len(of)] if tries % 50 and not across else rng.choice(of)
+        pair = kind, name
         moves, kind = kind == _INNER, "script" if kind == _INNER else kind
         of_repo = rng.choice(sorted({repo for repo, _ in found[kind]}))
         repo, path = rng.choice([pair for pair in found[kind] if pair[0] == of_repo])
-        if (path, name) in used or (kind != "script" and not is_used(repo, path)):
+        if (path, name) in used or (kind in ("config", "accelerate") and not is_used(repo, path)):
             continue
         used.add((path, name))
         how, when = tables[kind].get(name, (None, None))
@@ -305,6 +345,7 @@ def drawn(root: Path, number: int, seed: int, across: float = 0) -> Iterator[Bre
             one = _moved(repo, path, one, rng)
         if one is not None:
             made += 1
+            weight[pair] += 1
             yield replace(one, across=of is apart)
 
 
@@ -344,6 +385,7 @@ def _kind(path: Path) -> str | None:
         "config": (_CONFIG, (".json",)),
         "script": (_LAUNCH, _SCRIPTS),
         "accelerate": (_ACCELERATE, (".yaml", ".yml")),
+        "pods": (pod_breaks.KIND, (".yaml", ".yml")),
     }
     return next(
         (kind for kind, (sign, ends) in signs.items() if path.suffix in ends and sign.search(text)),
@@ -367,6 +409,12 @@ def _made(
         "path": path.relative_to(repo).as_posix(),
         "kind": kind,
     }
+    if _kind(path) == "pods":
+        of_pods = next((one for one in pod_breaks.breaks_of(path) if one.kind == kind), None)
+        after = of_pods.text.split("\n")[of_pods.line - 1] if of_pods else ""
+        return of_pods and Break(
+            **place, line=of_pods.line, before=lines[of_pods.line - 1], after=after
+        )
     if how is not None:
         changes = islice(how(lines, rng), _MOST_TRIES)
         breaks = when or (
@@ -378,7 +426,7 @@ def _made(
         )
     for number, line in enumerate(lines):
         for name in (
-            re.findall(r"[\w./-]+\.(?:json|yaml)\b", line)
+            re.findall(r"(?<![\w$}/.-])[\w.-][\w./-]*\.(?:json|yaml|py|sh)\b", line)
             if not line.lstrip().startswith("#")
             else ()
         ):
@@ -386,7 +434,7 @@ def _made(
                 (base / name for base in (path.parent, repo) if (base / name).is_file()), None
             )
             only = sum(1 for _ in repo.rglob(Path(name).name)) == 1  # else another may be meant
-            if gone is not None and only and _kind(gone):
+            if gone is not None and only and (_kind(gone) or gone.suffix in (".py", ".sh")):
                 return Break(
                     **place,
                     line=number + 1,
@@ -424,9 +472,20 @@ def _moved(repo: Path, path: Path, one: Break, rng: random.Random) -> Break | No
 
     # An array isn't exported, nor are a shell's arguments; what a called script sets is lost.
     whole = "\n".join(launch)
+    by_srun = re.match(
+        r"(srun\s(?:[^\n\"']*?\s)?)((?:torchrun|deepspeed|accelerate launch|python3?)\s.*)",
+        launch[0],
+    )
     stays = re.search(r"\[@\]|\$[@*#1-9]|\$\{[@*#1-9]|\A(?:export\s+)?\w+=", whole)
     calls = rng.random() < 0.5 and not stays
     start = f"bash {_INNER}" if calls else f"source ./{_INNER}"
+    if by_srun and not stays:
+        if one.line - 1 == first and not one.after.startswith(by_srun[1]):
+            return None  # the break is in what stays
+        calls, start = True, f"{by_srun[1]}bash {_INNER}"
+        if one.line - 1 == first:
+            one = replace(one, after=one.after.removeprefix(by_srun[1]))
+        launch = [by_srun[2], *launch[1:]]
     after_shebang = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
     outer = [*lines[:first], start, *lines[last + 1 :]]
     if calls:
@@ -538,20 +597,25 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--across", type=float, default=0, metavar="SHARE")
-    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--launches", action="store_true", help="only breaks of LAUNCHES")
+    parser.add_argument("--show", nargs="?", const="missed", choices=("missed", "all"))
     asked = parser.parse_args()
     known, before = harmless(), dict[str, Counter[tuple[Any, ...]]]()
     answers: dict[str, Counter[str]] = defaultdict(Counter)
     apart = Counter[str]()
-    for one in drawn(asked.root, asked.number, asked.seed, asked.across):
+    only = LAUNCHES if asked.launches else ()
+    for one in drawn(asked.root, asked.number, asked.seed, asked.across, only):
         if one.repo not in before:
             before[one.repo] = say(asked.root / one.repo.replace("/", "+", 1))
         verdict, new = tried(asked.root, one, before[one.repo])
         verdict = "harmless" if verdict != "found" and one.key in known else verdict
         answers[one.kind][verdict] += 1
         apart[verdict] += one.across
-        if asked.show and verdict not in ("found", "harmless"):
-            print(f"{verdict}: {one.kind}: {one.repo} {one.path}:{one.line} {one.deleted}")
+        if asked.show and (verdict not in ("found", "harmless") or asked.show == "all"):
+            apart_mark = " across" if one.across else ""
+            print(
+                f"{verdict}{apart_mark}: {one.kind}: {one.repo} {one.path}:{one.line} {one.deleted}"
+            )
             print(f"  - {one.before}", f"  + {one.after}", sep="\n")
             print(*(f"    {f}" for f in new[:6]), sep="\n", flush=True)
     columns = ("found", "mild", "elsewhere", "missed", "harmless")

@@ -491,6 +491,98 @@ def of_megatron(repo: Path, path: Path, lines: list[str], change: Change) -> boo
     return "--tensor-model-parallel-size" in "\n".join(lines) and "pretrain" in "\n".join(lines)
 
 
+def _nodes(text: str) -> int:
+    """Nodes that a batch script asks for, or that its launch is for; 1 where neither says so."""
+    asked = _asked(text)
+    found = re.match(r"(\d+)$", asked.get("--nodes") or asked.get("-N") or "")
+    stated = found or re.search(r"--(?:nnodes|num_machines|num_nodes)[= ]+[\"']?(\d+)\b(?!:)", text)
+    return int(stated[1]) if stated else 1
+
+
+def with_called(repo: Path, path: Path, text: str) -> str:
+    """A script, and those of its repository that it calls by a path that leads there."""
+    called = [
+        base / name
+        for name in re.findall(r"(?<![\w$}/])[\w.][\w./-]*\.sh\b", text)
+        for base in (path.parent, repo)
+    ]
+    files = dict.fromkeys(one for one in called if one.is_file() and one != path)
+    return "\n".join([text, *(one.read_text(encoding="utf-8", errors="replace") for one in files)])
+
+
+def of_several_nodes(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The launch is for several nodes, which number themselves by nothing else."""
+    text = "\n".join(lines)
+    by_torch = re.search(r"rdzv[-_](?:backend|endpoint|id)", text)
+    return not by_torch and _nodes(text) > 1 and bool(launched(lines))
+
+
+def name_that_nothing_sets(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Neither the file nor a scheduler gives the new name, and a command needs its value."""
+    if re.match(r"\s*(?:echo|printf|if|elif|while|\[)\b", lines[change[0]]):
+        return False
+    new = set(re.findall(r"\w+", change[1])) - set(re.findall(r"\w+", lines[change[0]]))
+    return bool(new) and not any(re.search(rf"\b{one}=", "\n".join(lines)) for one in new)
+
+
+def as_many_as_gpus(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The number that changes is that of the GPUs of a node, which the batch script asks for."""
+    was = re.findall(r"\d+", change[2])
+    return str(_gpus("\n".join(lines))) in was
+
+
+def _ranks(text: str) -> set[str]:
+    """Ranks of a node that a launch starts, where it says so."""
+    return {value for one in _RANK_OPTIONS if (value := value_of(text, one)) and value.isdigit()}
+
+
+def fewer_than_ranks(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """A launch in the script starts as many ranks as the script asked for GPUs before."""
+    before = _gpus("\n".join(lines))
+    own = _ranks("\n".join(lines)) == {str(before)}
+    return own and directive(repo, path, lines, change) and bool(launched(lines))
+
+
+def fewer_than_ranks_of_another(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """The same of a launch in a script that it calls."""
+    before = _gpus("\n".join(lines))
+    inside = with_called(repo, path, "\n".join(lines)).split("\n")[len(lines) :]
+    theirs = _ranks("\n".join(inside)) == {str(before)} and bool(launched(inside))
+    return theirs and not launched(lines) and directive(repo, path, lines, change)
+
+
+def other_than_the_launch(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """A launch in the script names as many nodes as the script asked for before."""
+    text = "\n".join(lines)
+    named = {value_of(text, one) for one in ("nnodes", "num_machines", "num_nodes")}
+    return str(_nodes(text)) in named and directive(repo, path, lines, change)
+
+
+def needed_inside(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """Another line names a path below the place where something was mounted."""
+    inside = re.search(r":(/[\w./-]+)", change[2])
+    rest = "\n".join([*lines[: change[0]], *lines[change[0] + 1 :]])
+    mounted = re.search(rf":{re.escape(inside[1])}\b", rest) if inside else None
+    return (
+        bool(inside) and not mounted and bool(re.search(rf"[ =\"']{re.escape(inside[1])}/\w", rest))
+    )  # type: ignore[index]
+
+
+def script_not_there(repo: Path, path: Path, lines: list[str], change: Change) -> bool:
+    """A path of the line leads to a script from the file's folder, or from the repository's; and
+    none after.
+    """
+
+    def there(line: str) -> set[str]:
+        words = re.findall(r"(?<![\w$}/.-])[\w.-][\w./-]*\.sh\b", line)
+        return {
+            word for word in words if any((one / word).is_file() for one in (path.parent, repo))
+        }
+
+    return len(there(change[1])) < len(there(lines[change[0]]))
+
+
+_RANK_OPTIONS: Final = ("nproc_per_node", "nproc-per-node", "num_gpus")
 _LAUNCHERS: Final = (
     r"nproc[-_]per[-_]node|nnodes|node[-_]rank|master[-_]port|master[-_]addr|num_gpus|num_nodes"
     r"|num_processes|num_machines|config_file|machine_rank"
@@ -666,6 +758,93 @@ SCRIPT: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
         ),
         directive,
     ),
+    "dollar lost": (
+        at(
+            rf"(--(?:{_LAUNCHERS})[= ]+[\"']?)\\?\$(\w+|\{{\w+\}})",
+            lambda m, r: m[1] + m[2],
+        ),
+        None,
+    ),
+    "scheduler's variable with a slip": (
+        at(
+            r"(?<=\$)(\{?)((?:SLURM|MASTER|WORLD|NODE|LOCAL)_\w{3,})(?=\}|\b)(?!:-)",
+            lambda m, r: m[1] + slip(m[2], r),
+        ),
+        name_that_nothing_sets,
+    ),
+    "every node the first": (
+        at(
+            r"(--(?:node[-_]rank|machine_rank)[= ]+)[\"']?\\?\$[\w{}]+[\"']?",
+            lambda m, r: m[1] + "0",
+        ),
+        of_several_nodes,
+    ),
+    "this host for all": (
+        at(
+            r"(--(?:master[-_]addr|main_process_ip)[= ]+|^\s*(?:export\s+)?MASTER_ADDR=)"
+            r"(?!localhost|127)(?:\$\([^)]*\)|\S+)",
+            lambda m, r: m[1] + r.choice(["localhost", "127.0.0.1"]),
+        ),
+        of_several_nodes,
+    ),
+    "number of an option gone": (
+        at(
+            r"(--[a-z]\w{3,})[= ]+\d[\d.e-]*(?=\s*\\$)",
+            lambda m, r: m[1],
+            _after_the_first,
+        ),
+        lambda repo, path, lines, change: lines[change[0] + 1].lstrip().startswith("--"),
+    ),
+    "end of a block gone": (_deleted(r"^\s*(?:done|fi|esac|\})\s*$"), None),
+    "other number in arithmetic": (
+        at(
+            r"(\(\([^()]*\*\s*)(\d+)(?=\s*\)\))|(\(\(\s*)(\d+)(?=\s*\*)",
+            lambda m, r: (m[1] or m[3]) + str(2 * int(m[2] or m[4])),
+        ),
+        as_many_as_gpus,
+    ),
+    "other number in a variable": (
+        at(
+            r"(^\s*(?:export\s+)?\w*(?:GPU|PROC)\w*=[\"']?)(\d+)\b",
+            lambda m, r: m[1] + str(2 * int(m[2])),
+        ),
+        as_many_as_gpus,
+    ),
+    "fewer GPUs asked for": (
+        at(
+            r"(#SBATCH\s+(?:--gres[= ]gpu:(?:\w+:)?|--gpus-per-node[= ](?:\w+:)?))([2-9]\d*)",
+            lambda m, r: m[1] + str(int(m[2]) // 2),
+        ),
+        fewer_than_ranks,
+    ),
+    "fewer GPUs than a called script starts": (
+        at(
+            r"(#SBATCH\s+(?:--gres[= ]gpu:(?:\w+:)?|--gpus-per-node[= ](?:\w+:)?))([2-9]\d*)",
+            lambda m, r: m[1] + str(int(m[2]) // 2),
+        ),
+        fewer_than_ranks_of_another,
+    ),
+    "other number of nodes": (
+        at(
+            r"(#SBATCH\s+(?:--nodes[= ]|-N\s*))(\d+)\b",
+            lambda m, r: m[1] + str(int(m[2]) + 1),
+        ),
+        other_than_the_launch,
+    ),
+    "mount gone": (
+        at(
+            r"(?<=\s)(?:-v|--volume|-B|--bind|--container-mounts)[= ]+[^\s,:]+:/[^\s,:]+(?=\s|$)",
+            lambda m, r: "",
+        ),
+        needed_inside,
+    ),
+    "called script with a slip": (
+        at(
+            r"(?<=[\s/])([\w-]{3,})(?=\.sh\b)",
+            lambda m, r: slip(m[1], r),
+        ),
+        script_not_there,
+    ),
     "fewer devices": (
         at(
             r"(CUDA_VISIBLE_DEVICES=[\"']?)([\d,]+)",
@@ -746,7 +925,11 @@ ACCELERATE: Final[Mapping[str, tuple[Changes, Condition | None]]] = {
     ),
 }
 #: Kinds that may be meant, so that a warning is right.
-WARNED: Final = ("directive as a comment", "command before the directives")
+WARNED: Final = (
+    "directive as a comment",
+    "command before the directives",
+    "mount gone",  # the image may have it
+)
 #: Kinds that the environment of whoever starts the script may make good, so that a note is right.
 NOTED: Final = ("assignment gone",)
 #: Kinds that contradict another line, which may be named as well.
@@ -767,4 +950,12 @@ OF_TWO_PLACES: Final = (
     "key beside deepspeed_config_file",
     "machine that isn't there",
     "line commented out",
+    "end of a block gone",  # bash sees it where the file ends
+    "fewer GPUs asked for",
+    "fewer GPUs than a called script starts",
+    "other number of nodes",
+    "other number in arithmetic",
+    "other number in a variable",
+    "mount gone",
+    "this host for all",
 )

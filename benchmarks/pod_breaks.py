@@ -24,7 +24,7 @@ from dsgen import validate
 from dsgen.numerals import whole
 
 #: Objects whose pods start one training together.
-_KIND: Final = re.compile(
+KIND: Final = re.compile(
     r"^kind: *\"?(?:PyTorchJob|TrainJob|MPIJob|JobSet|HyperPodPyTorchJob|Job)\"? *$", re.MULTILINE
 )
 _COMMENT: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -84,7 +84,7 @@ def _twice(text: str) -> str:
 SLIPS: Final = (
     Slip("a machine with one GPU", _MACHINE, lambda text: _small(text), _GPU_LIMIT),
     Slip("more GPUs than a machine has", _GPU_LIMIT, lambda _: "16", _MACHINE),
-    Slip("half a GPU", _GPU_LIMIT, lambda _: "0.5", _KIND),
+    Slip("half a GPU", _GPU_LIMIT, lambda _: "0.5", KIND),
     Slip("more interfaces than a machine has", _EFA, lambda _: "64", _MACHINE),
     Slip("fewer GPUs than processes", _GPU_LIMIT, lambda text: str(whole(text) - 1), _EACH),
     Slip("more processes than GPUs", _EACH, _twice, _GPU_LIMIT),
@@ -95,9 +95,9 @@ SLIPS: Final = (
     Slip("workers of torchrun", _REPLICAS, _more, _NODES),
     Slip("nodes of torchrun", _NODES, _more, _REPLICAS),
     Slip("pods of torchrun", _PODS, _more, _NODES),
-    Slip("two masters", _MASTERS, lambda _: "2", _KIND),
-    Slip("a host that is none", _HOST, lambda text: text.replace("-0-0", "-0-1-0"), _KIND),
-    Slip("a host of another service", _HOST, lambda text: f"{text}s", _KIND),
+    Slip("two masters", _MASTERS, lambda _: "2", KIND),
+    Slip("a host that is none", _HOST, lambda text: text.replace("-0-0", "-0-1-0"), KIND),
+    Slip("a host of another service", _HOST, lambda text: f"{text}s", KIND),
     Slip("this host", _HOST, lambda _: "localhost", _TOGETHER),
 )
 
@@ -115,7 +115,7 @@ def breaks_of(path: Path) -> Iterator[Break]:
     is_open = "{{" in text or "elasticPolicy" in text
     # Of the same length, so that places stay.
     plain = _COMMENT.sub(lambda match: " " * len(match[0]), text)
-    if not _KIND.search(text) or is_alone or is_open or text.count("\nkind:") > 1:
+    if not KIND.search(text) or is_alone or is_open or text.count("\nkind:") > 1:
         return
     for slip in SLIPS:
         match = slip.value.search(plain)
