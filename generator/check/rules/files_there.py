@@ -6,10 +6,11 @@ What isn't there is told where a file of a like name is.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Final
 
-from ...findings import ERROR, NOTE, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...patterns import lazy_pattern
 from ...rules.violations import derived
 from ...submission.launches import Launch
@@ -39,7 +40,8 @@ _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
-    its folder has other programs, and none of a like name.
+    its folder has other programs and none of a like name; a warning where the line names another
+    file that is there.
     Fix: correct the program's path"""
     program, word = program_path(launch), launch.program
     if word is None or not program:
@@ -54,10 +56,11 @@ def program_is_there(launch: Launch) -> Violations:
     near = _like_named(path, launch) or _by_folder(path, launch.script.text.path)
     if near is not None:
         yield Violation(where, f"the program {program} is not there", f"did you mean {near}?")
-    elif word.value is not None and not _may_bring(launch) and _has_folder(path, launch):
+    elif word.value is not None and not _may_bring(launch) and (homes := _folders(path, launch)):
         message = f"the program {program} is not there, and its folder is"
         hint = "correct the path, or add the program"
-        yield Violation(where, message, hint, severity=NOTE)
+        severity = WARNING if _names_a_file(launch, homes) else NOTE
+        yield Violation(where, message, hint, severity=severity)
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -77,13 +80,25 @@ def _like_named(program: PurePath, launch: Launch) -> str | None:
     return None
 
 
-def _has_folder(program: PurePath, launch: Launch) -> bool:
-    """Whether a folder that a relative path names has programs."""
+def _folders(program: PurePath, launch: Launch) -> list[Path]:
+    """The folders from which a relative path leads into one with programs."""
     if len(program.parts) == 1 or program.is_absolute():
-        return False
+        return []
     holder = launch.script.text.path
-    folders = ((folder / program).parent for folder in folders_above(holder))
-    return any(programs_in(folder, Path(holder).parent) for folder in folders)
+    return [
+        folder
+        for folder in folders_above(holder)
+        if programs_in((folder / program).parent, Path(holder).parent)
+    ]
+
+
+def _names_a_file(launch: Launch, folders: Iterable[Path]) -> bool:
+    """Whether an argument is the path of a file from one of these folders, in which the line then
+    starts.
+    """
+    paths = (PurePath((word.value or "").rpartition("=")[2]) for word in launch.arguments)
+    relative = [path for path in paths if path.suffix and not path.is_absolute()]
+    return any(is_there(folder / path) for folder in folders for path in relative[:_MOST_PARTS])
 
 
 def _may_bring(launch: Launch) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...catalog.names import most_like
 from ...findings import ERROR, Violation, Violations
-from ...programs.launching.own_options import own_options, slips
+from ...programs.launching.own_options import own_options, slips, valued_options
 from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import gone_arguments, known_arguments
 from ...rules.violations import transformers
@@ -93,13 +93,14 @@ def _is_elsewhere(folder: Word, launch: Launch) -> bool:
 
 @launches.rule("LNCH048", ERROR, "parse", "Python's argparse: an option's value comes next")
 def options_have_their_values(launch: Launch) -> Violations:
-    """An option that a class of the program's gives a text or a number has a value behind it.
+    """An option that the program's parser, or a class of it, gives a value has one behind it.
     Prevents: error: argument --model_name_or_path: expected one argument
     Fix: write the value
     """
-    text = program_text(launch)
-    if text is None or "HfArgumentParser" not in text:
+    text, found = program_text(launch), program_of(launch)
+    if text is None or found is None:
         return
+    by_classes = "HfArgumentParser" in text
     for word, following in pairwise(launch.arguments):
         option = word.value or ""
         are_options = option.startswith("--") and following.prefix.startswith("--")
@@ -107,7 +108,8 @@ def options_have_their_values(launch: Launch) -> Violations:
         if not are_options or not name.isidentifier():
             continue
         typed_field = rf"^[ \t]+{name}[ \t]*:[ \t]*(?:Optional\[)?(?:str|int|float)\b"
-        if re.search(typed_field, text, re.M):
+        is_field = by_classes and re.search(typed_field, text, re.M)
+        if is_field or option in valued_options(found):
             message = f"--{name} has no value: {following.prefix} is another option"
             yield Violation(launch.script.locate(word), message, f"write a value behind --{name}")
 

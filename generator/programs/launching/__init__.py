@@ -29,7 +29,7 @@ LAUNCHING: Final = ProgramRecord(
     rules=(
         Rules(
             folder="programs.launching.rules",
-            modules=("launchers", "lines", "environment"),
+            modules=("launchers", "lines", "environment", "names"),
             when=lambda submission: (
                 submission.commands or submission.has("AzureML job", "hostfile", "environment file")
             ),

@@ -142,6 +142,26 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     return _options(module, made[0], dict(classes))
 
 
+@until_next_check(64)
+def valued_options(program: Path) -> frozenset[str]:
+    """Return the options of argparse that take one value, and no more or less, wherever the first
+    modules of a program add them.
+    """
+    taking, others = set[str](), set[str]()
+    for module in islice(_modules(program), _MOST_MODULES):
+        for call in module.calls if "add_argument" in module.text else ():
+            if _name(call.func) == "add_argument":
+                keys = {keyword.arg for keyword in call.keywords}
+                is_plain = keys.isdisjoint({"nargs", "action", None})  # None: `**more`
+                names = (
+                    argument.value for argument in call.args if isinstance(argument, ast.Constant)
+                )
+                (taking if is_plain else others).update(
+                    name for name in names if isinstance(name, str)
+                )
+    return frozenset(taking - others)
+
+
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
     """Return the option that is meant, by each of `options` that is one of a program's with a slip.
 

@@ -20,6 +20,7 @@ SLURM: Final = ProgramRecord(
                 "steps",
                 "shared",
                 "torchrun",
+                "variables",
             ),
             when=lambda submission: submission.commands,
         ),

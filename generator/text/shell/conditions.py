@@ -195,7 +195,8 @@ class Conditions:
         )
 
     def _number(self, text: str) -> int | None:
-        number = _integer(text)
+        # A leading 0 means base 8 here, and nothing to `[`.
+        number = None if text.lstrip(" -+").startswith("0") else _integer(text)
         return evaluated(text, self._state.text) if number is None else number
 
     def _of_double(self, start: int, end: int) -> bool | None:

@@ -16,7 +16,10 @@ BEGINNING: Final = lazy_pattern(
     r"^[ \t]*(?:function[ \t]+([\w.:-]+)|([\w.:-]+)[ \t]*\(\))", re.MULTILINE
 )
 _NAME: Final = lazy_pattern(r"[\w.:-]+")
-_BEFORE_COMMANDS: Final = frozenset({"{", "}", "then", "do", "else", "elif", "fi", "done", "esac"})
+_BEFORE_COMMANDS: Final = frozenset(
+    {"{", "}", "then", "do", "else", "elif", "fi", "done", "esac"}
+    | {"if", "while", "until", "!", "time"}
+)
 #: A function that runs its arguments, as they are or by `eval`: its calls are what it is given.
 _RUNS_ARGUMENTS: Final = lazy_pattern(
     r"(?:^|[;&|{(!]|\b(?:then|do|else|time|exec)\b)[ \t]{0,20}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ...numerals import whole
 from ...patterns import lazy_pattern
 from .records import Directive, Word
 from .tokens import HOLE, Token
@@ -16,6 +18,15 @@ _WORD: Final = lazy_pattern(
 )
 #: A name between two signs that mean nothing there: another program fills it in.
 _TO_FILL: Final = lazy_pattern(rf"#[A-Za-z]\w{{0,60}}#|{HOLE}", re.ASCII)
+#: What Slurm tells the script of its own directives: options, the variables, and what the value
+#: looks like. Source: sbatch's manual (OUTPUT ENVIRONMENT VARIABLES) @ 25.05.
+_TOLD: Final = (
+    (("-N", "--nodes"), ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), r"([1-9][0-9]{0,5})"),
+    (("--ntasks-per-node",), ("SLURM_NTASKS_PER_NODE",), r"([1-9][0-9]{0,5})"),
+    (("-n", "--ntasks"), ("SLURM_NTASKS", "SLURM_NPROCS"), r"([1-9][0-9]{0,5})"),
+    (("--gpus-per-node",), ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"), r"([1-9][0-9]{0,2})"),
+    (("--gres",), ("SLURM_GPUS_ON_NODE",), r"gpu:(?:[\w.-]{1,60}:)?([1-9][0-9]{0,2})"),
+)
 _QUOTES: Final = lazy_pattern(r"\\(.)|[\"']")
 
 
@@ -35,3 +46,32 @@ def directive_of(token: Token, source: Source, *, ignored: bool) -> Directive:
             words.append(Word(raw=written, value=None, offset=offset, parts=parts))
         match = _WORD.match(text, match.end(), token.end)
     return Directive(words=tuple(words), offset=source.place(token.start), ignored=ignored)
+
+
+def told_by(directive: Directive) -> dict[str, str | None]:
+    """What Slurm tells the script by a directive: the texts of variables; None where the directive
+    doesn't say it.
+
+    Of a job of several parts each has its own.
+    """
+    texts = [word.value for word in directive.words]
+    if texts[:1] in (["hetjob"], ["packjob"]):
+        return {name: None for _, names, _ in _TOLD for name in names}
+    told: dict[str, str | None] = {}
+    for options, names, form in _TOLD:
+        for option in options:
+            for value in _values(texts, option):
+                match = re.fullmatch(form, value or "", re.ASCII)
+                told.update(dict.fromkeys(names, str(whole(match[1])) if match else None))
+    return told
+
+
+def _values(texts: Sequence[str | None], option: str) -> Iterator[str | None]:
+    """The values that an option has among the words of a directive."""
+    for number, text in enumerate(texts):
+        if text == option:
+            yield texts[number + 1] if number + 1 < len(texts) else None
+        elif text is not None and text.startswith(f"{option}="):
+            yield text.partition("=")[2]
+        elif text is not None and len(option) == 2 and text.startswith(option):
+            yield text[2:]

@@ -74,7 +74,8 @@ _OTHER_SIGNS: Final = lazy_pattern(
 )
 _LOGIC: Final = lazy_pattern(r"&&|\|\||!(?!=)")
 _IN_PYTHON: Final = {"&&": " and ", "||": " or ", "!": " not "}
-_INTEGER: Final = lazy_pattern(r"-?(?:0|[1-9][0-9]{0,17})")  # a leading 0 means base 8
+_INTEGER: Final = lazy_pattern(r"-?(?:0[0-7]{0,18}|[1-9][0-9]{0,17})")
+_IN_BASE_8: Final = lazy_pattern(r"(?<![\w.])0(?=[0-7])")
 _WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unknown
 
 
@@ -270,11 +271,11 @@ class Expander:
             self._braces(position, close, quoted)
         elif old and text[close - 1] == "]":
             self._computed(
-                evaluated(text[position + 2 : close - 1], self._state.text), position, close
+                evaluated(text[position + 2 : close - 1], self._state.number), position, close
             )
         elif text.startswith("$((", position) and text.endswith("))", position, close):
             self._computed(
-                evaluated(text[position + 3 : close - 2], self._state.text), position, close
+                evaluated(text[position + 3 : close - 2], self._state.number), position, close
             )
         else:
             self._printed(position, close, quoted)
@@ -607,6 +608,7 @@ def evaluated(text: str, value_of: Callable[[str], str | None]) -> int | None:
     if not _ARITHMETIC.fullmatch(text) or _OTHER_SIGNS.search(text):
         return None
     plain = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", number, text)
+    plain = _IN_BASE_8.sub("0o", plain)
     plain = _LOGIC.sub(lambda sign: _IN_PYTHON[sign[0]], plain)
     try:
         return _value_of(ast.parse(f"({plain})", mode="eval").body)

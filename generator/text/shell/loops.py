@@ -35,7 +35,9 @@ def loop_changes(tokens: Sequence[Token], text: str) -> dict[int, Changes]:
     if "done" not in text:
         return changes_by_place
     loops: list[_Loop] = []
+    computes = False  # whether the words of `let` come next
     for token in tokens:
+        computes = token.kind in (WORD, ARRAY) and (computes or token.text == "let")
         if token.text in _LOOPS and token.kind == WORD:
             if len(loops) < DEEPEST_LOOP:
                 loops.append(_Loop(token.start, {}))
@@ -43,7 +45,7 @@ def loop_changes(tokens: Sequence[Token], text: str) -> dict[int, Changes]:
         if not loops:
             continue
         changes = loops[-1].changes
-        if token.kind == TEST and text.startswith("((", token.start):
+        if computes or (token.kind == TEST and text.startswith("((", token.start)):
             for counted in SETS_IN_ARITHMETIC.finditer(text, token.start, token.end):
                 changes[counted[1] or counted[2]] = False
         elif token.kind not in (WORD, ARRAY):

@@ -19,7 +19,7 @@ from .chain import Chain
 from .commands import Shell
 from .conditions import asks_for_file, either, names_in
 from .definitions import BEGINNING, definitions
-from .directives import directive_of
+from .directives import directive_of, told_by
 from .loops import DEEPEST_LOOP, SHIFTS, Changes, loop_changes
 from .records import ShellScript
 from .state import State
@@ -29,7 +29,13 @@ from .values import UNKNOWN, Piece, Source, Value
 #: The kinds of blocks by the words that open them, and that close them.
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
-_LAST_WORDS: Final = {"loop": "done", "if": "fi"}  # of blocks whose beginning is known
+_LAST_WORDS: Final = {  # of blocks whose beginning is known
+    "loop": "done",
+    "if": "fi",
+    "case": "esac",
+    "{": "}",
+    "function": "}",
+}
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
@@ -158,12 +164,11 @@ class Reader:
             elif takes_directives:
                 directive = directive_of(token, shell.source, ignored=self._executed)
                 shell.script.directives.append(directive)
+                if not self._executed:
+                    self._state.told.update(told_by(directive))
         self._until([] if self._ended else command, "\n")
-        if is_whole and not self._ended:
-            unclosed = [block for block in self._blocks if block.kind in _LAST_WORDS]
-            if unclosed:
-                innermost = unclosed[-1]
-                shell.script.unclosed = innermost.place, _LAST_WORDS[innermost.kind]
+        if not self._ended:
+            self._unclosed(self._blocks)
         while len(self._state.frames) > self._base:
             self._state.close()
 
@@ -236,9 +241,18 @@ class Reader:
         self._state.open(kind, changing, added, runs=runs)
 
     def _close_within(self, kind: str) -> None:
-        """Closes what was left open inside the innermost block of a kind."""
+        """Closes what was left open inside the innermost block of a kind: bash refuses that."""
         while self._state.frames[-1].kind != kind:
+            self._unclosed(self._blocks[-1:])
             self._close_block(self._state.frames[-1].kind)
+
+    def _unclosed(self, blocks: Sequence[_Block]) -> None:
+        """Note the innermost of blocks that nothing closes, in the script's own shell."""
+        shell = self._shell
+        known = [block for block in blocks if block.kind in _LAST_WORDS and block.place >= 0]
+        is_own = shell.source.text is shell.script.text.content
+        if known and is_own and shell.script.unclosed is None:
+            shell.script.unclosed = known[-1].place, _LAST_WORDS[known[-1].kind]
 
     def _close_block(self, kind: str) -> None:
         if self._open.get(kind):
@@ -450,7 +464,7 @@ class Reader:
             self._function = names[1] if len(names) > 1 else ""
             return self._keywords(tokens[names.index("{") :]) if "{" in names else []
         if raw == "case":
-            self._open_block("case")
+            self._open_block("case", tokens[0].start)
             self._pattern = True
             if len(tokens) > 1 and tokens[1].kind == WORD:
                 frame, match = self._state.frames[-1], _ONE_VARIABLE.fullmatch(names[1])

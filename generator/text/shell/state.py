@@ -106,6 +106,8 @@ class State:
         self.calling: list[str] = []
         #: those that run their arguments; whether as a text that is read anew
         self.runners: dict[str, bool] = {}
+        #: what the scheduler tells the script of its directives, by variable
+        self.told: dict[str, str | None] = parent.told if parent is not None else {}
         self._assumed: set[str] = set()  # has the value that a condition tells
         self._sourced = False  # a file that wasn't read may have defined functions
         self._parent = parent
@@ -130,6 +132,13 @@ class State:
         """The text that a variable holds; None where it can't be known."""
         value = self.get(name)
         return value.text if value else None
+
+    def number(self, name: str) -> str | None:
+        """The text of a variable that is calculated with; of one that the scheduler alone sets,
+        what its directives say.
+        """
+        value = self.get(name)
+        return value.text if value else self.told.get(name)
 
     def set(self, name: str, value: Value | None) -> None:
         """Give a variable a value; one that is too large becomes unknown.

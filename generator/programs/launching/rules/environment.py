@@ -31,6 +31,8 @@ from ....submission.world import world_of
 from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, ShellScript, Word
+from ....text.slips import is_slip
+from ..environment import provided
 from ..launcher_call import LauncherCall
 from ..settings import Setting, settings_of
 from ..subjects import commands, deepspeed_calls
@@ -174,13 +176,16 @@ _GIVEN_ELSEWHERE: Final = lazy_pattern(
     _GIVEN.pattern
     + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
-#: What sets variables in any shell of a script, or provides for those that are unset: a default, a
-#: test of texts.
-_PROVIDES: Final = lazy_pattern(
-    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s(?:(?!-(?:eq|ne|[gl][te]|[defrswx])\s)[^\[\]\n])*\]"
-    r"|(?<!\$)(?:\(\([^()\n]*|\{\w+\}[<>])"
-    r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case|let|wait)\s[^\n;&|]*"
+#: Those of them that have a name of two words, so that no other is like it by chance.
+_OF_LAUNCHERS: Final = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "LOCAL_RANK",
+    "NODE_RANK",
 )
+_LONG: Final = 6  # letters of a name of which few others are a slip
 _EXPANDED: Final = lazy_pattern(r"\$\{?(\w+)")
 _WORD: Final = lazy_pattern(r"\w+")
 _QUOTED: Final = lazy_pattern(r"'[^']*'")
@@ -331,23 +336,12 @@ def variables_are_set(script: LaunchScript) -> Violations:
     Fix: set it; or write ${NAME:?}, which stops where it is unset
     """
     shell = script.shell
-    if shell.unterminated is not None or any(map(_sets_others, shell.commands)):
-        return
-    words = (
-        word for launch in script.launches for call in launch.calls for word in call.command.words
-    )
-    given, unset_words = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
-    for word in words:
-        named = {name for name in word.variables if name.isidentifier()}
-        if named:
-            for name in _EXPANDED.findall(word.raw):
-                known = name in shell.history or name in shell.set_inside
-                if name in named and not (known or name in unset_words or given.match(name)):
-                    unset_words[name] = word
+    if any(map(_sets_others, shell.commands)) or not shell.assignments:
+        return  # without any, all of them are for whoever starts it to set
+    unset_words = {
+        name: word for name, word in _unset(script).items() if _meant(name, shell) is None
+    }
     if unset_words:
-        for name in _provided(shell):
-            unset_words.pop(name, None)
-    if unset_words and shell.assignments:  # else all of them are for whoever starts it to set
         names = ", ".join(unset_words)
         message = (
             f"the script doesn't set {names}: unless the environment does, the line gets "
@@ -360,15 +354,64 @@ def variables_are_set(script: LaunchScript) -> Violations:
         )
 
 
-def _provided(shell: ShellScript) -> set[str]:
-    """The names that the code of a script, and of those that it calls, gives values by itself.
-
-    A launch may be in a script that this one calls, with defaults of its own.
+def _unset(script: LaunchScript) -> dict[str, Word]:
+    """The variables that launch lines name, nothing in the script sets and nothing is known to
+    give, each with the first word that has it.
     """
-    texts = (shell.text, *(text for _, text in shell.followed))
-    lines = (line for text in texts for line in text.lines)
-    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    return {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
+    shell = script.shell
+    if shell.unterminated is not None:
+        return {}
+    words = (
+        word for launch in script.launches for call in launch.calls for word in call.command.words
+    )
+    given, unset_words = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
+    for word in words:
+        named = {name for name in word.variables if name.isidentifier()}
+        if named:
+            for name in _EXPANDED.findall(word.raw):
+                known = name in shell.history or name in shell.set_inside
+                if name in named and not (known or name in unset_words or given.match(name)):
+                    unset_words[name] = word
+    if unset_words:
+        for name in provided(shell):
+            unset_words.pop(name, None)
+    return unset_words
+
+
+@scripts.rule(
+    "ENV006",
+    ERROR,
+    "launcher",
+    derived("bash(1), EXPANSION: a variable that is unset expands to nothing"),
+)
+def variables_have_no_slip(script: LaunchScript) -> Violations:
+    """A variable that a launch line names is spelled as where it is set: in the script, or by what
+    starts its ranks.
+    Prevents: An option without its value, which takes the next one for it. A warning where the name
+    is like one of the script's own, as the environment may have both.
+    Fix: write the name as it is set
+    """
+    shell = script.shell
+    for name, word in _unset(script).items():
+        if (meant := _meant(name, shell)) is not None:
+            of_launchers = meant in _OF_LAUNCHERS
+            setter = "" if of_launchers else f", and the script sets {meant}"
+            yield Violation(
+                shell.locate(word),
+                f"nothing sets {name}{setter}: the line gets nothing in its place",
+                f"did you mean {meant}?",
+                severity=ERROR if of_launchers else WARNING,
+            )
+
+
+def _meant(name: str, shell: ShellScript) -> str | None:
+    """The variable of which a name is a slip: one of the launchers', or of the script's own."""
+    own = (one.name for one in shell.assignments if len(one.name) >= _LONG)
+    plain = name.replace("__", "_")
+    for other in (*_OF_LAUNCHERS, *own):
+        if other != name and (is_slip(name, other) or other == plain):
+            return other
+    return None
 
 
 def _sets_others(command: Command) -> bool:

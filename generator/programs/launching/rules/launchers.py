@@ -18,6 +18,7 @@ from ....submission.repository import program_text
 from ....submission.script import LaunchScript
 from ....text.options import Options
 from ....text.wording import show
+from ..environment import variable_without_sign
 from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, LauncherCall
 from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 
@@ -441,7 +442,10 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
     """--nnodes is N or MIN:MAX, and --nproc-per-node a number, auto, gpu, cpu or xpu.
     Prevents: ValueError: invalid literal for int(); Unsupported nproc_per_node value.
     Fix: write numbers"""
-    nodes, processes = call.text("--nnodes"), call.text("--nproc-per-node")
+    nodes, processes = (
+        None if value and variable_without_sign(call.shell, value.value) else value
+        for value in (call.text("--nnodes"), call.text("--nproc-per-node"))
+    )
     if nodes is not None and not NODE_RANGE.fullmatch(nodes.value.strip()):
         message = f"{nodes}: {show(nodes.value)} is neither a number nor MIN:MAX"
         is_range = re.fullmatch(r"[0-9]+-[0-9]+", nodes.value)

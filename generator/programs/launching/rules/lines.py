@@ -22,6 +22,7 @@ from ....submission.world import world_of
 from ....text.shell.records import Assignment, Command, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import show
+from ..environment import variable_without_sign
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import accelerate_calls, launcher_calls
 from ..tables import TABLES
@@ -169,7 +170,9 @@ def ports_exist(launch: Launch) -> Violations:
     ports = [
         port
         for call in launch.calls
-        if call.program in PORTS and (port := call.text(PORTS[call.program]))
+        if call.program in PORTS
+        and (port := call.text(PORTS[call.program]))
+        and not variable_without_sign(call.shell, port.value)
     ]
     for port in ports:
         fault = _of_port(port.value, port.option.name)

@@ -1,0 +1,52 @@
+"""The variables that a script has values for."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ...patterns import lazy_pattern
+from ...text.shell.records import ShellScript
+
+#: What sets variables in any shell of a script, or provides for those that are unset: a default, a
+#: test of texts.
+_PROVIDES: Final = lazy_pattern(
+    r"(?<![\w$.-])\w+\+?=|\$\{\w+:?[-=?+]|\[\s(?:(?!-(?:eq|ne|[gl][te]|[defrswx])\s)[^\[\]\n])*\]"
+    r"|(?<!\$)(?:\(\([^()\n]*|\{\w+\}[<>])"
+    r"|\b(?:for|select|read|getopts|mapfile|readarray|printf\s+-v|test|case|let|wait)\s[^\n;&|]*"
+)
+#: A variable's name that stands where its value should: `GPUS`, `{GPUS}`.
+_NAME_ALONE: Final = lazy_pattern(r"\{([A-Za-z_]\w{2,60})\}|([A-Za-z_]\w{2,60})", re.ASCII)
+#: Variables that only a scheduler sets, so that nobody is to write another word in their place.
+_OF_SCHEDULERS: Final = lazy_pattern(r"(?:SLURM|OMPI_COMM_WORLD|PBS|AZUREML|SKYPILOT)_[A-Z_]+")
+#: Commands that need no value of what they name.
+PRINTS: Final = frozenset({"[", "test", "[[", "echo", "printf", ":", "unset"})
+
+
+def provided(shell: ShellScript) -> set[str]:
+    """The names that the code of a script, and of those that it calls, gives values by itself.
+
+    A launch may be in a script that this one calls, with defaults of its own.
+    """
+    texts = (shell.text, *(text for _, text in shell.followed))
+    lines = (line for text in texts for line in text.lines)
+    code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    return {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
+
+
+def variable_without_sign(shell: ShellScript, text: str | None) -> str | None:
+    """The variable of a script whose name a text is, in braces or without; None where it is none.
+
+    The script sets it or expands it elsewhere, or a scheduler gives it.
+    """
+    match = _NAME_ALONE.fullmatch(text or "")
+    if match is None:
+        return None
+    name = match[1] or match[2]
+    if _OF_SCHEDULERS.fullmatch(name):
+        return name
+    texts = (shell.text, *(text for _, text in shell.followed))
+    expands = re.compile(rf"\$(?:{name}\b|\{{{name}\b)")
+    is_set = name in shell.history or name in shell.set_inside
+    is_set |= any(assignment.name == name for assignment in shell.assignments)
+    return name if is_set or any(expands.search(text.content) for text in texts) else None

@@ -1,0 +1,42 @@
+"""Values of launchers' options that are the name of a variable."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ....findings import ERROR, Violations
+from ....rules.violations import derived
+from ..environment import variable_without_sign
+from ..launcher_call import ADDRESSES, NODES, PER_NODE, PORTS, LauncherCall
+from ..subjects import launcher_calls
+
+#: Options that count, or say where ranks meet: no value of theirs is a word.
+_OPTIONS: Final = (
+    *NODES.values(),
+    *PER_NODE.values(),
+    "--num_processes",
+    *PORTS.values(),
+    *ADDRESSES,
+    "--node-rank",
+    "--node_rank",
+    "--machine_rank",
+)
+
+
+@launcher_calls.rule(
+    "LNCH052",
+    ERROR,
+    "launcher",
+    derived("bash(1), EXPANSION: a name is a variable behind a dollar sign alone"),
+)
+def variables_have_their_sign(call: LauncherCall) -> Violations:
+    """A count, a rank, a port or an address of a launcher is no variable's name without its `$`.
+    Prevents: invalid literal for int(): 'NNODES'; a host of that name, which nobody finds.
+    Fix: write the `$` before the name
+    """
+    for name in dict.fromkeys(_OPTIONS):
+        value = call.text(name) if call.has(name) else None
+        variable = variable_without_sign(call.shell, value.value) if value is not None else None
+        if value is not None and variable is not None:
+            message = f"{value} is the name of a variable, and not its value"
+            yield value.bad_value(message, f"write {value.option.name}=${variable}")
