@@ -146,7 +146,7 @@ def test_missing_machines_are_asked_for_with_what_the_files_say() -> None:
 
 
 def test_machines_that_files_leave_out_are_answered() -> None:
-    """The GPUs of one machine complete a launch that says none, and no other key comes with them."""
+    """The GPUs of one machine complete a launch that says none; no other key comes with them."""
     Path("run.sh").write_text(
         "#!/bin/bash\nswift sft --model Qwen/Qwen2.5-7B-Instruct --deepspeed zero2 "
         "--per_device_train_batch_size 1 --gradient_accumulation_steps 2 --max_length 2048 "

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
-from ...findings import Location
+from ...findings import Location, Version
 from ...job.named_models import model_called
 from ...numerals import is_whole, read_whole, whole
 from ...patterns import lazy_pattern
@@ -24,7 +24,7 @@ from ...submission.launches import Launch
 from ...text.shell.records import Word
 from ...text.wording import counted
 from ..python_around import release_for
-from ..releases import Version, numbers
+from ..releases import numbers
 from .front_ends import FrontEnd, front_ends, of_library
 
 #: The words that a script is started with: without any, nothing.
@@ -542,8 +542,8 @@ def library_settings_of(
     values = values or {}
     known = settings_of(launch)
     if known is None and launch.program is not None:
-        names = (f"--{name}" for name in values)
-        words = (Word(raw=name, value=name, offset=0, parts=(name,)) for name in names)
+        options = (f"--{name}" for name in values)
+        words = (Word(raw=name, value=name, offset=0, parts=(name,)) for name in options)
         front_end = of_library(launch.program, (*launch.arguments, *words))
         known = None if front_end is None else Settings(launch=launch, front_end=front_end)
     if known is None or not values or place is None:

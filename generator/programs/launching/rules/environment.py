@@ -34,7 +34,8 @@ from ....text.shell.records import SHELLS, Command, ShellScript, Word
 from ....text.slips import is_slip
 from ..environment import provided
 from ..launcher_call import LauncherCall
-from ..settings import Setting, settings_of
+from ..settings import Setting as OfLaunch
+from ..settings import settings_of
 from ..subjects import commands, deepspeed_calls
 
 #: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts
@@ -460,7 +461,7 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
         )
 
 
-def _ranks_by_variable(launch: Launch) -> Setting | None:
+def _ranks_by_variable(launch: Launch) -> OfLaunch | None:
     """The ranks of a node that a front end starts by a variable of its launch: NPROC_PER_NODE."""
     settings = settings_of(launch)
     if settings is None or "per_node" not in settings.front_end.settings:
