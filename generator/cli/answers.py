@@ -171,8 +171,8 @@ def explained(plan: Plan, found: SearchResult | Infeasible | None = None) -> tup
 
 
 def _decided(plan: Plan, beside: Sequence[Row]) -> Iterator[Part]:
-    """A row for each value that a decision was compared with, then why some can't be chosen, and
-    which of the plans beside it has the value at less cost, with others.
+    """A row for each value that a decision was compared with, then remarks on some: why a value
+    can't be chosen, or which plan of the table has it at less cost, with other changes.
     """
     figures = (numbers("time"), numbers("GiB", drop=1), words("difference", least=14))
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
@@ -199,8 +199,8 @@ def _decided(plan: Plan, beside: Sequence[Row]) -> Iterator[Part]:
 
 
 def _nearer(plan: Plan, decision: Decision, beside: Sequence[Row]) -> str:
-    """Say which plan of the table has the other value of a decision, and others that suit it, at
-    clearly less time; empty where none has.
+    """Name the plan of the table in which the other value of a decision costs clearly less time,
+    as other keys suit it there; empty where there is none.
     """
     from ..search.compare import TIME_BAND  # here, to save start-up time
 

@@ -140,7 +140,7 @@ def _files(changes: Sequence[Change], folder: Path) -> Iterator[tuple[str, str]]
 
 
 def _defaults(job: Job) -> Iterator[tuple[str, str]]:
-    """What the files have that nobody set, and that decides what is learned."""
+    """Settings in the files that nobody chose, and that change what the model learns."""
     from ..programs.launching.by_hand import front_end_of
     from ..rules.job.data import filled_in  # here, to save start-up time
 
@@ -153,7 +153,7 @@ def _defaults(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
-    """What the job lacks, or what to see to before the command that starts it."""
+    """What the job lacks to be started, or else the command, and what to do before it."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..programs.launching.by_hand import SETTINGS, front_end_of

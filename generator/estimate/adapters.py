@@ -250,8 +250,9 @@ def unsaved_elements(job: Job, layer: Layer) -> int:
 
 
 def gathered_elements(job: Job, layout: LayoutLike, layer: Layer) -> Any:
-    """Elements a token that adapters keep of what tensor ranks gathered along the sequence: whole,
-    the normalised inputs that Megatron's own layers keep a part of.
+    """Elements a token that adapters keep beyond the layers' own: the rest of normalised inputs.
+
+    Tensor ranks gather these along the sequence: Megatron's layers keep a part, adapters all.
 
     **Source**: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py:103-110 @ v0.6.0
     (`sequence_parallel_input_regather`, which is off).

@@ -180,8 +180,10 @@ def _windows(time: LayerTime) -> Iterator[Any]:
 def expert_s(
     job: Job, layout: LayoutLike, time: LayerTime, again: Any, part: FeedForward
 ) -> tuple[Any, Any]:
-    """Seconds of dispatch and combine of a MoE layer, forward and backward, once more where it is
-    done `again`: where nothing runs beside them, and beside the other pass of the next micro-batch.
+    """Seconds of dispatch and combine of a MoE layer, forward and backward: by themselves, and
+    beside the other pass of the next micro-batch.
+
+    What is computed `again` is sent once more.
 
     The rank with most tokens sets the pace. Experts that are cut gather their tokens after the
     dispatch, and scatter the sums before the combination.

@@ -181,7 +181,10 @@ def every_stage(job: Job, layout: Layout) -> tuple[Memory, ...]:
 def _lasting(
     job: Job, layout: LayoutLike, stage: Any, held: StageContents, first: StageContents
 ) -> LastingMemory:
-    """What lasts in `stage`, which holds `held`, and on the host, by the first stage's contents."""
+    """The memory that lasts on a device of `stage`, and on its host.
+
+    `held` are the contents of the stage; the host's memory goes by those of the `first`.
+    """
     trained = adapters.trained(job, layout, held)
     states = _states(job, layout, held, trained)
     resident = sum(states.values()) + workspace_bytes(job)

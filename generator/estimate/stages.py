@@ -185,8 +185,9 @@ def _loss_layers(stack: Stack, head: int) -> float:
 
 
 def _has_rest(cut: Split, layout: LayoutLike, stage: Any) -> Any:
-    """Tell whether `stage` is one of the `rest`, which have a larger chunk more: so many stages
-    from the second on or, of as many as that, from the first on.
+    """Tell whether `stage` is one of the `rest` stages with a larger chunk more.
+
+    These begin with the second stage, or with the first where they are all others or more.
     """
     begins_with_first = cut.rest >= layout.pipeline - 1
     from_second = (stage > 0) & (stage <= cut.rest)
@@ -408,8 +409,9 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
 
 
 def _borrowed_copies(stack: Stack, layer: Layer, count: Any, held: Sequence[Any]) -> Any:
-    """Of a stage's `count` layers of a kind that borrows weights, those which hold them there all
-    the same: the layers that hold them are on another stage, and this one has a copy.
+    """How many of a stage's `count` layers that borrow weights have to have a copy of them.
+
+    The layers that they borrow from are on another stage.
 
     **Assumes** that layers use what they borrow by turns (Zamba2).
     """

@@ -652,8 +652,10 @@ def _reader(config: Mapping[str, object]) -> ConfigReader:
 
 
 def _usual(config: Mapping[str, object]) -> str:
-    """The `model_type` that a config is read as: its own, one that is the same, or, of one that
-    nobody knows, that of the class which its `architectures` name; empty without any.
+    """The `model_type` that a config is read as; empty where it has none.
+
+    It is its own, or the known one that means the same. In place of an unknown one it is that of
+    the class in `architectures`.
     """
     family = config.get("model_type")
     if not isinstance(family, str):

@@ -344,8 +344,10 @@ def _is_telling(key: str) -> bool:
 
 
 def odd_keys(read: KeyReader) -> Iterator[str]:
-    """Keys that nobody read and that may change a model: those of its class with another value than
-    the usual one, or, without a class, those that have a telling name.
+    """Keys that nobody read and that may change a model.
+
+    Of a known class these are keys whose value isn't the usual one, of another those with a telling
+    name.
     """
     for key, value in read.config.items():
         if not isinstance(key, str) or key in read.read or re.search(_IDLE, key):
@@ -360,8 +362,9 @@ def odd_keys(read: KeyReader) -> Iterator[str]:
 
 
 def unread_sizes(read: ConfigReader) -> Iterator[str]:
-    """Keys that nobody read, that no class of transformers has, and that hold a number which may be
-    a size: a whole one above 1, alone, in a list or in a mapping.
+    """Keys that may hold a size, and that neither the reader nor a class of transformers knows.
+
+    A size is a whole number above 1, alone, in a list or in a mapping.
     """
     for key, value in read.config.items():
         if not isinstance(key, str) or key in read.read or key in every_key():
@@ -373,9 +376,7 @@ def unread_sizes(read: ConfigReader) -> Iterator[str]:
 
 
 def unread_parts(read: ConfigReader) -> Iterator[str]:
-    """Those of them whose names tell of layers or widths, and that say another number than every
-    key that was read.
-    """
+    """Unread sizes whose names tell of layers or widths, and that no key that was read has too."""
     said = [value for key, value in read.config.items() if key in read.read]
     for key in unread_sizes(read):
         if _is_telling(key) and read.config[key] not in said:

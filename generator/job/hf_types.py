@@ -98,8 +98,10 @@ def _dots3(read: KeyReader, shape: Shape) -> list[str]:
 
 
 def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
-    """Local layers of Dots 3 have widths of their own: by keys that begin with swa_, or where
-    layers are listed, by theirs, which lack what is as in other layers.
+    """The widths of Dots 3's local layers, which have their own.
+
+    They are in keys that begin with swa_, or where the config lists layers, in the layer's entry,
+    which leaves out what is as in other layers.
     """
     if kind != LOCAL:
         return {}

@@ -23,8 +23,9 @@ def model_named(name: str) -> Model | None:
 
 
 def model_called(path: str) -> Model | None:
-    """The catalog's model of whose very name a checkpoint's folder is, or None: those with further
-    words may differ in what the shape isn't made of.
+    """The catalog's model that has the name of a checkpoint's folder; None where none has.
+
+    A name with further words may be of another model of that shape.
     """
     name = path.rstrip("/").rpartition("/")[2]
     entry = find_model(name)

@@ -209,11 +209,13 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
 
 
 def _usual_domain(accelerator: Accelerator, per_node: int) -> int:
-    """Accelerators that the fast links join where nobody says it: those of a node, or of a rack
-    where every node of the catalog with so many of these cards is in one.
+    """The number of accelerators that fast links join, where nobody says it.
+
+    It is the least of the catalog's nodes with so many of these cards: a rack where all of them are
+    in racks, else a node.
     """
-    known = {node.link_domain for node in nodes_with(accelerator, per_node)}
-    return min(known, default=per_node)
+    domains = {node.link_domain for node in nodes_with(accelerator, per_node)}
+    return min(domains, default=per_node)
 
 
 _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h100"}
@@ -399,8 +401,9 @@ def config_of_model(source: Source, value: str | Mapping[str, Any]) -> Mapping[s
 
 
 def _no_preset(source: Source, value: Mapping[str, object]) -> Finding:
-    """The error on a model as a preset with other keys, which a cluster alone may be: its hint has
-    the model's keys in full, with those of the spec that it has.
+    """The error on a model that is written as a preset with changes, as only a cluster may be.
+
+    The hint has all keys of the preset, with the spec's values for those that the spec changes.
     """
     where = source.locate_key("/model/preset")
     message = "a model has no `preset`: it is a name, or all of its keys"

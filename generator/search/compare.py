@@ -390,10 +390,10 @@ def _pinned(job: Job, asked: Asked) -> Job:
 
 
 def _freed(job: Job, asked: Asked, ours: Plan | None) -> Job:
-    """The job without those of its pins that follow from the asked keys by the GPUs and the batch,
-    where all else is as in ours.
+    """The job without the pins that contradict the asked keys.
 
-    They are as few as leave no contradiction; none where nothing does.
+    A pin does so by the number of GPUs or the batch, where all else is as in our plan. As few pins
+    go as leave no contradiction; none where that can't be had.
     """
 
     def without(names: Iterable[str]) -> Job:

@@ -319,11 +319,11 @@ def _reach(job: Job, found: Estimates, top: int, bold: bool, names: bool) -> Rea
 def refined(
     job: Job, found: Feasible, *, top: int, bold: bool = False, names: bool = True
 ) -> Feasible:
-    """Add to what was found those layouts that its details make of it and that can be among the
-    `top` best, or, where `names` are asked for, the fastest.
+    """Add the layouts with details that can be among the `top` best, or, where `names` are asked
+    for, the fastest.
 
-    The most promising are refined first: what is found of them decides which of the others may be
-    worth it.
+    The most promising layouts are refined first, since their times show which others can't come
+    near.
     """
     if not len(found.layouts):
         return found
@@ -460,8 +460,10 @@ def _floor_at(
 
 
 def _evened(job: Job, rows: Layouts) -> Floats:
-    """The share of each layout's pace that is left with that number of model chunks which deals
-    layers and head the most evenly: small chunks don't, beside a large head.
+    """The share of each layout's pace that is left with the number of model chunks that shares out
+    layers and head most evenly.
+
+    Beside a large head these aren't always the smallest chunks.
     """
     _, first, number = np.unique(rows.pipeline, return_index=True, return_inverse=True)
     most_even = []
@@ -512,8 +514,8 @@ def _traded(
 def _hidden(
     job: Job, tops: Estimates, detail: Detail, later: Sequence[Detail], reach: Reach
 ) -> tuple[Estimates, NDArray[np.int64]]:
-    """The fastest and the least expected that the detail makes of each layout where
-    it makes it faster; and which layouts these are of.
+    """Of each layout that the detail makes faster, the variants of the least time and of the least
+    expected time; and the places of the layouts that they were made of.
     """
     matters = np.flatnonzero(tops.savable[detail.saves] > _LEAST_GAIN * tops.total_s)
     if not len(matters):

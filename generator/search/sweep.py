@@ -158,9 +158,10 @@ class Sweep:
         return len(gpus) > 1 or any(axis.ordered for axis in self.axes)
 
     def smallest(self, *, slow: bool = False) -> Point | None:
-        """Of the points that meet the goal, the one of the fewest GPUs, then the smallest numbers,
-        then the lowest price, then the least time; with `slow`, of those that do even at the slow
-        end of their bands.
+        """The smallest point that meets the goal; with `slow`, even at the slow end of its band.
+
+        The smallest has the fewest GPUs, then the smallest numbers, then the lowest price, then the
+        least time.
         """
         numbers = [axis for axis in self.axes if axis.ordered]
 

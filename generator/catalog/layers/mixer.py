@@ -152,8 +152,8 @@ class Mixer:
 
     @property
     def normed_elements(self) -> int:
-        """Elements of queries and keys, or of latents, that learned norms take, where
-        `kept_elements` leaves out what these norms keep.
+        """Elements that norms of queries and keys, or of latents, keep; 0 where `kept_elements` has
+        them.
         """
         return 0
 

@@ -468,8 +468,10 @@ def _job(
 
 
 def _command(job: KubernetesJob, text: Text, role: Role) -> list[Piece]:
-    """Return what starts the training: a script that the controller is given, else what a container
-    starts, which is the text that a shell is given, else its words, quoted.
+    """Return the command that starts the training, as text.
+
+    It is the script that the controller is given, else the text that a container's shell is given,
+    else the words of the container's command, quoted.
     """
     if entry := job.text(job.row.script) if job.row.script else None:
         return [(entry, places(job.source, text, job.pointer(job.row.script), entry))]

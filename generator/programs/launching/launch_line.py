@@ -358,8 +358,9 @@ def _command_behind_dashes(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _command_of_script(words: Sequence[Word]) -> Sequence[Word]:
-    """The command that a script is given to start, `./container.sh python train.py`; none where its
-    arguments begin with no known program and what that starts.
+    """The command that a script gets as its arguments, as in `./container.sh python train.py`.
+
+    Empty where the arguments don't begin with a known program that is given something to start.
     """
     is_given = len(words) > 2 and basename(words[0]).endswith((".sh", ".bash"))
     return words[1:] if is_given and program_name(words[1]) in TABLES else ()

@@ -328,8 +328,10 @@ def _names(words: Iterable[Word]) -> set[str]:
 
 
 def _likely_flavour(names: Set[str], beside: ProgramOptions) -> Flavour:
-    """Whose options these names are: of two projects that read most of them, the one that alone
-    has more; or the one whose own signs are there.
+    """The project that options with these names are for.
+
+    DeepSpeed's own signs show Megatron-DeepSpeed, as do more options that it has alone than
+    Megatron-LM has alone.
     """
     if beside.parser is not None:  # the program's own parser tells
         return MDS if _DEEPSPEED_SIGNS & beside.strings else LM

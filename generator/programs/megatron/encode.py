@@ -289,8 +289,10 @@ def fp8_format(p: Planned) -> str | None:
 
 
 def masters_recipe(p: Planned) -> str | None:
-    """A recipe of fp8 beside 4-bit weights that are kept alone: with the delayed one, the default,
-    the precision-aware optimizer would hold their copies itself, which it can't.
+    """The recipe of fp8 beside weights that are kept in 4 bits alone.
+
+    With the default one, delayed scaling, the precision-aware optimizer would have to hold copies
+    of the weights, which it can't.
 
     **Source**: Megatron-LM megatron/core/optimizer/optimizer_config.py:404-410
     (use_precision_aware_optimizer_no_fp8_or_ds_fp8) and distrib_optimizer.py:403-447 @

@@ -341,9 +341,9 @@ def chunks_of(text: str) -> tuple[str, ...] | None:
     return tuple(text.split("|"))
 
 
-def _repeated(found: re.Match[str]) -> str:
-    """What stands for a match of a pattern of repeats: itself, where no number follows."""
-    return found[1] * whole(found[2]) if found[2] else found[0]
+def _repeated(match: re.Match[str]) -> str:
+    """The text that a repeat such as `(ab)*3` stands for; the match itself without a number."""
+    return match[1] * whole(match[2]) if match[2] else match[0]
 
 
 def stage_sizes(chunks: tuple[str, ...], stages: int) -> list[int]:

@@ -469,7 +469,7 @@ def _mended(places: Iterable[_Undivided]) -> Iterator[Violation]:
 
 
 def _to_blame(given: BridgeOverrides, keys: Iterable[str], whole: int | None) -> Override | None:
-    """Of some degrees, the last one without which the others divide; else the first."""
+    """The degree to change: the last without which the others divide the whole, else the first."""
     overrides = [override for key in keys if (override := given.get(key)) and override.integer]
     product = known_part_of(given, (override.key for override in overrides))
     for override in reversed(overrides):

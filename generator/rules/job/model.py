@@ -405,8 +405,9 @@ _CORES: Final = (SoftmaxAttention, GatedDelta)
 
 
 def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
-    """What layers have that are not a softmax attention and a feed-forward, each with what is known
-    of Megatron-Core's releases.
+    """Parts of layers that Megatron has no options for.
+
+    Each comes with the releases of Megatron-Core that build it.
     """
     written: tuple[type[Mixer], ...] = (SoftmaxAttention, *job.framework.mixers)
     if job.framework.scripts is not None and job.model.pattern:

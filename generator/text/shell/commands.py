@@ -140,12 +140,16 @@ class Shell:
         return token.kind == TEST or raw in CONDITIONS or raw.startswith(("$", '"$'))
 
     def substituted(self) -> list[Shell]:
-        """The shells that read what the last command has in `$(...)`, where that starts another."""
-        shells, found = list[Shell](), self._expander.take_started()
-        for start, end in found if self.depth < _DEEPEST else ():
+        """The shells that read the commands in the last command's `$(...)`, as deep as is read."""
+        shells = list[Shell]()
+        regions = self._expander.take_started()
+        if self.depth >= _DEEPEST:
+            return shells
+        for start, end in regions:
             pieces = self.source.pieces(start, end)
             shell = self._reading(pieces, self.state, self._positional, self._outer)
-            shells += [shell] if shell is not None else []
+            if shell is not None:
+                shells.append(shell)
         return shells
 
     def only_sets(self, tokens: Sequence[Token]) -> bool:

@@ -286,8 +286,9 @@ def _holds(relation: str, left: int, right: int) -> bool:
 
 
 def _machine_last(settings: Settings, written: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Settings with those behind that count nodes and GPUs, and the GPUs that Ray has at the end:
-    the machine is what it is.
+    """Settings in the order in which to change them: a run's own before those of the machine.
+
+    Counts of nodes and GPUs are harder to change, and the GPUs that Ray has come last.
     """
     return tuple(sorted(written, key=lambda setting: _is_of_machine(settings, setting)))
 
@@ -314,8 +315,10 @@ def _hint(
     left: int,
     right: int,
 ) -> str | None:
-    """The values nearest to a written one with which the identity holds; of the first setting that
-    has any: the one that is pointed at, then others, and those of the machine at the end.
+    """A hint with the values nearest to the written one with which the identity holds.
+
+    It is for the first setting that has any: the one that is pointed at, then others, those of the
+    machine last.
     """
     for setting in _machine_last(settings, dict.fromkeys((pointed_at, *written))):
         short, number = _short_name(settings, setting), setting.number or 1

@@ -137,7 +137,7 @@ def saves_have_intervals(run: MegatronRun) -> Violations:
 
 
 def _save_intervals(run: MegatronRun) -> Violations:
-    """What is wrong with when checkpoints are saved, and which of them are kept."""
+    """What is wrong with the intervals at which checkpoints are saved and kept."""
     name, retained_name = "--save-interval", "--save-retain-interval"
     interval, retained = run.integer(name), run.integer(retained_name)
     if run.has("--save") and run.lacks(name):
