@@ -79,8 +79,8 @@ def _kinds(read: ConfigReader, layers: int, key: str, known: tuple[str, ...]) ->
     return None if found is None else [_OLDER.get(str(kind), str(kind)) for kind in found]
 
 
-def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
-    """Layers of a mixer or a feed-forward alone, as many as a pattern or a list has."""
+def _kinds_of_nemotron(read: ConfigReader) -> list[str]:
+    """The kind of each layer, by a pattern of symbols or a list of names."""
     key = next(
         (key for key in ("layers_block_type", "layer_types") if read.config.get(key)),
         _PATTERN,
@@ -101,8 +101,13 @@ def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
             message = f"{key} is {show(pattern)}, which names no layer"
         known = _SYMBOLS if key == _PATTERN else _SYMBOLS.values()
         read.report(key, message, f"name each layer by one of {', '.join(known)}")
-        kinds = [LINEAR]
+        return [LINEAR]
+    return kinds
 
+
+def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
+    """Layers of a mixer or a feed-forward alone, as many as a pattern or a list has."""
+    kinds = _kinds_of_nemotron(read)
     hidden, bias = shape["hidden"], read.boolean("use_bias", False)
     mixer = _state_space(
         read,
@@ -122,18 +127,18 @@ def _nemotron(read: ConfigReader, shape: Shape) -> Shape:
     read.ignore("mamba_expand", "mamba_proj_bias", "time_step_rank")
     alone, nothing = NoFeedForward(hidden=hidden), NoMixer(hidden=hidden)
     mixers = {LINEAR: mixer, FULL: None}
-    found: Shape = {
+    layers: Shape = {
         "layers": len(kinds),
         "mixers": [mixers.get(kind, nothing) for kind in kinds],
         "feed_forwards": [alone if kind in mixers else None for kind in kinds],
     }
     read.ignore(*_ROUTING.split())
     if "moe" not in kinds:
-        return found
+        return layers
     groups = read.integer("n_group", default=1)
     several = groups if groups > 1 else 0
     return {
-        **found,
+        **layers,
         **read_experts(read, shape, experts=8, top_k=2, width=7688),
         **dense_layers(len(kinds), (i for i, kind in enumerate(kinds) if kind == "mlp")),
         "shared_experts": 1,

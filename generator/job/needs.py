@@ -81,7 +81,7 @@ def missing(job: Job) -> tuple[Missing, ...]:
         (key.replace("_", " "), path := f"launch.{target}.{key}", f"set {path}{other}")
         for key, other in asked
     )
-    return (*_of_program(job), *(Missing(*lack) for lack in lacks))
+    return (*_of_program(job), *_of_restarts(job), *(Missing(*lack) for lack in lacks))
 
 
 def not_ready(lacks: Sequence[Missing]) -> str:
@@ -177,7 +177,10 @@ def _of_program(job: Job) -> Iterator[Missing]:
         if need.key != _RESUME or "output.checkpoints" not in keys:
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
 
-    framework = job.framework
+
+def _of_restarts(job: Job) -> Iterator[Missing]:
+    """What keeps a job from going on where it saved: arguments by which each start is the first."""
+    framework, arguments = job.framework, job.launch.arguments
     save, load = (
         framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume")
     )
@@ -185,8 +188,9 @@ def _of_program(job: Job) -> Iterator[Missing]:
     loaded = argument_values(arguments, load)
     if not (load and saved and job.output.resume):
         return
-    instead = f"; {framework.first_weights} FOLDER in its place is for the first start alone"
-    instead = instead if framework.first_weights else ""
+    instead = ""
+    if framework.first_weights:
+        instead = f"; {framework.first_weights} FOLDER in its place is for the first start alone"
     if loaded and loaded != saved:
         where = f"{load} {' '.join(loaded)} is not {save} {' '.join(saved)}"
         yield Missing("resume", _RESUME, f"{where}: every start begins there{instead}")

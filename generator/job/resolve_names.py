@@ -269,20 +269,13 @@ def resolve_calibration(
     data: Any = document.data
     machine = {"accelerator": cluster.accelerator.name, "network": cluster.network}
     now = {**machine, "framework": framework or data["framework"]}
-    foreign = [
-        (f"{key} {data[key]}", f"{key} {name}") for key, name in now.items() if data[key] != name
-    ]
+    foreign = [key for key in now if data[key] != now[key]]
     if foreign:
-        message = (
-            f"the calibration {show(value)} was fitted on "
-            f"{' and '.join(was for was, _ in foreign)}; the job has "
-        )
+        fitted_on = " and ".join(f"{key} {data[key]}" for key in foreign)
+        has = " and ".join(f"{key} {now[key]}" for key in foreign)
+        message = f"the calibration {show(value)} was fitted on {fitted_on}; the job has {has}"
         hint = "calibrate with runs of this machine, or remove the calibration"
-        return None, (
-            codes.CALIBRATION_MACHINE.at(
-                where, message + " and ".join(now for _, now in foreign), hint
-            ),
-        )
+        return None, (codes.CALIBRATION_MACHINE.at(where, message, hint),)
     calibration = Calibration(
         factors=tuple(sorted((name, float(factor)) for name, factor in data["factors"].items())),
         spread=float(data["spread"]),

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain, islice, product
@@ -249,59 +249,93 @@ def _is_copy(folder: Path) -> bool:
 
 @until_next_check(1024)
 def _named_in(program: str, folder: Path) -> Release | None:
-    """The release that a copy of the program, pins, images or prose in a folder name; of several
-    pins the newest.
-    """
-    plan = folder / "plan.json"  # what dsgen writes says for which release
+    """The release that a folder names: by a plan, a copy of the program, a fork or other files."""
+    named = _planned_in(program, folder) or _copied_in(program, folder)
+    if named is not None:
+        return named
+    texts = _texts(folder)
+    return _forked_in(program, texts) or _told_in(program, folder, texts)
+
+
+def _planned_in(program: str, folder: Path) -> Release | None:
+    """The release that dsgen's own plan in a folder was written for."""
+    plan = folder / "plan.json"
     text = text_around(plan, folder)
-    if written := re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text):
-        named = _release(program, numbers(written[1]), plan, _line(text, written))
-        return replace(named, planned=True)
-    for home in (folder, folder / program, folder / _SHOWN[program]):  # or in a folder of its name
+    written = re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text)
+    if written is None:
+        return None
+    named = _release(program, numbers(written[1]), plan, _line(text, written))
+    return replace(named, planned=True)
+
+
+def _copied_in(program: str, folder: Path) -> Release | None:
+    """The release of a copy of the program that is a folder, or lies in one under its name."""
+    for home in (folder, folder / program, folder / _SHOWN[program]):
         sign, versioned = (home / name for name in COPIES[program])
         if not is_readable(sign, folder):
             continue
         text = text_around(versioned, folder)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
-        parts = _OF_PACKAGE.search(text)
-        if version is None and parts is None:
-            return _fork(program, sign, 1)
-        if version is not None and _DEVELOPED.match(text, version.end(1)):
+        if version is None:
+            parts = _OF_PACKAGE.search(text)
+            if parts is None:
+                return _fork(program, sign, 1)
+            return _release(program, tuple(map(whole, parts.groups())), versioned, 1)
+        if _DEVELOPED.match(text, version.end(1)):
             # What the release will refuse may still be taken, and the other way round.
             before = _release(program, _before(numbers(version[1])), versioned, 1)
             return replace(before, named=f"{version[1]}.dev", exact=False)
-        stated = numbers(version[1]) if version else tuple(map(whole, parts.groups()))  # type: ignore[union-attr]
-        return _release(program, stated, versioned, 1)
-    texts = _texts(folder)
+        return _release(program, numbers(version[1]), versioned, 1)
+    return None
+
+
+def _forked_in(program: str, texts: Mapping[Path, str]) -> Release | None:
+    """The fork of the program that texts install, by a repository that isn't its owner's."""
+    elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
     for path, text in texts.items():
-        elsewhere = rf"git\+https?://(?!github\.com/(?:{_OWNERS[program]})/)\S*/{program}\b"
-        if fork := re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None:
+        fork = re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None
+        if fork is not None:
             return _fork(program, path, _line(text, fork))
-    for inner, look in product((False, True), (_pins, _images, _bounds, _prose)):
-        # the folder's own files first
-        read = [(path, text) for path, text in texts.items() if (path.parent != folder) == inner]
+    return None
+
+
+def _told_in(program: str, folder: Path, texts: Mapping[Path, str]) -> Release | None:
+    """The release that pins, images, bounds or prose tell; the folder's own files come first."""
+    for is_inner, look in product((False, True), (_pins, _images, _bounds, _prose)):
+        read = [(path, text) for path, text in texts.items() if (path.parent != folder) == is_inner]
         word = _WORDS.get(program, program)
         read = [(path, text) for path, text in read if look is _images or word in text.lower()]
-        found = [
+        told = [
             (version, path, line) for path, text in read for version, line in look(program, text)
         ]
-        newer_too = look is _pins and program in _NEWER_TOO
-        found = [one for one in found if newer_too or one[0] <= NEWEST[program]]
-        if found:
-            installed = [one for one in found if not _TOLD_IN.match(one[1].name)]
-            # Prose that names several says which works, and which doesn't.
-            several = not installed and len({version for version, _, _ in found}) > 1
-            release = _release(program, *(min(found) if several else max(installed or found)))
-            # A README that installs another release may be the newer of the two files.
-            told = {version[:2] for version, path, _ in found if _TOLD_IN.match(path.name)}
-            # So may one of two environments. A lock file has what a range became.
-            locked = any(path.suffix == ".lock" for _, path, _ in installed)
-            newest_of = {path: version for version, path, _ in sorted(installed)}
-            told |= {version[:2] for version in newest_of.values() if not locked}
-            agreed = not installed or told <= {release.version[:2]}
-            exact = look in (_pins, _images) and not several and agreed
-            return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
+        if not (look is _pins and program in _NEWER_TOO):
+            told = [each for each in told if each[0] <= NEWEST[program]]
+        if not told:
+            continue
+        release, is_sure = _of_several(program, told)
+        exact = look in (_pins, _images) and is_sure
+        return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
     return None
+
+
+def _of_several(program: str, told: Sequence[tuple[Version, Path, int]]) -> tuple[Release, bool]:
+    """The release of several that files tell, and whether all of them agree on it.
+
+    Of several pins it is the newest. Prose that names several says which works, and which doesn't:
+    there it is the oldest.
+    """
+    installed = [each for each in told if not _TOLD_IN.match(each[1].name)]
+    is_prose_on_several = not installed and len({version for version, _, _ in told}) > 1
+    release = _release(program, *(min(told) if is_prose_on_several else max(installed or told)))
+
+    # A README that installs another release may be the newer of the two files.
+    others = {version[:2] for version, path, _ in told if _TOLD_IN.match(path.name)}
+    # So may one of two environments. A lock file has what a range became.
+    if not any(path.suffix == ".lock" for _, path, _ in installed):
+        newest_by_path = {path: version for version, path, _ in sorted(installed)}
+        others |= {version[:2] for version in newest_by_path.values()}
+    agree = not installed or others <= {release.version[:2]}
+    return release, agree and not is_prose_on_several
 
 
 @until_next_check(1024)
