@@ -157,11 +157,31 @@ def _with_value(
     return Break(kind, script, text, line, option, loses=loses or option in _LOSES)
 
 
+#: Batches that are cut by their tokens, which any number of replicas divides.
+_BY_TOKENS: Final = re.compile(
+    r"use-dynamic-batch-size|use_dynamic_bsz=True|dynamic_batch_enable|use_dynamic_batch\b"
+)
+
+
 def _size(kind: str, name: str, value: int) -> Callable[[Script, random.Random], Break | None]:
-    """A size that no power of two of GPUs divides by."""
-    return lambda script, _: (
-        _with_value(script, kind, name, value) if script.word("GPUs") or name == "engine" else None
-    )
+    """A size that no power of two of GPUs divides by; none where the GPUs that are written do."""
+
+    def broken(script: Script, _: random.Random) -> Break | None:
+        if not script.word("GPUs") and name != "engine":
+            return None
+        gpus = script.number("GPUs")
+        is_whole = gpus is not None and gpus % value == 0
+        return None if is_whole else _with_value(script, kind, name, value)
+
+    return broken
+
+
+def _seven_gpus(script: Script, _: random.Random) -> Break | None:
+    """GPUs that no even size or batch divides; none where nothing has to divide them."""
+    sizes = (script.number(name, 1) for name in ("tensor", "pipeline", "context", "engine"))
+    if all(size == 1 for size in sizes) and _BY_TOKENS.search(script.text):
+        return None
+    return _with_value(script, "7 GPUs", "GPUs", 7)
 
 
 def _batch(script: Script, _: random.Random) -> Break | None:
@@ -218,7 +238,7 @@ BREAKS: Final[tuple[Callable[[Script, random.Random], Break | None], ...]] = (
     _size("expert 7", "expert", 7),
     _size("context 3", "context", 3),
     _size("engine of 3", "engine", 3),
-    _size("7 GPUs", "GPUs", 7),
+    _seven_gpus,
     _batch,
     _large_batch,
     _left_over,
