@@ -189,8 +189,8 @@ def _dashed(name: str) -> str:
 
 def _begun(name: str, choices: Iterable[str]) -> str | None:
     """The shortest of the choices that begin with `name`."""
-    beginning = _dashed(name)
-    longer = [choice for choice in choices if beginning and choice.startswith(beginning)]
+    beginnings = tuple(filter(None, (_dashed(name), name.strip().lower())))
+    longer = [choice for choice in choices if choice.startswith(beginnings)]
     return min(longer, key=len, default=None)
 
 

@@ -398,7 +398,7 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
         title = "your layout" if is_pinned else "best plan"
         print_parts(f"{title}: {plan.in_words()}, {step} per step", err=err)
         if price := _price(plan):
-            print_parts(price, err=err)
+            print_parts(price.partition("; ")[2], err=err)  # its own time stands above
         elif is_pinned:
             print_parts(
                 f"without pins: no layout is over {TIME_BAND:.0%} faster with all else as it is",

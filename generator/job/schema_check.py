@@ -258,7 +258,8 @@ def _alternatives(source: Source, breach: Breach) -> tuple[Finding, set[str]]:
     written = [key for key in choices if key in breach.value]
     prefix = f"{dotted(pointer)}." if pointer else ""
     if not written:
-        hint = f"add `{choices[0]}: {_example(breach.schema['properties'][choices[0]])}`"
+        example = _example(breach.schema["properties"][choices[0]])
+        hint = f"add one, such as `{choices[0]}: {example}`"
         message = f"{' or '.join(f'`{prefix}{key}`' for key in choices)} is missing"
         return codes.MISSING_KEY.at(source.locate(pointer), message, hint), {
             f"{prefix}{key}" for key in choices

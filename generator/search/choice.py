@@ -214,7 +214,7 @@ def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
 def _never_measured(ours: Sequence[str], theirs: Sequence[str]) -> str:
     """How many things no run had, in words, with the names of those that ours lacks."""
     named = ", ".join(part for part in theirs if part not in ours)
-    things = f"{counted(len(theirs), 'part')} that no run had"
+    things = f"{counted(len(theirs), 'difference')} from the nearest measured run"
     return f"{things} instead of {len(ours)} ({named})" if ours else f"{things} ({named})"
 
 

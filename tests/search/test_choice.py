@@ -205,7 +205,7 @@ def test_a_reason_names_what_weighs_most() -> None:
     start = f"expected 10.40 s (estimate 10.00), {other}"
     runs_out = "10.0% chance of running out of memory"
     assert why_first(plan, risky, other) == f"{start} 11.00 s (9.500): {runs_out}"
-    part = "1 part that no run had (several copies of the sharded states)"
+    part = "1 difference from the nearest measured run (several copies of the sharded states)"
     assert why_first(plan, new, other) == f"{start} 10.50 s (9.900): {part}"
     assert why_first(plan, risky, other, bold=True) == "estimate 10.00 s, the fastest 9.500 s"
 
@@ -217,7 +217,7 @@ def test_a_reason_names_as_many_causes_as_turn_the_order() -> None:
     plan = changed(found(**JOBS["megatron-lm"])[0].plans[0], decides_s=10.4, total_s=10.0)
     copies = replace(plan, layout=replace(plan.layout, zero_copies=2))
     risk = "10.0% chance of running out of memory"
-    part = "1 part that no run had (several copies of the sharded states)"
+    part = "1 difference from the nearest measured run (several copies of the sharded states)"
     factor = unmeasured_factor()
 
     # One factor brings 9.5 s above 10 s, but not 8.5 s.

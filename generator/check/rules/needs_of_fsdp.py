@@ -45,7 +45,9 @@ def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
     batch = arguments.batch if arguments is not None else None
     if not knows(planned, "layers"):
         return "the model is not known"
-    if batch is None or arguments is None or batch.micro < 1:
+    if arguments is None:
+        return "the program's options aren't recognized as the Trainer's"
+    if batch is None or batch.micro < 1:
         return "the batch of a GPU is not known"
     if not (replicas := world.replicas) or cluster_of(submission) is None:
         return "the number of GPUs is not known"

@@ -11,6 +11,7 @@ from ...findings import ERROR, Violations
 from ...job.needs import bound_values
 from ...job.records import Job
 from ...numerals import python_float
+from ...rules.job.model import use_another
 from ...rules.planned import composed_jobs
 from ...rules.violations import violation
 from .recipes import recipe_of, recipes
@@ -50,7 +51,7 @@ def layers_are_alike(job: Job) -> Violations:
     named = " and ".join(name for name, has_it in parts.items() if has_it)
     if named:
         message = f"{model.name} has {named}, which the recipe of Megatron-Bridge doesn't build"
-        yield violation(job, "/model", message, f"use {job.says('framework', 'megatron-lm')}")
+        yield violation(job, "/model", message, use_another(job))
 
 
 @_bridge_jobs.rule(

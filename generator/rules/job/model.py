@@ -96,7 +96,7 @@ def megatron_deepspeed_has_attention(job: Job) -> Violations:
             f"{job.model.name} has {latent.called}, which "
             f"{job.says('framework', job.framework)} lacks"
         )
-        yield violation(job, "/model", message, _use_another(job))
+        yield violation(job, "/model", message, use_another(job))
 
 
 @fixed_jobs.rule(
@@ -120,7 +120,7 @@ def megatron_deepspeed_has_experts(job: Job) -> Violations:
         message = (
             f"{model.name} has {named}, which {job.says('framework', job.framework)} cannot express"
         )
-        yield violation(job, "/model", message, _use_another(job))
+        yield violation(job, "/model", message, use_another(job))
 
 
 @fixed_jobs.rule(
@@ -434,7 +434,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
             yield alone, "Megatron-Core builds these from 0.16.1 on (a hybrid pattern)"
 
 
-def _use_another(job: Job) -> str:
+def use_another(job: Job) -> str:
     """The hint to use a framework that has all kinds of the model's layers."""
     # Megatron-Core builds what Megatron-DeepSpeed lacks, where its options are written.
     is_behind = job.framework.scripts is None
@@ -457,7 +457,7 @@ def megatron_has_every_kind_of_layer(job: Job) -> Violations:
         framework = job.says("framework", job.framework)
         message = f"{job.model.name} has {kinds}, which dsgen doesn't write for {framework}"
         releases = "; ".join(dict.fromkeys(since for _, since in foreign))
-        yield violation(job, "/model", f"{message}: {releases}", _use_another(job))
+        yield violation(job, "/model", f"{message}: {releases}", use_another(job))
 
 
 @composed_jobs.rule(
