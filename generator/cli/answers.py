@@ -320,7 +320,7 @@ def _faster(best: Plan, change: Suggestion) -> str:
             for key, noun in _DIVIDES.items()
         )
         why = (f" ({more:,} {noun} instead of {few:,})" for noun, more, few in sizes if more > few)
-        return text + next(why, "")
+        return f"{text} per token{next(why, '')}"
 
     also: dict[str, list[str]] = {"with": [], "then": []}
     for key, value in _changes_beside(best, change):

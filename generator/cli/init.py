@@ -57,8 +57,8 @@ def init(
     give the rest.
 
     With --from, the spec is made from an existing launch: DeepSpeed configs, Slurm and shell
-    scripts, Megatron arguments, accelerate configs, AzureML, Kubernetes and SkyPilot jobs. Settings
-    that a spec can't hold are listed.
+    scripts, Megatron arguments, Megatron-Bridge overrides, accelerate configs, AzureML, Kubernetes
+    and SkyPilot jobs. Settings that a spec can't hold are listed.
     """
     from ..job.overrides import parse_value
     from ..text.around import checking  # here, to save start-up time

@@ -111,7 +111,8 @@ def validate(
     require_checked: bool,
     **context: Any,
 ) -> None:
-    """Check the files and folders at PATH. Exit with status 1 on errors.
+    """Check the files and folders at PATH. Exit with status 1 on errors. Nothing is read from
+    standard input.
 
     With --fix, report the findings that remain. The diff goes to standard output, or to standard
     error for formats other than text.
