@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -221,6 +222,10 @@ def _usual_domain(accelerator: Accelerator, per_node: int) -> int:
 _EXAMPLES = {"model": "llama-3.1-8b", "node type": "8xh100", "accelerator": "h100"}
 
 
+#: A repository of the Hugging Face Hub: owner and name.
+_OF_HUB: Final = lazy_pattern(r"[\w-]{1,64}/[\w.-]{1,96}", re.ASCII)
+
+
 def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str = "") -> Finding:
     """Report a name that the catalog doesn't have, with the name most like it.
 
@@ -230,6 +235,8 @@ def unknown_name(source: Source, pointer: str, value: str, kind: str, rest: str 
     hint = f"did you mean `{near}`?" if near else f"write a name such as `{_EXAMPLES[kind]}`"
     if kind == "model":
         hint += f"{' Or' if near else ', or'} give the path of a config.json"
+        if _OF_HUB.fullmatch(value):
+            hint += f", such as that of: hf download {value} config.json --local-dir DIR"
     message = f"unknown {kind} {show(value)}{rest}"
     return codes.UNKNOWN_NAME.at(
         source.locate(pointer), message, f"{hint} (`dsgen catalog` lists all)"
