@@ -121,8 +121,9 @@ def check_job(
         if invalid.meant is None:
             raise
         pinned = run.check_pins(invalid.meant) if check_pins else ()
-        of_rules = job_rules.check_job(invalid.meant)
-        raise InvalidJob((*invalid.findings, *of_rules, *pinned)) from None
+        of_rules = (*job_rules.check_job(invalid.meant), *pinned)
+        wrong = (each for each in of_rules if each.severity is not Severity.NOTE)
+        raise InvalidJob((*invalid.findings, *wrong)) from None
     pinned = run.check_pins(job) if check_pins else ()
     findings = in_file_order((*findings, *job_rules.check_job(job), *pinned))
     if any(finding.severity is Severity.ERROR for finding in findings):

@@ -407,7 +407,8 @@ def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Fin
         if invalid.meant is None:
             return None, invalid.findings
         of_rules = (*check_job(invalid.meant), *check_pins(invalid.meant))
-        return None, in_file_order((*invalid.findings, *of_rules))
+        wrong = (each for each in of_rules if each.severity is not Severity.NOTE)
+        return None, in_file_order((*invalid.findings, *wrong))
     if read is None:
         return None, ()
     job, findings = read
