@@ -92,8 +92,8 @@ def launches_not_checked(
 
 #: Why nothing is said of the memory of a run whose program has no reader of needs.
 _NO_ESTIMATE: Final = (
-    "it is estimated from Megatron-LM's options, DeepSpeed's configs and the Trainer's FSDP; of "
-    "others, `dsgen estimate` takes the spec (`dsgen init --from` the folder writes one)"
+    "it is estimated from Megatron's options, DeepSpeed's configs and the Trainer's FSDP; of other "
+    "runs `dsgen estimate` takes the spec (`dsgen init --from` the folder writes one)"
 )
 
 

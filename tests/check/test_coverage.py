@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+import dsgen
 from dsgen.check.validate import validate
 from tests.case import read_case
 from tests.cli.running import run
 
+GOLDEN = Path(__file__).parent.parent / "golden"
 _OPENRLHF = "#!/bin/bash\npython3 -m openrlhf.cli.train_sft --x 1\n"
 _BATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpu-per-node=8\nsrun python train.py\n"
 
@@ -177,9 +180,9 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
     """Files without a suffix and YAML of no known kind are named where they have launch lines."""
     line = "python -m torch.distributed.run --nproc_per_node 8 a.py"
     texts = {
-        "commands": "torchrun \\\n  --nproc_per_node=8 train.py\n",
+        "commands": "torchrun \\n  --nproc_per_node=8 train.py\n",
         "recipe.yaml": f"products:\n  - script: |\n      {line}\n",
-        "notes.md": "    deepspeed \\\n      train.py\n",
+        "notes.md": "    deepspeed \\n      train.py\n",
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "products:\n  - script: echo torchrun\n",
     }
@@ -316,3 +319,79 @@ def test_memory_of_edited_files_is_judged_or_said_why_not(
     answer = validate([tmp_path])
     assert [finding.message for finding in answer.findings if finding.rule == "SUB017"]
     assert {each.reason for each in answer.not_checked if each.is_memory} == {reason} - {None}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rules", "reason"),
+    [
+        ("", "", [], None),
+        # memory of what a layout says is estimated anew
+        ("train.micro_batch_size=1", "train.micro_batch_size=8", ["MEM001"], None),
+        ("scheduler.lr_warmup_fraction=0.01", "scheduler.lr_warmup_fraction=0.02", [], None),
+        # what else may cost memory isn't read
+        (
+            "model.cross_entropy_loss_fusion=true",
+            "model.cross_entropy_loss_fusion=false",
+            [],
+            "what model.cross_entropy_loss_fusion changes isn't read",
+        ),
+    ],
+)
+def test_memory_of_edited_overrides_is_judged(
+    old: str, new: str, rules: list[str], reason: str | None, tmp_path: Path
+) -> None:
+    """Overrides of Megatron-Bridge are estimated as edited, where a layout says what was; else the
+    keys that were changed are named.
+    """
+    shutil.copytree(GOLDEN / "llama-3.1-70b-bridge", tmp_path / "run")
+    path = tmp_path / "run" / "overrides.txt"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    answer = validate([tmp_path / "run"])
+    assert [one.rule for one in answer.findings if one.severity.value == "error"] == rules
+    assert [one.reason for one in answer.not_checked if one.is_memory] == (
+        [reason] if reason else []
+    )
+
+
+def test_memory_of_edited_fsdp_of_megatron_is_judged(tmp_path: Path) -> None:
+    """The stage of Megatron FSDP is known from its options, so that an edited launch is judged."""
+    job = dsgen.load_job(
+        {
+            "framework": "megatron-lm",
+            "model": "llama-3-8b",
+            "cluster": "dgx-h100",
+            "gpus": 32,
+            "training": {"sequence_length": 8192, "global_batch": 256},
+            "layout": {"zero_stage": 3, "micro_batch": 1, "tensor": 1, "pipeline": 1},
+            "launch": {"target": "slurm"},
+        }
+    )
+    found = dsgen.search(job, top=1)
+    assert isinstance(found, dsgen.SearchResult)
+    for file in dsgen.render(found.plans[0]):
+        (tmp_path / file.path).write_text(file.text)
+    launch = tmp_path / "launch.sbatch"
+    launch.write_text(launch.read_text().replace("--micro-batch-size 1", "--micro-batch-size 8"))
+    answer = validate([tmp_path])
+    assert "MEM001" in {one.rule for one in answer.findings}
+    assert not answer.not_checked
+
+
+def test_memory_has_one_verdict(tmp_path: Path) -> None:
+    """A config that is too large at the least is not said to be not judged as well."""
+    (tmp_path / "ds.json").write_text(
+        '{"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true},'
+        ' "zero_optimization": {"stage": 1}}'
+    )
+    (tmp_path / "run.sh").write_text("deepspeed --num_gpus 8 train.py --deepspeed_config ds.json\n")
+    (tmp_path / "job.yaml").write_text(
+        "framework: deepspeed\nmodel: llama-3-70b\ncluster: dgx-h100\ngpus: 8\n"
+        "training: {sequence_length: 8192, global_batch: 128}\n"
+    )
+    answer = validate([tmp_path / "ds.json", tmp_path / "run.sh"], job=tmp_path / "job.yaml")
+    assert any(
+        one.rule == "MEM001" and one.where.path.endswith("ds.json") for one in answer.findings
+    )
+    assert not any(one.is_memory for one in answer.not_checked)

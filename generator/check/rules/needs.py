@@ -14,18 +14,24 @@ from ...programs.megatron.facts import megatron_facts
 from ...submission.subjects import subject
 from ...submission.submission import Submission
 from .need import Need, Unjudged
+from .needs_of_bridge import of_bridge
 from .needs_of_configs import of_config
 from .needs_of_fsdp import of_fsdp
 from .needs_of_megatron import of_megatron
 
 
 @subject(
-    "DeepSpeed config", "launch script", "AzureML job", "Megatron arguments", "training arguments"
+    "DeepSpeed config",
+    "launch script",
+    "AzureML job",
+    "Megatron arguments",
+    "Megatron-Bridge overrides",
+    "training arguments",
 )
 def needs(submission: Submission) -> Iterator[Need]:
     """Every run of the submission that can be estimated.
 
-    They are those of Megatron, else of DeepSpeed, else of the Trainer's FSDP.
+    They are those of Megatron, else of DeepSpeed, of Megatron-Bridge or of the Trainer's FSDP.
     """
     return (run for run in _runs(submission) if isinstance(run, Need))
 
@@ -37,11 +43,13 @@ def unjudged(submission: Submission) -> Iterator[Unjudged]:
 
 @lru_cache(maxsize=4)
 def _runs(submission: Submission) -> tuple[Need | Unjudged, ...]:
-    """The runs of the first program that has any: Megatron, DeepSpeed, the Trainer."""
+    """The runs of the first program that has any: Megatron, DeepSpeed, Megatron-Bridge, the
+    Trainer.
+    """
     megatron_runs = megatron_facts(submission)
     if megatron_runs:
         return tuple(chain.from_iterable(of_megatron(run, submission) for run in megatron_runs))
     configs = tuple(config_facts(submission))
     if configs:
         return tuple(chain.from_iterable(of_config(config, submission) for config in configs))
-    return tuple(of_fsdp(submission))
+    return tuple(of_bridge(submission)) or tuple(of_fsdp(submission))

@@ -63,6 +63,8 @@ def all_file_rules() -> tuple[Rule, ...]:
     )
 
 
+#: Kinds of documents that a spec or a plan makes estimable.
+_ESTIMATED: Final = ("DeepSpeed config", "training arguments", "Megatron-Bridge overrides")
 _OF_TEXT: Final = "PARSE016"  #: on text that no program reads
 
 
@@ -78,10 +80,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
             submission.of_kind("Megatron arguments")
             or (submission.cluster and configs_of(submission))
             or says_layout(submission)
-            or (
-                (submission.job or submission.plan_files)
-                and submission.has("DeepSpeed config", "training arguments")
-            )
+            or ((submission.job or submission.plan_files) and submission.has(*_ESTIMATED))
         )
     rules = (*rules_of_programs(rules_for(submission)), *_rules_on_all())
     if submission.launches:
