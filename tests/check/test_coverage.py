@@ -180,9 +180,9 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
     """Files without a suffix and YAML of no known kind are named where they have launch lines."""
     line = "python -m torch.distributed.run --nproc_per_node 8 a.py"
     texts = {
-        "commands": "torchrun \\n  --nproc_per_node=8 train.py\n",
+        "commands": "torchrun \\\n  --nproc_per_node=8 train.py\n",
         "recipe.yaml": f"products:\n  - script: |\n      {line}\n",
-        "notes.md": "    deepspeed \\n      train.py\n",
+        "notes.md": "    deepspeed \\\n      train.py\n",
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "products:\n  - script: echo torchrun\n",
     }

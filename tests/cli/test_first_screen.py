@@ -405,7 +405,7 @@ def test_a_batch_that_divides_poorly_has_one_beside_it_that_divides() -> None:
     for command in ("plan", "generate"):
         lines = run(command, *job, "--sequence-length", "4096", "--global-batch", "101").output
         assert re.search(
-            r"Faster +set training\.global_batch: 96: \d+% less time per token \(16 replicas ",
+            r"Faster +set training\.global_batch: 96: \d+% less time per token\s+\(16\s+replicas",
             lines,
         )
 
