@@ -13,18 +13,22 @@ from typing import Final
 from ..dataclass import dataclass
 from ..findings import Finding, Location
 from ..patterns import lazy_pattern
-from ..programs.launching.launch_line import STARTS_PROCESSES
+from ..programs.launching.launch_line import LAUNCHERS, STARTS_PROCESSES
 from ..programs.launching.settings import settings_of
+from ..programs.launching.tables import PROGRAMS as PROGRAMS_OF_SHELL
+from ..programs.launching.tables import program_name
 from ..programs.megatron.arguments import is_of_another_program
 from ..programs.records import PROGRAMS
 from ..secrets import mask
 from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
+from ..text.shell.records import Word
 from .rules.plans import changed_files
 
 #: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 _DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
+_NO_LAUNCH: Final = "no launch is recognized in it"
 _OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
 
 
@@ -157,23 +161,39 @@ def scripts_not_checked(
     idle -= {document.path for document in documents if not isinstance(document, LaunchScript)}
     if not judged <= idle:
         return ()
-    reason = "no launch is recognized in it"
     first_places = (Location(path=path, line=1, column=1) for path in sorted(judged))
-    return tuple(NotChecked(where=where, reason=reason, of="script") for where in first_places)
+    return tuple(NotChecked(where=where, reason=_NO_LAUNCH, of="script") for where in first_places)
 
 
-def jobs_of_other_schedulers(submissions: Iterable[Submission]) -> Iterator[NotChecked]:
-    """The scripts with directives of a scheduler that isn't read, and no launch that is recognized:
-    nothing in them was judged.
+def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecked]:
+    """The scripts in which no launch is recognized, and nothing was judged, that are jobs all the
+    same: with directives of a scheduler that isn't read, or a launcher behind an unknown program.
     """
     scripts = {script.path: script for one in submissions for script in one.scripts}
     for path, script in sorted(scripts.items()):
+        if script.launches or script.directives.entries:
+            continue
         lines = enumerate(script.shell.text.lines, 1)
         found = next(((at, match) for at, line in lines if (match := _DIRECTIVE.match(line))), None)
-        if found and not script.launches and not script.directives.entries:
-            reason = f"{found[1][0]} lines are not read, and no launch is recognized in it"
+        if found:
             where = Location(path=path, line=found[0], column=1)
+            reason = f"{found[1][0]} lines are not read, and {_NO_LAUNCH}"
             yield NotChecked(where=where, reason=reason, of="script")
+        elif (hidden := _hidden_launcher(script)) is not None:
+            yield NotChecked(where=script.shell.locate(hidden), reason=_NO_LAUNCH, of="script")
+
+
+def _hidden_launcher(script: LaunchScript) -> Word | None:
+    """The launcher, or what is behind `--`, that an unknown program starts with one in Python."""
+    for command in script.shell.commands:
+        if program_name(command.words[0]) in PROGRAMS_OF_SHELL["tools"]:
+            continue
+        values = [word.value or "" for word in command.words]
+        last = max((at for at, value in enumerate(values) if value.endswith(".py")), default=0)
+        for word, before in zip(command.words[1:last], values, strict=False):
+            if program_name(word) in LAUNCHERS or before == "--":
+                return word
+    return None
 
 
 def _has_word_at(launch: Launch, places: AbstractSet[Location]) -> bool:

@@ -39,7 +39,7 @@ from ..text.text import Text, UnreadableText, read_path, text_of
 from . import codes
 from .coverage import (
     NotChecked,
-    jobs_of_other_schedulers,
+    jobs_not_recognized,
     launches_not_checked,
     memory_not_judged,
     paths_not_checked,
@@ -173,7 +173,7 @@ def _answer(
     found_in = {finding.where.path for finding in findings}
     judged = {document.path for document in documents}
     judged -= paths_not_checked(not_checked, submissions) - found_in
-    of_others = tuple(jobs_of_other_schedulers(submissions))
+    of_others = tuple(jobs_not_recognized(submissions))
     not_checked = (*not_checked, *of_others)
     judged -= {one.where.path for one in of_others} - found_in
     if not findings and (scripts := scripts_not_checked(submissions, judged)):

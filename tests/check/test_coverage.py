@@ -85,17 +85,35 @@ def test_a_script_without_a_launch_is_no_pass(line: str, tmp_path: Path) -> None
     assert (answer.not_checked, answer.documents) == ((), 2)
 
 
-def test_a_job_of_another_scheduler_is_no_pass(tmp_path: Path) -> None:
-    """A script with directives of PBS, in which no launch is recognized, is not checked, whatever
-    is beside it.
+_NOT_RECOGNIZED = {
+    "#PBS -l select=2:ngpus=4\nrun-all train.py": (
+        2,
+        "#PBS lines are not read, and no launch is recognized in it",
+    ),
+    "rlaunch --gpu 8 -- /jobs/start.sh train.py": (2, "no launch is recognized in it"),
+    "site-run -n 2 torchrun train.py": (2, "no launch is recognized in it"),
+}
+
+
+@pytest.mark.parametrize("text", _NOT_RECOGNIZED)
+def test_a_job_that_is_not_recognized_is_no_pass(text: str, tmp_path: Path) -> None:
+    """A script with directives of another scheduler, or with a launcher behind an unknown program,
+    is not checked, whatever is beside it.
     """
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
-    (tmp_path / "job.sh").write_text("#!/bin/bash\n#PBS -l select=2:ngpus=4\nrun-all train.py\n")
+    (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{text}\n")
     answer = validate([tmp_path])
-    assert [(each.of, each.where.line, each.reason) for each in answer.not_checked] == [
-        ("script", 2, "#PBS lines are not read, and no launch is recognized in it")
-    ]
-    assert answer.documents == 1
+    said = [(each.of, (each.where.line, each.reason)) for each in answer.not_checked]
+    assert (said, answer.documents) == ([("script", _NOT_RECOGNIZED[text])], 1)
+
+
+@pytest.mark.parametrize("line", ["cp torchrun train.py bin", "pip install deepspeed", "make"])
+def test_a_tool_that_names_a_launcher_starts_none(line: str, tmp_path: Path) -> None:
+    """Copying or installing a launcher is no launch."""
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
+    (tmp_path / "set_up.sh").write_text(f"#!/bin/bash\n{line}\n")
+    answer = validate([tmp_path])
+    assert (answer.not_checked, answer.documents) == ((), 2)
 
 
 def test_a_config_in_a_script_without_a_launch_is_checked(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ _LINES = {
     "uv run --module torch.distributed.run t.py": (["torchrun"], "t.py", []),
     "coverage run -a --source=x t.py --y": (["python"], "t.py", ["--y"]),
     "ssh -p 22 host 'cd /x && torchrun t.py --y'": (["ssh", "torchrun"], "t.py", ["--y"]),
+    "screen -dmS run nohup torchrun t.py": (["torchrun"], "t.py", []),
     "exec torchrun t.py": (["torchrun"], "t.py", []),
     "timeout -k 5 3600 torchrun t.py": (["torchrun"], "t.py", []),
     "srun bash -c 'torchrun --node_rank $SLURM_NODEID t.py'": (["srun", "torchrun"], "t.py", []),

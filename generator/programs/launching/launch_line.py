@@ -35,6 +35,7 @@ _WRAPPERS: Final = frozenset(
         "nice",
         "timeout",
         "stdbuf",
+        "screen",
         "time",
         "taskset",
         "exec",

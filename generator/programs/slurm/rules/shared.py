@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -28,6 +28,7 @@ from ..request import Request
 from ..subjects import blocks
 
 _TOP: Final = lazy_pattern(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
+_FOLDER: Final = lazy_pattern(r"\b(?:mkdir|folder|directory)\b")
 _SCRIPTS: Final = ("*.sh", "*.bash", "*/*.sh")
 _FAILED_JOB: Final = slurm_manual(
     "seen in a real job: state FAILED, exit code 0:53, and no line of the script run"
@@ -64,8 +65,7 @@ def log_folder_exists(submission: Submission) -> Violations:
                 f"{option} is in the folder {folder}: without it the job fails at its "
                 f"start, with no log; {tail}"
             )
-            makes = re.compile(rf"\s*#.*\bmkdir\b.*{re.escape(folder)}(?![\w.-])")
-            told = any(map(makes.match, request.shell.text.lines))
+            told = _is_told(folder, request.shell.text.lines)
             elsewhere = request.has("--chdir")  # a folder of the site's
             ours = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
             less = NOTE if told or elsewhere or ours or _is_set_up(folder, path) else None
@@ -75,6 +75,13 @@ def log_folder_exists(submission: Submission) -> Violations:
                 else "for the whole folder"
             )
             yield text.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
+
+
+def _is_told(folder: str, lines: Sequence[str]) -> bool:
+    """Return whether a comment tells to make a folder, or that it has to be there."""
+    comment = re.compile(rf"#(?!SBATCH\b).*(?<![\w./-]){re.escape(folder)}(?!/?[\w.%-])")
+    found = filter(None, map(comment.search, lines))
+    return any(_FOLDER.search(match.string, match.start()) for match in found)
 
 
 def _made_before(folder: str, script: str) -> bool:
@@ -111,7 +118,7 @@ def _is_set_up(folder: str, script: str) -> bool:
     return any(
         "#SBATCH" not in text and pattern.search(text)
         for above in folders_above(script)
-        for text in texts_of(above, ("README*", *_SCRIPTS), "mkdir")
+        for text in texts_of(above, ("README*", "*.sh", "*.bash"), "mkdir")
     )
 
 
