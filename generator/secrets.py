@@ -302,6 +302,8 @@ def _needed() -> frozenset[str]:
     return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]))
 
 
+_BASE64: Final = lazy_pattern(r"[A-Za-z0-9+/]+")
+_ENCODED: Final = 64  # characters of base64 in which the beginning of a token stands by chance
 _LEAST: Final = 10  #: characters of a token after its beginning
 
 
@@ -323,7 +325,9 @@ def _by_form(text: str) -> Iterator[Secret]:
         pattern = rf"(?<![A-Za-z0-9])({longest_first})({rest})"
         for match in re.finditer(pattern, text):
             kind = _tokens()[match[1]]
-            if _is_token(match[2], kind):
+            before = text[max(0, match.start() - _ENCODED) : match.start()]
+            is_encoded = len(before) == _ENCODED and _BASE64.fullmatch(before) is not None
+            if not is_encoded and _is_token(match[2], kind):
                 yield Secret(
                     start=match.start(), end=match.end(), name="", what=kind.what, at=match.start()
                 )

@@ -58,7 +58,7 @@ _LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distribut
 #: What is between deepspeed and its script is bounded, so that many words on a line take no longer
 #: than many lines.
 _LAUNCH_LINE: Final = lazy_pattern(
-    rb"(?:^|[\"'`\s(!])(?:torchrun[\"',\s\\]+-|accelerate[\"',\s]+launch\b"
+    rb"(?:^|[\"'`\s(!])(?:(?:/[\w./-]{1,80}/)?torchrun[\"',\s\\]+-|accelerate[\"',\s]+launch\b"
     rb"|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
@@ -130,7 +130,8 @@ def may_hold(path: PurePath) -> bool:
     suffix = path.suffix.lower()
     if path.name.startswith("."):
         return suffix in _SCRIPTS | MAPPINGS
-    return not suffix or suffix in _HOLDERS
+    # `job.yaml.template`, `job.yaml-template`
+    return not suffix or suffix in _HOLDERS or suffix.endswith("template")
 
 
 def has_launch_line(path: Path, most_bytes: int) -> bool:

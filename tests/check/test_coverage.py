@@ -195,18 +195,21 @@ def test_a_script_without_a_suffix_is_read(tmp_path: Path) -> None:
 
 
 def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
-    """Files without a suffix and YAML of no known kind are named where they have launch lines."""
+    """Files without a suffix, templates, and YAML of no known kind are named where they have launch
+    lines.
+    """
     line = "python -m torch.distributed.run --nproc_per_node 8 a.py"
     texts = {
         "commands": "torchrun \\\n  --nproc_per_node=8 train.py\n",
         "recipe.yaml": f"products:\n  - script: |\n      {line}\n",
         "notes.md": "    deepspeed \\\n      train.py\n",
+        "job.yaml-template": "args:\n  - /usr/bin/torchrun\n  - --nproc_per_node=$GPUS\n",
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "products:\n  - script: echo torchrun\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:3]}
+    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:4]}
     assert validate([tmp_path]).left_alone == left
 
 

@@ -49,6 +49,14 @@ def drawn(prefix: str, kind: dict[str, str], count: int) -> list[str]:
     ]
 
 
+def test_a_part_of_something_encoded_is_no_token() -> None:
+    """An image in base64 has the beginnings of tokens in it by chance."""
+    prefix, kind = next(each for each in KINDS.values() if each[0] == "EAA")
+    token = drawn(prefix, kind, 1)[0]
+    assert [secret.value_in(token) for secret in find(token)] == [token]
+    assert find("/9j/4AAQSkZJRgABAQEASABIAAD+4gxYSUNDX1BST0ZJTEUAAQEAAAxITGlubwIQ/" + token) == ()
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_no_random_token_is_missed(name: str) -> None:
     """Of 500 random tokens of each kind, as long as they are made, every one is masked whole."""
