@@ -35,7 +35,7 @@ from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron_bridge.recipes import recipes
 from dsgen.search.plan import Plan
 
-SEED: Final = 20261128
+SEED: Final = 20261130
 NUMBER: Final = 300
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 FRAMEWORK: Final = "megatron-bridge"

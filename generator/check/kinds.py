@@ -305,7 +305,8 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
         if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines):
             return "Megatron arguments"
         return None
-    if lines and all(map(_OVERRIDE_LINE.match, lines[:5])):
+    matched = list(map(bool, map(_OVERRIDE_LINE.match, lines[:5])))
+    if lines and sum(matched) >= min(len(matched), 4):  # one may be mistyped
         return "Megatron-Bridge overrides" if _sets_bridge(lines) else None
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"

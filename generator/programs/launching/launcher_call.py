@@ -37,6 +37,8 @@ ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main
 #: An address that is another machine on each node.
 LOOPBACK: Final = lazy_pattern(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
 #: torchrun's --nnodes: N or MIN:MAX.
+#: Where torchrun has the nodes from without --nnodes: torch/distributed/argparse_util.py @ 2.13.
+_NODES_VARIABLE: Final = "PET_NNODES"
 NODE_RANGE: Final = lazy_pattern(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 #: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
 _DEFAULT_PORT: Final = 29500
@@ -74,7 +76,7 @@ class LauncherCall(Call):
 
         # torchrun runs on one node by default, and takes a range such as 1:4.
         if written is None:
-            return None if self.opaque or "PET_NNODES" in self.launch.environment else 1
+            return None if self.opaque or _NODES_VARIABLE in self.launch.environment else 1
         if written.value is None:
             return self.script_nodes
         match = NODE_RANGE.fullmatch(written.value.strip())
@@ -166,6 +168,11 @@ class LauncherCall(Call):
             return None
         if nodes is not None:
             return nodes.value * count.value, f"{name} {nodes.value} × {option} {count.value}"
+        variable = self.launch.environment.get(_NODES_VARIABLE)
+        if self.program == "torchrun" and variable is not None and not self.has("--standalone"):
+            written = variable.value or ""
+            words = f"{_NODES_VARIABLE}={written} × {option} {count.value}"
+            return (whole(written) * count.value, words) if is_whole(written) else None
         alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
         return (count.value, f"{option} {count.value}") if alone and not self.has(name) else None
 

@@ -108,6 +108,7 @@ class Override:
     text: str  #: the value as it is written; empty where it isn't known
     where: Location
     is_word: bool = True  #: whether Hydra reads it, and not YAML
+    is_blank: bool = False  #: whether nothing is written behind its equals sign
 
     @property
     def integer(self) -> int | None:
@@ -150,8 +151,11 @@ class BridgeOverrides:
     launch: Launch | None = field(default=None, repr=False)
     release: Release = newest(BRIDGE)  #: that the overrides are for
     options: Mapping[str, Word] = field(default_factory=dict, repr=False)  #: of the launch line
-    #: words of the launch line that are neither options, nor their values, nor overrides
-    strays: tuple[Word, ...] = field(default=(), repr=False)
+    #: options of the launch line with nothing behind them
+    bare: frozenset[str] = frozenset()
+    #: words of the launch line, and lines of the file, that are neither options, nor their values,
+    #: nor overrides, with their places
+    strays: tuple[tuple[str, Location], ...] = field(default=(), repr=False)
 
     @cached_property
     def last(self) -> Mapping[str, Override]:
@@ -257,14 +261,24 @@ def bounds_of(text: str) -> Bounds:
 
 def read_file(file: FileText) -> Iterator[BridgeOverrides]:
     """The overrides of a file of one a line, as dsgen writes `overrides.txt`."""
-    lines, given, offset = Lines(file.text), list[Override](), 0
+    lines, given, strays = Lines(file.text), list[Override](), list[tuple[str, Location]]()
+    offset = 0
     for line in file.text.content.splitlines(keepends=True):
-        match = None if line.startswith("#") else _WORD.fullmatch(line.strip())
+        word = "" if line.startswith("#") else line.strip()
+        match = _WORD.fullmatch(word)
+        where = lines.locate(offset + len(line) - len(line.lstrip()))
         if match is not None:
-            where = lines.locate(offset + len(line) - len(line.lstrip()))
-            given.append(Override(key=match[2], sign=match[1], text=match[3], where=where))
+            given.append(_override(match, where))
+        elif word:
+            strays.append((word, where))
         offset += len(line)
-    yield BridgeOverrides(path=file.text.path, given=tuple(given))
+    yield BridgeOverrides(path=file.text.path, given=tuple(given), strays=tuple(strays))
+
+
+def _override(match: re.Match[str], where: Location) -> Override:
+    """A key as a word sets it."""
+    sign, key, text = match.groups()
+    return Override(key=key, sign=sign, text=text, where=where, is_blank=not text)
 
 
 def read_config(source: Source) -> Iterator[BridgeConfig]:
@@ -282,6 +296,12 @@ def read_config(source: Source) -> Iterator[BridgeConfig]:
         yield BridgeConfig(path=source.path, given=given, is_own=True)
 
 
+def kind_of(key: str) -> str:
+    """The kind of a field's value; empty of a section and where nothing is known of it."""
+    section, _, field_name = key.partition(".")
+    return known_keys().get(section, {}).get(field_name, "")
+
+
 def _is_known(key: str) -> bool:
     section, _, field_name = key.partition(".")
     return field_name.partition(".")[0] in known_keys().get(section, ())
@@ -293,7 +313,8 @@ def _flat(
     """The values of a mapping and of those in it; an object that is made of one is one value."""
     for key, value in data.items():
         name, pointer = f"{before}{key}", f"{within}/{escape(str(key))}"
-        if isinstance(value, dict) and value and "_target_" not in value:
+        is_number = kind_of(name) in ("int", "float", "bool")
+        if isinstance(value, dict) and value and "_target_" not in value and not is_number:
             yield from _flat(value, source, f"{name}.", pointer)
         else:
             text = source.texts.get(pointer) or _written(value)
@@ -309,7 +330,7 @@ def _written(value: object) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_written, value))}]"
     if isinstance(value, dict):
-        return "{...}"
+        return f"{{{','.join(f'{key}:{_written(inner)}' for key, inner in value.items())}}}"
     return "" if value == "???" else str(value)
 
 
@@ -357,7 +378,8 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
     """The overrides on a launch line, its options among them."""
     given, short = list[Override](), list[Override]()
     options, complete = dict[str, Word](), True
-    named_options, strays = dict[str, Word](), list[Word]()
+    named_options, strays = dict[str, Word](), list[tuple[str, Location]]()
+    bare = set[str]()
     is_own = not (is_started(launch) or _has_performance(launch))
     words, index = launch.arguments, 0
     while index < len(words):
@@ -365,8 +387,7 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
         where = launch.script.locate(word)
         match = _WORD.fullmatch(word.prefix if word.value is None else word.value)
         if match is not None:
-            text = "" if word.value is None else match[3]  # of a variable that isn't known
-            given.append(Override(key=match[2], sign=match[1], text=text, where=where))
+            given.append(_of_word(match, word, where))
         elif word.value is None:
             complete = False
         elif word.value.startswith("-"):
@@ -376,6 +397,8 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
             takes_one = not equals and name not in SWITCHES
             if takes_one and index < len(words) and not _is_next(words[index]):
                 value, index = words[index].value, index + 1
+            elif not text and "$" not in word.raw:
+                bare.add(name)
             options[name] = words[index - 1]
             if name in SHORT and value and not is_own:
                 # after the overrides, where they are a program's of performance
@@ -385,12 +408,12 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
                 key = SHORT[name]
                 to.append(Override(key=key, sign="", text=text, where=where, is_word=False))
         else:
-            strays.append(word)
+            strays.append((word.value, where))
     named = {name: word.value for name, word in options.items() if word.value is not None}
     if not complete:  # as an array that a loop adds to
         named = dict(_NAMED.findall(launch.script.text.content)) | named
     recipe, stem, mode, dataset = (
-        named.get(name, "").rpartition("=")[2]
+        "" if name in bare else named.get(name, "").rpartition("=")[2]
         for name in ("--recipe", "--model", "--mode", "--dataset")
     )
     gpus = next((named[name].rpartition("=")[2] for name in _GPUS if name in named), "")
@@ -406,8 +429,17 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
         complete=complete,
         launch=launch,
         options=named_options,
+        bare=frozenset(bare),
         strays=tuple(strays),
     )
+
+
+def _of_word(match: re.Match[str], word: Word, where: Location) -> Override:
+    """A key as a word of a script sets it; without its text where a variable isn't known."""
+    override = _override(match, where)
+    if word.value is None:
+        return replace(override, text="", is_blank=False)
+    return replace(override, is_blank=override.is_blank and "$" not in word.raw)
 
 
 def _is_next(word: Word) -> bool:
@@ -463,7 +495,8 @@ def _together(
         complete=True,
         launch=line.launch,
         options=line.options,
-        strays=line.strays,
+        bare=line.bare,
+        strays=(*line.strays, *file.strays),
     )
 
 

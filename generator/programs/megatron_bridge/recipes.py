@@ -148,6 +148,7 @@ SET_BACK: Final[Mapping[str, Mapping[str, Any]]] = {
         "model.num_layers_in_last_pipeline_stage": None,
         "model.account_for_embedding_in_pipeline_split": False,
         "model.account_for_loss_in_pipeline_split": False,
+        "model.context_parallel_size": 1,
         "model.sequence_parallel": False,
         "comm_overlap": None,
     },

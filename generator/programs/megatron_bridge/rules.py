@@ -13,6 +13,9 @@ from ...rules.violations import divisors, listed, nearest
 from ...submission.launches import Launch
 from ...submission.subjects import Subject
 from ...text.wording import dots
+from ..megatron.options import LM, option_table
+from ..megatron.run import chunks_of
+from .keys import UNSAID, key_of
 from .overrides import (
     KNOWN,
     TASKS,
@@ -47,18 +50,26 @@ _SIZES: Final = frozenset(
 )
 #: Of these, the ones that every run computes with, so that null is none of their values.
 _NEEDED: Final = frozenset({_TP, _PP, _CP, "train.micro_batch_size", "train.global_batch_size"})
+#: Those too that a model without a recipe of its own is made of.
+_NEEDED_PLAIN: Final = frozenset(
+    {"model.num_layers", "model.hidden_size", "model.num_attention_heads"}
+)
 #: Degrees whose product divides the GPUs, each of them by itself too.
 _GRIDS: Final = (
     ((_TP, _PP, _CP), "tensor × pipeline × context"),
     ((_EP, _ETP, _PP), "expert × expert tensor × pipeline"),
 )
-#: Fields of the model with which stages have unlike numbers of layers.
+#: Fields of the model with which stages have unlike numbers of layers; of the last two, each counts
+#: as a layer more.
+_LAYOUT: Final = "model.pipeline_model_parallel_layout"
 _UNEVEN: Final = (
-    "pipeline_model_parallel_layout",
-    "num_layers_in_first_pipeline_stage",
-    "num_layers_in_last_pipeline_stage",
-    "account_for_embedding_in_pipeline_split",
-    "account_for_loss_in_pipeline_split",
+    _LAYOUT,
+    "model.num_layers_in_first_pipeline_stage",
+    "model.num_layers_in_last_pipeline_stage",
+)
+_COUNTED: Final = (
+    "model.account_for_embedding_in_pipeline_split",
+    "model.account_for_loss_in_pipeline_split",
 )
 _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
@@ -66,7 +77,7 @@ _RECIPES_DECAY: Final = 0.033
 #: How alike names must be to be meant, by `most_like`. Recipes differ from one another in sizes
 #: alone: one letter in twenty.
 _LIKE_A_FIELD: Final = 0.9
-_LIKE_A_RECIPE: Final = 0.95
+_LIKE_A_RECIPE: Final = 0.9
 #: How recipes begin of which some set another one, and that one.
 #:
 #: **Source**: src/megatron/bridge/recipes/nemotronh/ @ v0.3.1 to v0.6.0
@@ -125,16 +136,35 @@ def _is_filled_in(text: str) -> bool:
     return text.startswith(("$", "'$"))
 
 
-def _meant(override: Override) -> str | None:
-    """The known key of which a field that isn't known is a slip: one letter less, more or other."""
+def _hint(overrides: BridgeOverrides, override: Override) -> str:
+    """What to write for a field that isn't known; empty where a recipe may have it. It is a slip of
+    a known one, one letter less, more or other, or an option of Megatron-LM, which is said by
+    another key or by none. Recipes of models that are known have the fields of the plain one.
+    """
     section, _, rest = override.key.partition(".")
-    field, fields = rest.partition(".")[0], known_keys().get(section, {})
+    has_plain = section == "model" and overrides.model is not None
+    fields = known_keys().get("plain model" if has_plain else section, {})
+    field = rest.partition(".")[0]
     if section not in _OF_RECIPES or field in fields or len(field) < _LONG:
-        return None
+        return ""
     near = closest(field, tuple(fields), _LIKE_A_FIELD)
-    if near is None or not (is_swapped(field, near) or is_a_letter_away(field, near)):
-        return None
-    return ".".join((section, near, *rest.split(".")[1:]))
+    if near is not None and (is_swapped(field, near) or is_a_letter_away(field, near)):
+        return f"did you mean {'.'.join((section, near, *rest.split('.')[1:]))}?"
+    option = f"--{field.replace('_', '-')}"
+    if section != "model" or option not in option_table(LM).rows:
+        return ""
+    key = key_of(option)
+    if option in UNSAID or key == override.key:
+        others = (name for name in known_keys() if name in known_keys()[""] and name != section)
+        key = next((f"{name}.{field}" for name in others if field in known_keys()[name]), "")
+    return f"did you mean {key}?" if key else "remove it: it is an option of Megatron-LM alone"
+
+
+def _has_bridges_recipe(overrides: BridgeOverrides) -> bool:
+    """Return whether the recipe is one of Megatron-Bridge's, started by its own program."""
+    suffix = f"_{_OF_STEMS[overrides.mode]}_config" if overrides.mode in _OF_STEMS else ""
+    name = overrides.recipe or f"{overrides.stem}{suffix}"
+    return overrides.is_public and name in recipe_bounds()
 
 
 def is_a_letter_away(name: str, other: str) -> bool:
@@ -207,23 +237,23 @@ def _near_recipe(name: str) -> str | None:
 def keys_are_known(overrides: BridgeOverrides) -> Violations:
     """Every key is one of the config's.
     Prevents: OverridesError: Could not override 'model.max_position_embeddings'. With + it is
-    taken, and skipped with a warning. A warning where a recipe may have a class of its own, and
-    the key is a letter away from one of Megatron-Bridge's.
+    taken, and skipped with a warning. A key of a recipe's model that is a letter away from one of
+    Megatron-Bridge's; a warning where the recipe isn't one of those, and may have its own class.
     Fix: correct the key, or remove it
     """
     for override in overrides.given:
-        kind = _kind(override, overrides.is_plain)
-        if kind is not None:
+        if _kind(override, overrides.is_plain) is not None:
             section = override.key.partition(".")[0]
             if lacking := outside(overrides, key_bounds().get(_of_bounds(overrides, override))):
                 has_own = section in _OF_RECIPES and not overrides.is_plain
                 severity = WARNING if has_own or overrides.is_own else None
                 message = f"{override.key} is no key of {overrides.release}: {lacking}"
                 yield Violation(override.where, message, "remove it", severity=severity)
-            elif kind == "" and (meant := _meant(override)):
+            elif hint := _hint(overrides, override):
                 message = f"{override.key} is no key of Megatron-Bridge's own config"
-                hint = f"did you mean {meant}?"
-                yield Violation(override.where, message, hint, severity=WARNING)
+                is_bridges = _has_bridges_recipe(overrides) and not is_newer(overrides)
+                severity = None if is_bridges else WARNING
+                yield Violation(override.where, message, hint, severity=severity)
             continue
         section, _, field = override.key.partition(".")
         plain = "plain model" if overrides.is_plain and section == "model" else section
@@ -245,11 +275,17 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
     wants = {"int": "a whole number", "float": "a number", "bool": "true or false"}
     for override in overrides.given:
         kind = _kind(override, overrides.is_plain) or ""
-        if override.key in _NEEDED and override.is_null:
+        is_needed = override.key in _NEEDED
+        is_needed |= overrides.is_plain and override.key in _NEEDED_PLAIN
+        if is_needed and override.is_null:
             yield _at(override, f"{override.shown} is no number", "write a number, or remove it")
         if override.text == "None" and kind not in wants:
             message = f"{override.shown} is the text None, and not nothing"
             yield certain_of(overrides, override, message, "write null")
+        if override.is_blank and override.sign != "~" and kind in wants:
+            severity = WARNING if kind == "bool" else None  # which takes nothing for false
+            message = f"{override.key} has no value"
+            yield Violation(override.where, message, f"write {wants[kind]}", severity=severity)
         unknown = override.is_null or not override.text or _is_filled_in(override.text)
         if unknown or override.sign == "~" or kind not in wants:
             continue
@@ -357,12 +393,17 @@ def warm_up_is_said_once(overrides: BridgeOverrides) -> Violations:
 def length_is_said_once(overrides: BridgeOverrides) -> Violations:
     """A length is steps or samples; recipes have steps.
     Prevents: AssertionError: Cannot specify more than one of train_iters, train_samples, or
-    num_epochs
-    Fix: add train.train_iters=null
+    num_epochs; One of train_iters, train_samples, or num_epochs must be provided
+    Fix: add train.train_iters=null, or write a length
     """
     override = overrides.get("train.train_samples")
     steps = overrides.get("train.train_iters")
     if override is None or override.is_null:
+        others = ("train.train_samples", "train.num_epochs")
+        has_other = any((each := overrides.get(name)) and not each.is_null for name in others)
+        if steps is not None and steps.is_null and overrides.complete and not has_other:
+            message = f"{steps.shown} leaves the run without a length"
+            yield _at(steps, message, "write train.train_iters=N")
         return
     if (steps is None and overrides.lacks("train.train_iters")) or (steps and not steps.is_null):
         message = f"{override.shown} stands beside train.train_iters"
@@ -494,6 +535,8 @@ def degrees_divide(run: BridgeRun) -> Violations:
     Fix: choose degrees that divide
     """
     yield from _mended((*_undivided_gpus(run), *_undivided_layers(run.overrides)))
+    yield from _unshared_batch(run)
+    yield from _unlisted_chunks(run.overrides)
 
     chunks = run.overrides.get(_VP)
     if chunks is not None and chunks.integer and product_of(run.overrides, (_PP,)) == 1:
@@ -524,11 +567,26 @@ def _undivided_gpus(run: BridgeRun) -> Iterator[_Undivided]:
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 
     micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
-    if micro is not None and micro.integer:
+    if micro is not None and micro.integer and not (replicas and batch and batch % replicas):
         # Of replicas that aren't known, each has whole micro-batches all the same.
         each = micro.integer * (replicas or 1)
         what = f"micro batch {micro.text} × {replicas} replicas =" if replicas else "micro batch"
         yield from _undivided(micro, each, batch, what, "sequences of the batch")
+
+
+def _unshared_batch(run: BridgeRun) -> Iterator[Violation]:
+    """A batch that the replicas don't divide, so that no micro-batch fits."""
+    given, gpus = run.overrides, run.gpus
+    batch, model = given.get("train.global_batch_size"), product_of(given, (_TP, _PP, _CP))
+    size = None if batch is None else batch.integer
+    if batch is None or not size or not gpus or not model or gpus % model:
+        return
+    replicas = gpus // model
+    if size % replicas:
+        each = replicas * (given.integer("train.micro_batch_size") or 1)
+        near = sorted({max(size // each, 1) * each, (size // each + 1) * each})
+        message = f"{batch.shown} is no multiple of the {replicas} replicas"
+        yield _at(batch, message, f"make it {listed(map(str, near))}")
 
 
 def _undivided_layers(given: BridgeOverrides) -> Iterator[_Undivided]:
@@ -540,16 +598,41 @@ def _undivided_layers(given: BridgeOverrides) -> Iterator[_Undivided]:
         yield from _undivided(given.get(key), given.integer(key), whole, what, of)
 
     chunks, stages = given.get(_VP), product_of(given, (_PP,))
-    layers = given.integer("model.num_layers")
     number = chunks.integer if chunks is not None and not chunks.is_null else None
+    layers = given.integer("model.num_layers")
     is_one_stage = number and stages == 1  # refused whatever its chunks are
     if stages and layers and not is_one_stage and not _has_uneven_stages(given):
-        each = stages * (number or 1)
-        yield from _undivided(chunks or given.get(_PP), each, layers, "stages × chunks =", "layers")
+        counted = sum(_is_on(given.get(name)) for name in _COUNTED)
+        of = "layers, embedding and loss as they count" if counted else "layers"
+        blamed, each = chunks if number else given.get(_PP), stages * (number or 1)
+        yield from _undivided(blamed, each, layers + counted, "stages × chunks =", of)
 
 
 def _has_uneven_stages(given: BridgeOverrides) -> bool:
-    return any(given.get(f"model.{name}") for name in _UNEVEN)
+    return any(_is_on(given.get(name)) for name in _UNEVEN)
+
+
+def _is_on(override: Override | None) -> bool:
+    """Return whether an override is there, and sets its key to something."""
+    return override is not None and override.text.lower() not in ("null", "false")
+
+
+def _unlisted_chunks(given: BridgeOverrides) -> Iterator[Violation]:
+    """Stages, or chunks of them, that aren't as many as a layout of the pipeline lists."""
+    layout, chunks, depth = given.get(_LAYOUT), given.get(_VP), given.get(_PP)
+    stages = product_of(given, (_PP,))
+    text = "" if layout is None else layout.text.strip("'\"")
+    pieces = chunks_of(text) if "|" in text and "$" not in text else None
+    if pieces is None or not stages:
+        return
+    number = chunks.integer if chunks is not None else None
+    if depth is not None and len(pieces) % stages:
+        fitting = listed(nearest(divisors(len(pieces)), stages, 4))
+        message = f"{depth.shown} does not divide the {len(pieces)} chunks that the layout lists"
+        yield _at(depth, message, f"make it {fitting}")
+    elif chunks is not None and number and number > 0 and len(pieces) != stages * number:
+        message = f"stages × chunks = {stages * number}, and the layout lists {len(pieces)}"
+        yield _at(chunks, message, "remove it: the layout says how many")
 
 
 @OVERRIDES.rule("BRG039", ERROR, "init", f"{BRIDGE}training/config.py:1460 @ v0.6.0")
@@ -619,7 +702,7 @@ def adapters_stay_the_recipes(overrides: BridgeOverrides) -> Violations:
 def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     """A recipe is one of the release's, and its name doesn't contradict the mode.
     Prevents: AttributeError: Recipe not found in megatron.bridge.recipes; ValueError: Mode is
-    incompatible with recipe. A warning where a checkout may have recipes of its own.
+    incompatible with recipe. A warning where the name is another way to write one.
     Fix: correct the name or the mode
     """
     launch, stem = overrides.launch, "" if overrides.recipe else overrides.stem
@@ -637,7 +720,9 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     elif bounds is None and (near := _near_recipe(name)):
         message = f"{name} is no recipe of Megatron-Bridge's"
         meant = near.removesuffix(suffix) if stem else near
-        yield Violation(where, message, f"did you mean {meant}?", severity=WARNING)
+        is_slip = name.replace("_", "") != near.replace("_", "")  # and no other way to write it
+        severity = None if is_slip and not is_newer(overrides) else WARNING
+        yield Violation(where, message, f"did you mean {meant}?", severity=severity)
     tasks = {task for word, task in TASKS.items() if f"_{word}_" in f"_{name}_"}
     release = overrides.release
     checks = not release.where or release.version >= _CHECKS_MODES

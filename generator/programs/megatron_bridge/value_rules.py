@@ -28,6 +28,7 @@ _PROGRAM: Final = "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py @ 
 #: Options with a value that set no key.
 _OTHERS: Final = frozenset({"--model", "--recipe", "--mode", "--step-func", "--step_func"})
 _OPTIONS: Final = frozenset({*SHORT, *SWITCHES, *GONE, *_OTHERS, "--dataset"})
+_VALUED: Final = frozenset({*SHORT, *_OTHERS, "--dataset"})
 _STRICT: Final = (0, 6)  #: the first release without those that are gone
 #: How alike an option or data must be to be meant, by `most_like`: one letter in five differs.
 _ALIKE: Final = 0.8
@@ -67,6 +68,8 @@ _STOP: Final = frozenset(
         "model.moe_router_score_function",
         "optimizer.optimizer",
         "scheduler.lr_decay_style",
+        "scheduler.weight_decay_incr_style",
+        *(f"optimizer.{name}_dtype" for name in ("exp_avg", "exp_avg_sq", "main_grads")),
     }
 )
 #: Names of blocks, as the config has them; hyphens do as well.
@@ -106,6 +109,35 @@ _OTHER_DATA: Final = frozenset(
 )
 
 
+#: Choices that no option of Megatron-LM has so: of types, as torch and Megatron-Bridge name them.
+#:
+#: **Source**: megatron/core/optimizer_param_scheduler.py:200-216 @ core_v0.19.0;
+#: src/megatron/bridge/utils/activation_map.py:96-115 @ v0.6.0.
+_MORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "scheduler.weight_decay_incr_style": ("constant", "linear", "cosine"),
+    **dict.fromkeys(
+        [
+            f"optimizer.{name}_dtype"
+            for name in ("exp_avg", "exp_avg_sq", "main_grads", "main_params")
+        ],
+        (
+            "fp32",
+            "fp16",
+            "bf16",
+            "fp8",
+            "float32",
+            "float16",
+            "bfloat16",
+            "float",
+            "half",
+            "uint8",
+            "float8_e4m3fn",
+            "float8_e5m2",
+        ),
+    ),
+}
+
+
 @lru_cache(maxsize=1)
 def _choices() -> Mapping[str, tuple[str, ...]]:
     """The values of each key that some release of Megatron-LM has a choice of.
@@ -116,7 +148,8 @@ def _choices() -> Mapping[str, tuple[str, ...]]:
     table, others = option_table(LM), ("--attention-backend", "--moe-router-dtype")
     names = (name for name in table.rows if name not in UNSAID and name not in others)
     options = (option for name in names if (option := table.get(name)) is not None)
-    return {key_of(each.name): tuple(map(str, each.choices)) for each in options if each.choices}
+    found = {key_of(each.name): tuple(map(str, each.choices)) for each in options if each.choices}
+    return {**found, **_MORE}
 
 
 def _is_text(override: Override) -> bool:
@@ -140,7 +173,7 @@ def choices_are_known(overrides: BridgeOverrides) -> Violations:
     Fix: write one of the values
     """
     for override in overrides.last.values():
-        if override.sign == "~" or not _is_text(override):
+        if override.sign == "~" or not (_is_text(override) or override.is_blank):
             continue
         known, severity = _choices().get(override.key, ()), _severity(override.key)
         text = override.text
@@ -151,6 +184,8 @@ def choices_are_known(overrides: BridgeOverrides) -> Violations:
         near = f"{text}_mixed" if f"{text}_mixed" in known else closest(text, known)
         hint = f"did you mean {near}?" if near else f"write {listed(known)}"
         message = f"{override.shown} is no value that Megatron-Bridge reads"
+        if override.is_blank:
+            message, hint = f"{override.key} has no value", f"write {listed(known)}"
         is_certain = not overrides.is_own and not is_newer(overrides)
         yield Violation(override.where, message, hint, severity=severity if is_certain else WARNING)
 
@@ -167,15 +202,18 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
     Fix: correct the word, or remove it
     """
     launch = overrides.launch
-    if launch is None or not overrides.is_public:
+    if overrides.is_own or not (launch is None or overrides.is_public):
         return
     # The first stops the program; the others may be its parts, as in `KEY = VALUE`.
-    stray = next((word for word in overrides.strays if word.value and word.value != "--"), None)
+    stray = next((each for each in overrides.strays if each[0] not in ("", "--")), None)
     if stray is not None:
-        shown = shortened(stray.value or "")
-        message = f"{shown} is neither an option of run_recipe.py nor KEY=VALUE"
-        where = launch.script.locate(stray)
-        yield Violation(where, message, "write KEY=VALUE without spaces")
+        text, where = stray
+        message = f"{shortened(text)} is neither an option of run_recipe.py nor KEY=VALUE"
+        is_hyphened = text.startswith("-") and "." in text
+        hint = "without hyphens" if is_hyphened else "without spaces"
+        yield Violation(where, message, f"write KEY=VALUE {hint}")
+    if launch is None:
+        return
     for name, word in overrides.options.items():
         where, release = launch.script.locate(word), overrides.release
         if name in GONE and release.where and release.version >= _STRICT:
@@ -196,6 +234,8 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
             severity = None if is_slip or is_key else WARNING
             message = f"{shortened(name)} is no option of run_recipe.py"
             yield Violation(where, message, hint, severity=severity)
+        elif name in overrides.bare and name in _VALUED:
+            yield Violation(where, f"{name} has no value", "write one behind it")
 
 
 @OVERRIDES.rule(
@@ -239,9 +279,9 @@ def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
 )
 def lengths_are_one(overrides: BridgeOverrides) -> Violations:
     """The model's sequences are as long as the data's, which decide.
-    Prevents: AssertionError: sequence length in model config and dataset config match; since 0.4
-    run_recipe.py sets the model's to the data's without a word. A warning where the length of the
-    data isn't given, and with a program of somebody's own, which may do the same.
+    Prevents: AssertionError: sequence length in model config and dataset config match. A warning
+    since 0.4, whose run_recipe.py sets the model's to the data's without a word, and with a program
+    of somebody's own, which may do the same.
     Fix: set dataset.seq_length alone
     """
     model, hint = overrides.get("model.seq_length"), "set dataset.seq_length alone"
@@ -250,8 +290,12 @@ def lengths_are_one(overrides: BridgeOverrides) -> Violations:
     names = ("dataset.seq_length", "dataset.sequence_length")
     data = next(filter(None, map(overrides.get, names)), None)
     if data is not None and data.integer not in (None, model.integer):
-        message = f"{model.shown} is not {data.shown}"
-        yield certain_of(overrides, model, message, hint)
+        if _takes_the_datas(overrides):
+            message = f"{model.shown} changes nothing: {data.shown} decides"
+            yield Violation(model.where, message, hint, severity=WARNING)
+        else:
+            message = f"{model.shown} is not {data.shown}"
+            yield certain_of(overrides, model, message, hint)
     elif data is None and overrides.lacks(*names) and _takes_the_datas(overrides):
         message = f"{model.shown} changes nothing: the data's length decides, and is the recipe's"
         yield Violation(model.where, message, hint, severity=WARNING)
@@ -285,6 +329,34 @@ def rates_are_in_order(overrides: BridgeOverrides) -> Violations:
         yield Violation(least.where, message, f"make it at most {most.text}")
 
 
+@OVERRIDES.rule(
+    "BRG040",
+    ERROR,
+    "training",
+    "NVIDIA/Megatron-LM megatron/core/optimizer_param_scheduler.py:168-169, :200-202 "
+    "@ core_v0.19.0",
+)
+def decays_are_in_order(overrides: BridgeOverrides) -> Violations:
+    """The weight decay of the schedule is at least 0, and where it is constant, one.
+    Prevents: AssertionError: assert start_wd == end_wd, in the first step. A warning where the
+    recipe says whether it is constant.
+    Fix: set scheduler.start_weight_decay and scheduler.end_weight_decay to one value
+    """
+    start, end = (overrides.get(f"scheduler.{name}_weight_decay") for name in ("start", "end"))
+    for decay in filter(None, (start, end)):
+        if decay.number is not None and decay.number < 0:
+            yield Violation(decay.where, f"{decay.shown} is below 0", "write at least 0")
+            return
+    style = overrides.get("scheduler.weight_decay_incr_style")
+    is_constant = style is None or style.text == "constant"  # as every recipe has it
+    if not is_constant or start is None or end is None:
+        return
+    severity = None if style is not None or overrides.is_plain else WARNING
+    if start.number is not None and end.number is not None and start.number != end.number:
+        message = f"{end.shown} is not {start.shown}, and the decay is constant"
+        yield Violation(end.where, message, "set both to one value", severity=severity)
+
+
 def _alternatives(text: str) -> Iterator[str]:
     """The parts of a value at commas outside brackets and quotes, and not behind a backslash."""
     depth, quote, part, is_kept = 0, "", "", False
@@ -307,6 +379,21 @@ def _alternatives(text: str) -> Iterator[str]:
             continue
         part += letter
     yield part
+
+
+def _is_open(text: str) -> bool:
+    """Return whether a list or mapping has more brackets opened than closed, outside quotes."""
+    depth, quote, is_kept = 0, "", False
+    for letter in text:
+        if is_kept or letter == "\\":
+            is_kept = not is_kept
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "[{(") - (letter in "]})")
+    return depth > 0
 
 
 def _stray(text: str) -> str:
@@ -346,6 +433,9 @@ def words_are_hydras(overrides: BridgeOverrides) -> Violations:
             message = f"{override.shown} is a choice among values to Hydra, which is refused"
             hint = f"{hint}, or [{text}] where it is a list"
             yield certain_of(overrides, override, message, hint)
+        elif text.startswith(("[", "{")) and _is_open(text):
+            message = f"{override.shown} is refused by Hydra: a bracket is not closed"
+            yield certain_of(overrides, override, message, "close it")
         elif letter := _stray(text):
             message = f"{override.shown} is refused by Hydra: {letter} is not quoted"
             is_pattern = override.key.partition(".")[2] in _PATTERNS
@@ -379,6 +469,15 @@ def full_recomputation_has_a_method(overrides: BridgeOverrides) -> Violations:
             yield Violation(where, message, f"set {key}={value}")
 
 
+def _keeps(overrides: BridgeOverrides) -> bool:
+    """Return whether checkpoints are surely saved or loaded; recipes do both."""
+    keys = ("checkpoint.save", "checkpoint.load")
+    given = [overrides.get(key) for key in keys]
+    is_known = overrides.is_plain or overrides.model is not None
+    is_recipes = is_known and any(map(overrides.lacks, keys))
+    return is_recipes or any(each is not None and each.text and not each.is_null for each in given)
+
+
 @OVERRIDES.rule("BRG035", ERROR, "init", f"{BRIDGE}training/config.py:1097-1100, :1386 @ v0.6.0")
 def formats_fit_the_sharding(overrides: BridgeOverrides) -> Violations:
     """Megatron-FSDP saves and loads checkpoints as fsdp_dtensor, and nothing else does.
@@ -387,8 +486,15 @@ def formats_fit_the_sharding(overrides: BridgeOverrides) -> Violations:
     """
     shards = overrides.get("ddp.use_megatron_fsdp")
     written = overrides.get("checkpoint.ckpt_format")
-    folder = overrides.get("checkpoint.save")
-    if shards is None or written is None or folder is None or folder.is_null:
+    if shards is None or not _keeps(overrides):
+        return
+    if written is None:
+        # as recipes of known models have it
+        is_known = overrides.is_plain or overrides.model is not None
+        is_other = is_known and overrides.lacks("checkpoint.ckpt_format")
+        if shards.text.lower() == "true" and is_other:
+            message = f"{shards.shown} is refused with the recipe's checkpoint.ckpt_format"
+            yield Violation(shards.where, message, "set checkpoint.ckpt_format=fsdp_dtensor")
         return
     is_sharded, is_format = shards.text.lower() == "true", written.text == "fsdp_dtensor"
     if is_sharded and written.text in ("torch", "torch_dist"):
@@ -470,9 +576,10 @@ def overlaps_are_the_blocks(overrides: BridgeOverrides) -> Violations:
         return
     severity = None if overrides.is_plain and not overrides.is_own else WARNING
     needed, *others = _OVERLAPS
-    if severity is None and f"{needed}:" not in block.text:
+    if block.is_word and f"{needed}:" not in block.text:
+        # a recipe's own block takes no mapping with a target in its place
         message = f"comm_overlap has no {needed}, without which it is no config"
-        yield Violation(block.where, message, f"write {needed}:false in the block")
+        yield certain_of(overrides, block, message, f"write {needed}:false in the block")
         return
     for name in others:
         override = overrides.get(f"model.{name}")
