@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -52,6 +52,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     Fix: spell the option as the parser has it
     """
     unknown = [stray for stray in run.strays if stray.is_option]
+    unknown += _in_branches(run)
     if run.fork:
         yield _of_fork(run, unknown)
         return
@@ -73,6 +74,23 @@ def options_are_known(run: MegatronRun) -> Violations:
             )
     for stray in unknown[:MOST_STRAYS]:
         yield from _of_unknown(run, stray)
+
+
+def _in_branches(run: MegatronRun) -> Iterator[Stray]:
+    """The unknown options that only some branches of a front end's script give."""
+    front_end, launch = run.front_end, run.launch
+    if front_end is None or launch is None or front_end.explicit_flags or front_end.becomes:
+        return
+    for word in launch.arguments:
+        for text in word.perhaps if word.value is None else ():
+            name = (text or "").partition("=")[0]
+            is_option = name.startswith("--") and len(name) > 2
+            if is_option and not (run.table.has(name) or front_end.may_have(name)):
+                # The word stands for all of a branch: the option is where its name is written.
+                content = launch.script.text.content
+                is_once = content.count(name) == 1
+                where = launch.script.locate(content.index(name) if is_once else word)
+                yield Stray(word=name, where=where)
 
 
 def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violation:
