@@ -210,7 +210,8 @@ def _reason(launch: Launch) -> str:
     if settings is not None:
         name, engine = settings.front_end.name, settings.front_end.otherwise
         if engine and settings.starts_another:
-            but = ", but for counts and keys" if settings.is_judged_in_part else ""
+            keys = " and keys" if settings.front_end.spelling == "keys" else ""
+            but = f", but for counts{keys}" if settings.is_judged_in_part else ""
             return f"{engine}, with which {name} trains here{but}"
         if settings.front_end.in_file:
             return f"the file with the settings of {name} is not among the files read"

@@ -100,12 +100,12 @@ def test_the_world_is_the_front_ends(script: str, gpus: int | None, tmp_path: Pa
 
 
 def test_another_engine_is_not_read(tmp_path: Path) -> None:
-    """A launch that asks for an engine which isn't read is not checked."""
+    """Of a launch that asks for an engine which isn't read, only counts are checked."""
     (tmp_path / "run.sh").write_text(
         "#!/bin/bash\npython train.py --actor-num-nodes 2 --colocate --train-backend fsdp\n"
     )
     (only,) = validate([tmp_path]).not_checked
-    assert only.reason == "FSDP, with which slime trains here"
+    assert only.reason == "FSDP, with which slime trains here, but for counts"
 
 
 def test_a_front_end_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
