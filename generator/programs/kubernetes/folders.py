@@ -86,12 +86,17 @@ def data_is_on_a_volume(job: KubernetesJob) -> Violations:
 
 @jobs.rule("KUB035", ERROR, "launcher", _READ_ONLY)
 def files_are_keys_of_the_config_map(job: KubernetesJob) -> Violations:
-    """A file in the folder of a ConfigMap that the same file defines is a key of it.
-    Prevents: The program stops at start because its config doesn't exist.
-    Fix: write the name of a key, or add the file to the ConfigMap
+    """A file in the folder of a ConfigMap that the same file defines is a key of it, and nothing is
+    saved there.
+    Prevents: The program stops because its config doesn't exist; Read-only file system.
+    Fix: write the name of a key, or add the file to the ConfigMap; save to a volume
     """
     for launch in job.launches:
+        saved = {word: path for _, word, path in folders_to_save(launch)}
         for word in launch.arguments:
+            if word in saved:
+                yield from _saved_there(job, launch, word, PurePosixPath(saved[word]))
+                continue
             path = (word.value or "").rpartition("=")[2]
             folder, _, name = path.rpartition("/")
             there = job.config_folders.get(folder)
@@ -101,6 +106,14 @@ def files_are_keys_of_the_config_map(job: KubernetesJob) -> Violations:
             use = " or ".join(f"{folder}/{one}" for one in sorted(there)[:_MOST_NAMED])
             hint = f"write {use}, or add the key" if use else "add the key to the ConfigMap"
             yield Violation(launch.script.locate(word), message, hint)
+
+
+def _saved_there(job: KubernetesJob, launch: Launch, word: Word, path: PurePosixPath) -> Violations:
+    """Judge a folder to save to that is in a ConfigMap's."""
+    within = [str(each) for each in (path, *path.parents) if str(each) in job.config_folders]
+    if within:
+        message = f"{path} can't be written to: {within[0]} is a ConfigMap"
+        yield Violation(launch.script.locate(word), message, "save to a volume")
 
 
 @jobs.rule("KUB037", NOTE, "launcher", _READ_ONLY)

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ...patterns import lazy_pattern
+from ...submission.launches import Call
 from ...text.shell.records import ShellScript
 
 #: What sets variables in any shell of a script, or provides for those that are unset: a default, a
@@ -17,6 +18,15 @@ _PROVIDES: Final = lazy_pattern(
 )
 #: A variable's name that stands where its value should: `GPUS`, `{GPUS}`.
 _NAME_ALONE: Final = lazy_pattern(r"\{([A-Za-z_]\w{2,60})\}|([A-Za-z_]\w{2,60})", re.ASCII)
+#: Variables that launchers set and read, of two words, so that no other is like one by chance.
+OF_LAUNCHERS: Final = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "LOCAL_RANK",
+    "NODE_RANK",
+)
 #: Variables that only a scheduler sets, so that nobody is to write another word in their place.
 _OF_SCHEDULERS: Final = lazy_pattern(r"(?:SLURM|OMPI_COMM_WORLD|PBS|AZUREML|SKYPILOT)_[A-Z_]+")
 #: Commands that need no value of what they name.
@@ -34,16 +44,21 @@ def provided(shell: ShellScript) -> set[str]:
     return {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
 
 
-def variable_without_sign(shell: ShellScript, text: str | None) -> str | None:
-    """The variable of a script whose name a text is, in braces or without; None where it is none.
+def variable_without_sign(call: Call, text: str | None) -> str | None:
+    """The variable whose name a value of a launcher's option is, in braces or without; None where
+    it is none.
 
-    The script sets it or expands it elsewhere, or a scheduler gives it.
+    The script sets it or expands it elsewhere, or a scheduler gives it; or it is a launcher's, and
+    the call has another one with its sign.
     """
-    match = _NAME_ALONE.fullmatch(text or "")
+    match, shell = _NAME_ALONE.fullmatch(text or ""), call.shell
     if match is None:
         return None
     name = match[1] or match[2]
     if _OF_SCHEDULERS.fullmatch(name):
+        return name
+    others = {variable for word in call.command.words for variable in word.variables}
+    if name in OF_LAUNCHERS and not others.isdisjoint(OF_LAUNCHERS):
         return name
     texts = (shell.text, *(text for _, text in shell.followed))
     expands = re.compile(rf"\$(?:{name}\b|\{{{name}\b)")

@@ -32,7 +32,7 @@ from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, ShellScript, Word
 from ....text.slips import is_slip
-from ..environment import provided
+from ..environment import OF_LAUNCHERS, provided
 from ..launcher_call import LauncherCall
 from ..settings import Setting as OfLaunch
 from ..settings import settings_of
@@ -176,15 +176,6 @@ _GIVEN: Final = lazy_pattern(
 _GIVEN_ELSEWHERE: Final = lazy_pattern(
     _GIVEN.pattern
     + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
-)
-#: Those of them that have a name of two words, so that no other is like it by chance.
-_OF_LAUNCHERS: Final = (
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "LOCAL_RANK",
-    "NODE_RANK",
 )
 _LONG: Final = 6  # letters of a name of which few others are a slip
 _EXPANDED: Final = lazy_pattern(r"\$\{?(\w+)")
@@ -395,7 +386,7 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
     shell = script.shell
     for name, word in _unset(script).items():
         if (meant := _meant(name, shell)) is not None:
-            of_launchers = meant in _OF_LAUNCHERS
+            of_launchers = meant in OF_LAUNCHERS
             setter = "" if of_launchers else f", and the script sets {meant}"
             yield Violation(
                 shell.locate(word),
@@ -409,7 +400,7 @@ def _meant(name: str, shell: ShellScript) -> str | None:
     """The variable of which a name is a slip: one of the launchers', or of the script's own."""
     own = (one.name for one in shell.assignments if len(one.name) >= _LONG)
     plain = name.replace("__", "_")
-    for other in (*_OF_LAUNCHERS, *own):
+    for other in (*OF_LAUNCHERS, *own):
         if other != name and (is_slip(name, other) or other == plain):
             return other
     return None

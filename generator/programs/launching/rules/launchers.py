@@ -443,7 +443,7 @@ def counts_can_be_read(call: LauncherCall) -> Violations:
     Prevents: ValueError: invalid literal for int(); Unsupported nproc_per_node value.
     Fix: write numbers"""
     nodes, processes = (
-        None if value and variable_without_sign(call.shell, value.value) else value
+        None if value and variable_without_sign(call, value.value) else value
         for value in (call.text("--nnodes"), call.text("--nproc-per-node"))
     )
     if nodes is not None and not NODE_RANGE.fullmatch(nodes.value.strip()):

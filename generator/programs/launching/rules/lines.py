@@ -172,7 +172,7 @@ def ports_exist(launch: Launch) -> Violations:
         for call in launch.calls
         if call.program in PORTS
         and (port := call.text(PORTS[call.program]))
-        and not variable_without_sign(call.shell, port.value)
+        and not variable_without_sign(call, port.value)
     ]
     for port in ports:
         fault = _of_port(port.value, port.option.name)

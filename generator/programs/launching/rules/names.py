@@ -36,7 +36,7 @@ def variables_have_their_sign(call: LauncherCall) -> Violations:
     """
     for name in dict.fromkeys(_OPTIONS):
         value = call.text(name) if call.has(name) else None
-        variable = variable_without_sign(call.shell, value.value) if value is not None else None
+        variable = variable_without_sign(call, value.value) if value is not None else None
         if value is not None and variable is not None:
             message = f"{value} is the name of a variable, and not its value"
             yield value.bad_value(message, f"write {value.option.name}=${variable}")

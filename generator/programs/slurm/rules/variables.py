@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import Final
 
+from ....catalog.names import is_swapped
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....patterns import lazy_pattern
 from ....resources import read_text
@@ -74,7 +75,22 @@ def _used(shell: ShellScript) -> Iterator[tuple[str, int, bool]]:
 
 @lru_cache(maxsize=256)
 def _meant(name: str) -> str | None:
-    """The one variable of Slurm's of which a name is a slip; None without one."""
+    """The variable of Slurm's of which a name is a slip; None without one."""
     plain = name.replace("_", "")
-    near = [one for one in _variables() if is_slip(name, one) or one.replace("_", "") == plain]
+    near = [
+        one
+        for one in _variables()
+        if is_slip(name, one) or _is_one_off(name, one) or one.replace("_", "") == plain
+    ]
     return min(near) if near else None
+
+
+def _is_one_off(name: str, other: str) -> bool:
+    """Return whether one name is the other with a character more, or two that changed places."""
+    if len(name) == len(other):
+        return is_swapped(name, other)
+    shorter, longer = sorted((name, other), key=len)
+    is_longer_by_one = len(longer) == len(shorter) + 1
+    return is_longer_by_one and any(
+        longer[:at] + longer[at + 1 :] == shorter for at in range(len(longer))
+    )
