@@ -134,7 +134,8 @@ def _module_is_there(launch: Launch, module: str) -> Violations:
 )
 def called_scripts_are_there(script: LaunchScript) -> Violations:
     """A script that another calls, sources or submits is not a letter off one that is there.
-    Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file.
+    Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file. A
+    warning where none is like it, and the script's own programs are there.
     Fix: correct the script's path"""
     shell = script.shell
     may_be_there = _names_made(script)
@@ -149,9 +150,33 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
         is_of_another_machine = word.value != str(called_path)
         names = _scripts_beside(called_path, where.path, anywhere=is_of_another_machine)
         near = next((name for name in names[:_MOST_NAMES] if is_slip(called_path.name, name)), None)
+        message = f"the script {word.path} is not there"
         if near is not None and called_path.name not in names:
-            message = f"the script {word.path} is not there"
             yield Violation(where, message, f"did you mean {called_path.with_name(near)}?")
+        elif word.value is not None and _is_missing(PurePath(word.value), script):
+            hint = "correct the path, or add the script"
+            yield Violation(where, message, hint, severity=WARNING)
+
+
+def _is_missing(path: PurePath, script: LaunchScript) -> bool:
+    """Whether a relative path leads nowhere from a folder from which the programs of the script's
+    launches are there: then it starts in that folder.
+    """
+    if path.is_absolute() or any(map(_brings_files, script.shell.commands)):
+        return False
+    holder = script.shell.text.path
+    programs = [
+        PurePath(launch.program.value)
+        for launch in script.launches
+        if launch.program is not None and launch.program.value and not launch.starts_module
+    ]
+    relative = [program for program in programs if program.suffix and not program.is_absolute()]
+    homes = [
+        folder
+        for folder in folders_above(holder)
+        if any(is_there(folder / program) for program in relative)
+    ]
+    return len(homes) == 1 and not any(is_there(folder / path) for folder in folders_above(holder))
 
 
 def _names_made(script: LaunchScript) -> set[str]:
