@@ -14,7 +14,7 @@ from ...findings import ERROR, NOTE, WARNING, Violation, Violations
 from ...patterns import lazy_pattern
 from ...rules.violations import derived
 from ...submission.launches import Launch
-from ...submission.repository import program_of, program_path, programs_in
+from ...submission.repository import program_of, program_path, programs_in, texts_of
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
 from ...text.around import folders_above, is_there
@@ -31,6 +31,9 @@ _BRINGS_FILES: Final = frozenset(
 )
 #: Files that a script tests for: `[ -f setup.sh ]`.
 _TESTED: Final = lazy_pattern(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
+_SCRIPTS: Final = ("*.sh", "*.sbatch", "*.slurm")
+#: A program on a line, without a folder.
+_BARE_PROGRAM: Final = lazy_pattern(r"(?<![^\s])(\w[\w-]{0,80}\.py)(?!\S)")
 _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 
 
@@ -41,7 +44,7 @@ def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
     its folder has other programs and none of a like name; a warning where the line names another
-    file that is there.
+    file that is there, or the scripts beside it programs.
     Fix: correct the program's path"""
     program, word = program_path(launch), launch.program
     if word is None or not program:
@@ -61,6 +64,10 @@ def program_is_there(launch: Launch) -> Violations:
         hint = "correct the path, or add the program"
         severity = WARNING if _names_a_file(launch, homes) else NOTE
         yield Violation(where, message, hint, severity=severity)
+    elif word.value is not None and not _may_bring(launch) and _others_start_here(path, launch):
+        message = f"the program {program} is not there; those of the scripts beside this one are"
+        hint = "correct the path, or add the program"
+        yield Violation(where, message, hint, severity=WARNING)
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -99,6 +106,23 @@ def _names_a_file(launch: Launch, folders: Iterable[Path]) -> bool:
     paths = (PurePath((word.value or "").rpartition("=")[2]) for word in launch.arguments)
     relative = [path for path in paths if path.suffix and not path.is_absolute()]
     return any(is_there(folder / path) for folder in folders for path in relative[:_MOST_PARTS])
+
+
+def _others_start_here(program: PurePath, launch: Launch) -> bool:
+    """Whether a program without a folder is one of a folder whose other scripts name programs that
+    are there, without a folder too.
+    """
+    if len(program.parts) > 1:
+        return False
+    folder = Path(launch.script.text.path).parent
+    own = launch.script.text.content
+    named = {
+        name
+        for text in texts_of(folder, _SCRIPTS, ".py")
+        if text != own
+        for name in _BARE_PROGRAM.findall(text)
+    }
+    return any(is_there(folder / name) for name in named)
 
 
 def _may_bring(launch: Launch) -> bool:

@@ -10,7 +10,7 @@ from ..environment import variable_without_sign
 from ..launcher_call import ADDRESSES, NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import launcher_calls
 
-#: Options that count, or say where ranks meet: no value of theirs is a word.
+#: Options that count, say where ranks meet, or name a file: no value of theirs is a variable's name.
 _OPTIONS: Final = (
     *NODES.values(),
     *PER_NODE.values(),
@@ -20,6 +20,8 @@ _OPTIONS: Final = (
     "--node-rank",
     "--node_rank",
     "--machine_rank",
+    "--config_file",
+    "--hostfile",
 )
 
 
@@ -30,7 +32,7 @@ _OPTIONS: Final = (
     derived("bash(1), EXPANSION: a name is a variable behind a dollar sign alone"),
 )
 def variables_have_their_sign(call: LauncherCall) -> Violations:
-    """A count, a rank, a port or an address of a launcher is no variable's name without its `$`.
+    """A count, rank, port, address or file of a launcher is no variable's name without its `$`.
     Prevents: invalid literal for int(): 'NNODES'; a host of that name, which nobody finds.
     Fix: write the `$` before the name
     """
