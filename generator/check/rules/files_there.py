@@ -59,15 +59,17 @@ def program_is_there(launch: Launch) -> Violations:
     near = _like_named(path, launch) or _by_folder(path, launch.script.text.path)
     if near is not None:
         yield Violation(where, f"the program {program} is not there", f"did you mean {near}?")
-    elif word.value is not None and not _may_bring(launch) and (homes := _folders(path, launch)):
-        message = f"the program {program} is not there, and its folder is"
-        hint = "correct the path, or add the program"
-        severity = WARNING if _names_a_file(launch, homes) else NOTE
-        yield Violation(where, message, hint, severity=severity)
     elif word.value is not None and not _may_bring(launch) and _others_start_here(path, launch):
         message = f"the program {program} is not there; those of the scripts beside this one are"
         hint = "correct the path, or add the program"
         yield Violation(where, message, hint, severity=WARNING)
+    elif word.value is not None and not _may_bring(launch) and (homes := _folders(path, launch)):
+        starts_here = _names_a_file(launch, homes)
+        if not starts_here and len(path.parts) == 1:
+            return
+        message = f"the program {program} is not there, and its folder is"
+        hint = "correct the path, or add the program"
+        yield Violation(where, message, hint, severity=WARNING if starts_here else NOTE)
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -89,7 +91,7 @@ def _like_named(program: PurePath, launch: Launch) -> str | None:
 
 def _folders(program: PurePath, launch: Launch) -> list[Path]:
     """The folders from which a relative path leads into one with programs."""
-    if len(program.parts) == 1 or program.is_absolute():
+    if program.is_absolute():
         return []
     holder = launch.script.text.path
     return [

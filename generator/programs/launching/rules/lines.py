@@ -74,9 +74,11 @@ _ARGUMENT: Final = lazy_pattern(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-
 #: command whose line lacks a backslash.
 _FURTHER_IN: Final = lazy_pattern(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
 _COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"[ \t]*#.*\\$")
-#: What is no command's name: an option, data, a program that isn't begun with `./`, a number.
+#: What is no command's name: an option, data, a program that isn't begun with `./`, a number, the
+#: script's own arguments.
 _NO_COMMAND: Final = lazy_pattern(
-    r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*)(?=\s|\Z)"
+    r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*"
+    r"|\"?\$(?:[@*]|\{[@*]\})\"?)(?=\s|\Z)"
 )
 _GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.

@@ -10,7 +10,7 @@ from ..environment import variable_without_sign
 from ..launcher_call import ADDRESSES, NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import launcher_calls
 
-#: Options that count, say where ranks meet, or name a file: no value of theirs is a variable's name.
+#: Options that count, say where ranks meet, or name a file: no value is a variable's name.
 _OPTIONS: Final = (
     *NODES.values(),
     *PER_NODE.values(),
