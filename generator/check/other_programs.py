@@ -22,7 +22,6 @@ from ..places import holds_variable
 from ..programs.deepspeed.config import DsConfig, config_from_yaml
 from ..programs.launching.front_end_config import config_of
 from ..programs.launching.front_ends import FrontEnd, front_ends
-from ..programs.megatron_bridge.overrides import read_config
 from ..programs.trainer.training_arguments import (
     TrainingArguments,
     is_record,
@@ -30,6 +29,7 @@ from ..programs.trainer.training_arguments import (
     read_value,
 )
 from ..resources import read_text
+from ..submission.record import loaded
 from ..text.document import Document
 from ..text.source import Source, escape
 from ..text.text import Text
@@ -98,7 +98,6 @@ _MEGATRON_KEYS: Final = frozenset(
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
 #: Keys that are indented.
 _WITHIN: Final = lazy_pattern(r"^[ ]{1,12}([a-z_]{1,60}):", re.MULTILINE)
-_BRIDGE: Final = "Megatron-Bridge"
 ANOTHER: Final = "another program"  #: an unknown one, whose files resemble those of a known one
 _MISSPELT_FROM: Final = 0.8  # likeness of two keys from which one may be the other, misspelt
 
@@ -118,6 +117,7 @@ class _Program:
     inside: frozenset[str] = frozenset()
     json: bool = False  #: whether it reads JSON too
     only: frozenset[str] = frozenset()  #: all keys that its files have; empty: any
+    reader: str = ""  #: what makes documents of its file; empty: what is here does, or nothing
 
     def is_resembled(self, keys: frozenset[str]) -> bool:
         """Return whether a file with these keys only resembles its own: at least two keys are
@@ -156,9 +156,14 @@ def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str
     return "Hydra" if not is_json and _HYDRA.search(content) else None
 
 
+def _reader_of(program: str) -> str:
+    known = _programs().get(program)
+    return "" if known is None else known.reader
+
+
 def is_read(program: str) -> bool:
     """Return whether a program's files are read: for what it hands on, or for its own settings."""
-    if program in ("gpt-neox", _BRIDGE) or program in _TRAINERS:
+    if program == "gpt-neox" or program in _TRAINERS or _reader_of(program):
         return True
     front_end = front_ends().get(program)
     return front_end is not None and front_end.in_file
@@ -174,8 +179,8 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
         config = _config_of_neox(data, source, text)
         if _NEOX_MAIN_KEYS & config.block("").keys():
             yield config
-    elif program == _BRIDGE:
-        yield from read_config(source)
+    elif reader := _reader_of(program):
+        yield from loaded(reader)(source)
     elif program in _TRAINERS and not _MEGATRON_KEYS & data.keys() and not is_record(data):
         front_end = front_ends()[program]
         yield _arguments(data, source, front_end)

@@ -151,7 +151,8 @@ def _hint(overrides: BridgeOverrides, override: Override) -> str:
     if near is not None and (is_swapped(field, near) or is_a_letter_away(field, near)):
         return f"did you mean {'.'.join((section, near, *rest.split('.')[1:]))}?"
     option = f"--{field.replace('_', '-')}"
-    if section != "model" or option not in option_table(LM).rows:
+    is_certain = section == "model" and _has_bridges_recipe(overrides)  # another may have it
+    if not is_certain or option not in option_table(LM).rows:
         return ""
     key = key_of(option)
     if option in UNSAID or key == override.key:
