@@ -160,6 +160,7 @@ def _print_plans(
 ) -> None:
     """Print the table of plans, and what would be faster than the best of them."""
     from ..job.needs import not_ready  # here, to save start-up time
+    from ..programs.launching.by_hand import SETTINGS, front_end_of
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
     from .answers import ALWAYS, explained, instead, nearby, report, sharding
@@ -174,6 +175,9 @@ def _print_plans(
         with working("planning without pins, and other frameworks", form):
             others = instead(best, bold=bold)
     missing = (("Next", not_ready(best.missing)),) if best.missing else ()
+    if (front_end := front_end_of(best.job)) is not None:
+        values = f"dsgen generate writes the values for it ({SETTINGS})"
+        missing = (("Next", f"{front_end.unwritten}; {values}"),)
     details = [*further(best)][0 if explain else -ALWAYS :]
     explanation = explained(best, answer) if explain else ()
     lines = report(answer, top, *faster, *missing, *others, details=details, counts=counts)

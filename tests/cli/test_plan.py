@@ -106,3 +106,18 @@ def test_the_rate_of_saving_agrees_with_its_bytes_and_seconds() -> None:
     assert said is not None, result.stdout
     size, took, rate = map(float, said.groups())
     assert abs(size / took / rate - 1) < 0.02
+
+
+def test_a_front_ends_launch_is_not_called_unready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job whose launch is another program's to write, `plan` says so, and asks for no data."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(
+        "framework: huggingface\nmodel: llama-3.1-8b\ncluster: dgx-h100\ngpus: 8\n"
+        "training: {sequence_length: 2048, global_batch: 64}\n"
+        "launch: {target: shell, script: llamafactory-cli, arguments: [train, train.yaml]}\n"
+    )
+    text = " ".join(run("plan", "job.yaml").stdout.split())
+    assert "dsgen does not write the launch of LLaMA-Factory; dsgen generate writes" in text
+    assert "Not ready" not in text
