@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsgen.estimate.uncertainty import Band, time_range
-from dsgen.units import GIB, gib_apart, same_unit, seconds
+from dsgen.units import GIB, gib_apart, long_time, same_unit, seconds
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,21 @@ def test_a_time_is_written_alike(duration_s: float, text: str) -> None:
     assert seconds(duration_s) == text
     assert same_unit([duration_s, 5.0], steps=True)[0] == text
     band = Band(low=duration_s, high=2 * duration_s)
-    assert time_range(duration_s, band).partition("-")[0] == text.removesuffix(" s")
+    assert time_range(text, band).partition("-")[0] == text.removesuffix(" s")
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "text"),
+    [
+        (119.0, "119 s (59.5-238)"),
+        (540.0, "9 minutes (4.50-18.0)"),
+        (8000.0, "2.2 hours (1.11-4.44)"),
+    ],
+)
+def test_a_range_has_the_unit_of_its_time(duration_s: float, text: str) -> None:
+    """The ends of a run's range are in the unit in which its length is said."""
+    shown, band = long_time(duration_s), Band(low=duration_s / 2, high=2 * duration_s)
+    assert f"{shown} ({time_range(shown, band)})" == text
 
 
 @pytest.mark.parametrize(

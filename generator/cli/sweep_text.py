@@ -229,10 +229,8 @@ def _named(point: Point) -> str:
             return values
         return f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
     price = price_of(plan.job, plan.run)
-    return (
-        f"{values}: {long_time(plan.run.wall_s)} "
-        f"({time_range(plan.run.wall_s, wall_band(plan, plan.run))}), {price}"
-    )
+    takes = long_time(plan.run.wall_s)
+    return f"{values}: {takes} ({time_range(takes, wall_band(plan, plan.run))}), {price}"
 
 
 def chart(

@@ -253,13 +253,14 @@ def percent(fraction: Any) -> str:
 
 def seconds_with_band(duration_s: float, band_s: Band) -> str:
     """A short time with the band around it, in one unit: `18.2 s (16.9-20.1)`."""
-    return f"{seconds(duration_s)} ({time_range(duration_s, band_s)})"
+    shown = seconds(duration_s)
+    return f"{shown} ({time_range(shown, band_s)})"
 
 
-def time_range(duration_s: float, band_s: Band) -> str:
-    """The band around a time, in the unit that the time is shown in: `16.9-20.1`."""
+def time_range(shown: str, band_s: Band) -> str:
+    """The band around a time, in the unit that the time is `shown` in: `16.9-20.1`."""
     unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[
-        seconds(duration_s).split()[-1]
+        shown.split()[-1]
     ]
     return f"{three_digits(band_s.low / unit_s)}-{three_digits(band_s.high / unit_s)}"
 

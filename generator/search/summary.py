@@ -99,7 +99,8 @@ def run_text(plan: Plan) -> str:
     run = plan.run
     if run is None:
         return "set training.duration for days, GPU-hours, price and disk"
-    days = f"{long_time(run.wall_s)} ({time_range(run.wall_s, wall_band(plan, run))})"
+    shown = long_time(run.wall_s)
+    days = f"{shown} ({time_range(shown, wall_band(plan, run))})"
     hours = f"{gpu_hours(run.wall_gpu_hours)} GPU-hours"
     disk, framework = f"{sized(run.kept_bytes)} on disk", plan.job.framework
     if run.kept > 1:
