@@ -310,6 +310,8 @@ _RENDEZVOUS: Final = (("torchrun", "--rdzv-backend"), ("accelerate", "--rdzv_bac
 #: Source: torch/distributed/elastic/agent/server/local_elastic_agent.py (_start_workers);
 #: deepspeed/launcher/launch.py (main).
 _RANKS_OF_PROCESSES: Final = ("RANK", "LOCAL_RANK")
+#: An empty value of it counts as none: seen with libgomp 12.2, which warns and takes all cores.
+_THREADS: Final = "OMP_NUM_THREADS"
 _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
@@ -453,10 +455,17 @@ def _command_of(shell: ShellScript, assignment: Assignment) -> Command | None:
 def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     """A SLURM_ variable that the script uses is one that Slurm sets for its options.
     Prevents: An empty word on the launch line: --nproc-per-node without a value. An error where the
-    script asks for the same in another way; a note where sbatch's command line may give the option.
+    script asks for the same in another way, but for a count of threads, which may be empty; a note
+    where sbatch's command line may give the option.
     Fix: give the option, or use a variable that is always set
     """
     seen = {assignment.name for assignment in request.shell.assignments}
+    of_threads = {
+        assignment.value_offset + at
+        for assignment in request.shell.assignments
+        if assignment.name == _THREADS
+        for at in range(len(assignment.raw))
+    }
     for name, offset in _used(request.shell):
         options = SET_BY.get(name)
         if options is None or request.has(*options) or name in seen:
@@ -465,6 +474,8 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
         if request.given_when_submitted.intersection(options):
             continue
         state, severity = ("is", ERROR) if request.has(*_ASKED.get(name, ())) else ("may be", NOTE)
+        if severity is ERROR and offset in of_threads:
+            severity = WARNING
         message = (
             f"${name} {state} empty: Slurm sets it only for "
             f"{' or '.join(options[:2])}, which isn't given"
