@@ -202,18 +202,22 @@ class Subject(Generic[S]):
         """
 
         def made(check: Callable[[S], Violations] | Rule) -> Rule:
-            own: dict[str, Any] = {
+            settings: dict[str, Any] = {
                 "id": id,
                 "severity": severity,
                 "when": when,
                 "source": source,
                 "in_files": in_files,
             }
-            own |= {"checks": self.checks, "reads": reads or self.reads, "subjects": self.subjects}
-            own |= {"since": since, "before": before, "tells": self.tells}
+            settings |= {
+                "checks": self.checks,
+                "reads": reads or self.reads,
+                "subjects": self.subjects,
+            }
+            settings |= {"since": since, "before": before, "tells": self.tells}
             if isinstance(check, Rule):
-                return replace(check, also=(check, *check.also), **own)
-            return Rule(**own, text=check.__doc__ or "", check=check)
+                return replace(check, also=(check, *check.also), **settings)
+            return Rule(**settings, text=check.__doc__ or "", check=check)
 
         return made
 
@@ -247,8 +251,8 @@ def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
 
 def findings_of(rules: Iterable[Rule], whole: Any) -> Iterator[Finding]:
     """Yield the findings of all rules on a submission, a job or a layout."""
-    for _, found in findings_by_rule(rules, whole):
-        yield from found
+    for _, of_rule in findings_by_rule(rules, whole):
+        yield from of_rule
 
 
 def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, Iterator[Finding]]]:

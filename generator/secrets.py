@@ -238,11 +238,11 @@ def find(text: str) -> tuple[Secret, ...]:
 
 
 def _found(text: str) -> tuple[Secret, ...]:
-    found = sorted(
+    occurrences = sorted(
         (*_by_form(text), *_by_name(text)), key=lambda secret: (secret.start, -secret.end)
     )
     kept: list[Secret] = []
-    for secret in found:
+    for secret in occurrences:
         if not kept or secret.start >= kept[-1].end:
             kept.append(secret)
         elif secret.end > kept[-1].end or (secret.what and not kept[-1].what):
@@ -487,11 +487,11 @@ _LINE_END: Final = lazy_pattern(r"[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\\{1,8
 _VISIBLE: Final = lazy_pattern("[^\r\n\x85\u2028\u2029]")
 
 
-def mask(text: str, found: Iterable[Secret] | None = None) -> str:
+def mask(text: str, secrets: Iterable[Secret] | None = None) -> str:
     """The text with asterisks for its secrets, of the same length: places stay what they are."""
-    found = find(text) if found is None else found
+    secrets = find(text) if secrets is None else secrets
     parts, position = list[str](), 0
-    for secret in found:
+    for secret in secrets:
         parts += [text[position : secret.start], _VISIBLE.sub("*", secret.value_in(text))]
         position = secret.end
     return "".join((*parts, text[position:]))

@@ -301,12 +301,12 @@ def _fields(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record that an entry gives as they are, or in another unit."""
     plain = {key: value for key, value in entry.items() if key not in _UNITS and key != "aliases"}
     converted = {field: entry[key] * unit for key, (field, unit) in _UNITS.items() if key in entry}
-    own = {
+    own_fields = {
         "name": name,
         "source": _source(name, entry),
         "unverified": tuple(entry.get("unverified", ())),
     }
-    return {**plain, **converted, **own}
+    return {**plain, **converted, **own_fields}
 
 
 def _generation(name: str, entry: Mapping[str, Any]) -> Generation:
@@ -334,12 +334,19 @@ def _accelerator(
 def _node_type(
     name: str, entry: Mapping[str, Any], price: ListPrice | None, cards: Mapping[str, Accelerator]
 ) -> NodeType:
-    own: dict[str, Any] = dict.fromkeys(
+    own_fields: dict[str, Any] = dict.fromkeys(
         ("host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour")
     )
-    own |= {"provider": name.partition("/")[0], "link_domain": entry["accelerators_per_node"]}
-    own |= {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
-    return NodeType(**{**own, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]})
+    own_fields |= {
+        "provider": name.partition("/")[0],
+        "link_domain": entry["accelerators_per_node"],
+    }
+    own_fields |= (
+        {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
+    )
+    return NodeType(
+        **{**own_fields, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]}
+    )
 
 
 def _list_prices(groups: Mapping[str, Any]) -> dict[str, ListPrice]:
@@ -365,13 +372,13 @@ def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for name, entry in family["models"].items():
             if name in presets:
                 raise ValueError(f"the catalog has two models called {name!r}")
-            own = {
+            own_fields = {
                 key: value
                 for key, value in entry.items()
                 if key not in ("source", "aliases", "gated")
             }
             source = entry.get("source", family.get("source"))
-            config = {**family["config"], **own}
+            config = {**family["config"], **own_fields}
             of_all = {"source": source, "gated": entry.get("gated", family.get("gated", ()))}
             presets[name] = {"config": config, "aliases": entry.get("aliases", ()), **of_all}
     return presets

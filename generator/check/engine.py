@@ -194,8 +194,8 @@ def _ask(submission: Submission, config: Config, version: str) -> Iterator[Findi
         offset = problem.pos if isinstance(problem, JSONDecodeError) else None
         where = _place(config, text) if offset is None else config.json.lines.locate(offset)
         gpus = world_of(submission).gpus
-        given = "" if gpus is None else f" on {gpus:,} GPUs"
-        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{given}: {text}")
+        on_gpus = "" if gpus is None else f" on {gpus:,} GPUs"
+        yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{on_gpus}: {text}")
 
 
 def _as_given_to_deepspeed(config: Config) -> Any:

@@ -146,11 +146,13 @@ def _facts(lines: Sequence[str]) -> LogFacts | None:
 
     The steps are those of the first reader that has any; keys and peak are those of all.
     """
-    found = [facts for reader in _READERS if (facts := reader(lines)) is not None]
-    chosen = next((facts for facts in found if facts.steps), found[0] if found else None)
+    of_readers = [facts for reader in _READERS if (facts := reader(lines)) is not None]
+    chosen = next(
+        (facts for facts in of_readers if facts.steps), of_readers[0] if of_readers else None
+    )
     if chosen is None:
         return None
-    ranked = [chosen, *(facts for facts in found if facts is not chosen)]
+    ranked = [chosen, *(facts for facts in of_readers if facts is not chosen)]
     keys = {key: value for facts in reversed(ranked) for key, value in facts.keys.items()}
     places = {key: line for facts in reversed(ranked) for key, line in facts.lines.items()}
     peak = next((facts.peak_bytes for facts in ranked if facts.peak_bytes), None)
@@ -214,7 +216,7 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
 
     A trial with several logs is that of the one which says most: of the rank that prints its steps.
     """
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
     # to which no link leads out
     within = (path for path in files if path.resolve().is_relative_to(folder.resolve()))
@@ -231,10 +233,10 @@ def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
         )
         if begins is not None:
             outcome = _outcome(whole(begins[1]), path, lines)
-            before = found.get(outcome.number)
+            before = outcomes.get(outcome.number)
             if before is None or outcome.weight > before.weight:
-                found[outcome.number] = outcome
-    return found
+                outcomes[outcome.number] = outcome
+    return outcomes
 
 
 def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:

@@ -75,7 +75,7 @@ def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
 
 
 def report(
-    found: SearchResult,
+    result: SearchResult,
     top: int,
     *more: Line,
     details: Sequence[Line],
@@ -86,11 +86,11 @@ def report(
     Where `--top` isn't given, the next best plans are as many as a screen has room for, and details
     fill the rest.
     """
-    best, table = found.plans[0], rows(found, top)
-    said = f"{found.feasible:,} of {found.considered:,} layouts fit"
-    if len(table) > found.feasible:  # rows of one layout differ in details
+    best, table = result.plans[0], rows(result, top)
+    said = f"{result.feasible:,} of {result.considered:,} layouts fit"
+    if len(table) > result.feasible:  # rows of one layout differ in details
         said += ", each with one or more sets of details"
-    pinned = found.why.get("chosen") == PINNED
+    pinned = result.why.get("chosen") == PINNED
 
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)

@@ -374,9 +374,9 @@ def _saved(plan: Plan) -> str:
     return text if run.save_interval_steps == best else f"{text}; {best:,} steps would lose least"
 
 
-def _assumed(given: float | None, assumption: Assumption, unit: str) -> str:
+def _assumed(stated: float | None, assumption: Assumption, unit: str) -> str:
     """The range of an assumption; nothing where the job gives the value itself."""
-    if given is not None:
+    if stated is not None:
         return ""
     low, high = (f"{end:,.0f}" if end >= 10 else f"{end:.2g}" for end in assumption.range)
     return f" (assumed: {low} to {high} {unit} published)"

@@ -53,11 +53,11 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
     if kind is not None and name is not None and (named := containing(kind, name, records[kind])):
         records[kind], name = named, None
     if kind is not None and name is not None:
-        found = entry(kind, name, records[kind])
+        entry_of_name = entry(kind, name, records[kind])
         if form == "json":
-            print_json(found)
+            print_json(entry_of_name)
         else:
-            print_parts(entry_lines(found, sparse=kind == "models"))
+            print_parts(entry_lines(entry_of_name, sparse=kind == "models"))
     elif form == "json":
         facts = {kind: facts_of(records[kind]) for kind in kinds}
         print_json({**{kind: list(records[kind]) for kind in kinds}, "facts": facts})

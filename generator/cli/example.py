@@ -83,12 +83,12 @@ def fitted_example(
     return {**taken_out, **defaults, **overrides}, said
 
 
-def _require_machines(given: Collection[str]) -> None:
+def _require_machines(settings: Collection[str]) -> None:
     """Refuse another model without the machines that train it."""
     missing = []
-    if "gpus" not in given and "nodes" not in given:
+    if "gpus" not in settings and "nodes" not in settings:
         missing.append("--gpus")
-    if "cluster" not in given:
+    if "cluster" not in settings:
         missing.append("--cluster")
     if missing:
         needs = f"--model needs {' and '.join(missing)} too"

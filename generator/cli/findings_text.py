@@ -47,10 +47,10 @@ def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: 
     With a width in columns, text wraps between words, and notes have no source line.
     """
     firsts = []
-    for one in (finding, *more):
-        severity = one.severity.value
+    for each in (finding, *more):
+        severity = each.severity.value
         first = _folded(
-            f"{_place(one.where)}: {severity}: {_line(counted(one))} [{one.rule}]", width
+            f"{_place(each.where)}: {severity}: {_line(counted(each))} [{each.rule}]", width
         )
         if colour and colour_allowed():
             shown = click.style(severity, fg=_COLOURS[severity], bold=True)

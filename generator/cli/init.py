@@ -185,9 +185,11 @@ def _errors_in(paths: Sequence[str], draft: Draft) -> tuple[Finding, ...]:
     """The errors that `dsgen validate` finds in the launch that a draft is of."""
     from ..check.validate import validate  # here, to save start-up time
 
-    found = validate(paths).findings
+    findings = validate(paths).findings
     place = draft.found.where.path
-    return tuple(one for one in found if one.severity.value == "error" and one.where.path == place)
+    return tuple(
+        one for one in findings if one.severity.value == "error" and one.where.path == place
+    )
 
 
 def _said(finding: Finding) -> str:
@@ -241,11 +243,11 @@ def _way_on(draft: Draft) -> str:
 
     if draft.refused is not None and draft.refused.why.endswith(FILE_MISSING):
         return "add the folder that has it: dsgen init --from LAUNCH FOLDER"
-    given = {f"--{key}": draft.get(key) for key in ("model", "cluster", "gpus")}
-    given["--target"] = draft.get("launch.target") or "slurm"
+    answers_by_flag = {f"--{key}": draft.get(key) for key in ("model", "cluster", "gpus")}
+    answers_by_flag["--target"] = draft.get("launch.target") or "slurm"
     flags = (
         f"{flag} {shlex.quote(str(value))}"
-        for flag, value in given.items()
+        for flag, value in answers_by_flag.items()
         if isinstance(value, str | int)
     )
     command = " ".join(("dsgen init", *flags, "--framework huggingface"))

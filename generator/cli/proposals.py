@@ -56,23 +56,23 @@ class Proposals:
 
 def proposals(folder: Path) -> Proposals:
     """Everything that is proposed in a folder; what is wrong with its files is none of it."""
-    found = Proposals()
-    _from_files(found, folder)
+    proposed = Proposals()
+    _from_files(proposed, folder)
     places = [*matching("config.json", folder, folder)] or matching("*/config.json", folder, folder)
     models = [path for path in islice(places, _MOST_FILES) if _is_model(path)]
     if len(models) == 1:
         name = str(models[0].relative_to(folder))
-        found.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)
-        found.add("framework", "huggingface", name)
-    _from_slurm(found)
+        proposed.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)
+        proposed.add("framework", "huggingface", name)
+    _from_slurm(proposed)
     cards = cards_of(
         said_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
     )
     if cards is not None:
-        found.add("cluster", described_node(*cards), "nvidia-smi")
-        found.add("gpus", cards[1], "nvidia-smi")
-        found.add("launch.target", "shell", "nvidia-smi")
-    return found
+        proposed.add("cluster", described_node(*cards), "nvidia-smi")
+        proposed.add("gpus", cards[1], "nvidia-smi")
+        proposed.add("launch.target", "shell", "nvidia-smi")
+    return proposed
 
 
 def _is_model(path: Path) -> bool:
@@ -83,7 +83,7 @@ def _is_model(path: Path) -> bool:
     return isinstance(data, dict) and "model_type" in data
 
 
-def _from_files(found: Proposals, folder: Path) -> None:
+def _from_files(proposed: Proposals, folder: Path) -> None:
     """Propose what the first launch here says, or the first DeepSpeed config."""
     from ..draft import draft_run, find_runs  # here, to save start-up time
 
@@ -101,25 +101,25 @@ def _from_files(found: Proposals, folder: Path) -> None:
         draft, source = draft_run(run), Path(run.where.path).name
         asked = ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
         for key in asked if run.launch is not None else ("framework",):
-            if key not in ("gpus", "nodes") or not {"gpus", "nodes"} & set(found.values):
-                found.add(key, draft.get(key), source)
+            if key not in ("gpus", "nodes") or not {"gpus", "nodes"} & set(proposed.values):
+                proposed.add(key, draft.get(key), source)
         for key in _BESIDE:
-            found.add(key, draft.get(key), source)
+            proposed.add(key, draft.get(key), source)
 
 
-def _from_slurm(found: Proposals) -> None:
+def _from_slurm(proposed: Proposals) -> None:
     there = partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G"))
     partition = max(there, key=lambda one: (one.is_default, one.nodes), default=None)
     if partition is None:
         return
     source = f"sinfo, partition {partition.name}"
-    found.add("launch.target", "slurm", source)
-    found.add("launch.slurm.partition", partition.name, source)
+    proposed.add("launch.target", "slurm", source)
+    proposed.add("launch.slurm.partition", partition.name, source)
     kind = accelerator_called(partition.kind) if partition.kind else None
     if kind is not None:
-        found.add("cluster", described_node(kind, partition.gpus), source)
-    if "nodes" not in found.values:
-        found.add("gpus", partition.gpus, source)
+        proposed.add("cluster", described_node(kind, partition.gpus), source)
+    if "nodes" not in proposed.values:
+        proposed.add("gpus", partition.gpus, source)
 
 
 class Partition(NamedTuple):
@@ -158,14 +158,14 @@ def accelerator_called(name: str, mib: str = "") -> str | None:
     words = re.findall(r"[a-z0-9.]+", name.lower())
     if not mib and (accelerator := find_accelerator("-".join(words))) is not None:
         return accelerator.name
-    whole = {key: one for key, one in load_catalog().accelerators.items() if not one.is_slice}
-    family = {key: one for key, one in whole.items() if key.split("-")[0] in words}
+    whole = {key: card for key, card in load_catalog().accelerators.items() if not card.is_slice}
+    family = {key: card for key, card in whole.items() if key.split("-")[0] in words}
     size = read_whole(mib.strip())
     if size is not None:
         bytes_ = size * MIB
         # A driver keeps a part of a card's memory.
         family = {
-            key: one for key, one in family.items() if abs(one.memory_bytes / bytes_ - 1) < 0.1
+            key: card for key, card in family.items() if abs(card.memory_bytes / bytes_ - 1) < 0.1
         }
     pcie = "pcie" in words
     return next(

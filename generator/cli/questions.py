@@ -141,7 +141,7 @@ def is_asked() -> bool:
 
 
 def answered(
-    known: Mapping[str, Any], found: Proposals, hints: Mapping[str, str] = MappingProxyType({})
+    known: Mapping[str, Any], proposed: Proposals, hints: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """The answers to all questions: as known, else from the terminal.
 
@@ -158,18 +158,18 @@ def answered(
     answers |= _implied(answers)
 
     machines = _counted_in(answers.get("cluster"))
-    if machines and "gpus" not in found.values:
+    if machines and "gpus" not in proposed.values:
         gpus = (machines.nodes or 1) * machines.per_node
-        found.add("gpus", gpus, f"--cluster {answers['cluster']}")
+        proposed.add("gpus", gpus, f"--cluster {answers['cluster']}")
 
     open_questions = _open_questions(answers, known)
     if open_questions and not is_asked():
-        answers |= _without_terminal(open_questions, found, hints)
+        answers |= _without_terminal(open_questions, proposed, hints)
     else:
         for question in open_questions:
             # An answer may have settled a question that was open before it.
             if question in _open_questions(answers, known):
-                answers[question.key] = _asked(question, found, answers)
+                answers[question.key] = _asked(question, proposed, answers)
                 answers |= _implied(answers)
 
     counted_nodes = _NODES.fullmatch(str(answers.get("gpus")))

@@ -313,10 +313,10 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
         )
 
 
-def _print_csv(found: Sweep) -> None:
+def _print_csv(sweep: Sweep) -> None:
     """A line per point: values, layout, step time, speed, whole run, or the rule against it."""
     rows = []
-    for point in found.points:
+    for point in sweep.points:
         flat = point.to_dict()
         parts: dict[str, Any] = {name: flat.pop(name) or {} for name in ("values", "layout", "run")}
         rows.append({**point.values, **flat, **parts["layout"], **parts["run"], **point.values})

@@ -26,37 +26,37 @@ _MARKS = "*ox+#%@&$="
 _WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a logarithmic axis
 
 
-def sweep_report(found: Sweep) -> Iterator[Part]:
+def sweep_report(sweep: Sweep) -> Iterator[Part]:
     """The points that answer, a table, the rules of points without a plan, a curve if it fits."""
-    shown = [point for point in found.points if point.plan or len(found.points) <= _MANY]
+    shown = [point for point in sweep.points if point.plan or len(sweep.points) <= _MANY]
     parts: list[Part] = [
-        Lines(_answer(found, found.goal) if found.goal else _ends(found)),
+        Lines(_answer(sweep, sweep.goal) if sweep.goal else _ends(sweep)),
         "",
-        _table(found, shown),
+        _table(sweep, shown),
     ]
     batch = {rule.id for rule in BATCH_RULES}
-    rules = {point.rule: point.message for point in reversed(found.points) if point.rule}
+    rules = {point.rule: point.message for point in reversed(sweep.points) if point.rule}
     if rules:
         legend = Table(whole("rule"), words("why a point has no plan"))
         for rule, message in sorted(rules.items(), key=lambda item: item[0] not in batch):
-            points = sum(point.rule == rule for point in found.points)
+            points = sum(point.rule == rule for point in sweep.points)
             name = (
-                f"{rule} ({counted(points, 'point')})" if len(shown) < len(found.points) else rule
+                f"{rule} ({counted(points, 'point')})" if len(shown) < len(sweep.points) else rule
             )
             legend.add_row(name, message if rule in batch and message else title_of(rule))
         parts += ["", legend]
     yield from parts
-    notes = [*_uneven(found), Text(MFU_NOTE, ASIDE)]
+    notes = [*_uneven(sweep), Text(MFU_NOTE, ASIDE)]
     lines = min(HEIGHT, SCREEN - height(*parts, *notes[:-1]) - _AROUND)
     if lines >= LEAST_HEIGHT:
-        yield _Curve(found, lines)
+        yield _Curve(sweep, lines)
     yield from notes
 
 
-def _uneven(found: Sweep) -> Iterator[Text]:
+def _uneven(sweep: Sweep) -> Iterator[Text]:
     """A note on counts of GPUs that don't divide the batch and are slower than a smaller count."""
-    machines = {axis.path for axis in found.axes} & {"gpus", "nodes"}
-    plans = [(point, point.plan) for point in found.points if point.plan]
+    machines = {axis.path for axis in sweep.axes} & {"gpus", "nodes"}
+    plans = [(point, point.plan) for point in sweep.points if point.plan]
     best: dict[tuple[str, ...], float] = {}
     slow = []
     for point, plan in sorted(plans, key=lambda each: each[1].job.gpus) if machines else ():
@@ -76,9 +76,9 @@ def _uneven(found: Sweep) -> Iterator[Text]:
         )
 
 
-def _ends(found: Sweep) -> Iterator[tuple[str, str | Text]]:
+def _ends(sweep: Sweep) -> Iterator[tuple[str, str | Text]]:
     """The fastest point, and the cheapest, or the one that uses its GPUs best."""
-    planned = [point for point in found.points if point.plan]
+    planned = [point for point in sweep.points if point.plan]
     if not planned:
         yield "Fastest", Text("no point has a plan", BAD)
         return
@@ -88,21 +88,21 @@ def _ends(found: Sweep) -> Iterator[tuple[str, str | Text]]:
     most = max(
         planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0
     )
-    cheapest = found.cheapest
+    cheapest = sweep.cheapest
     name, best = ("Cheapest", cheapest) if cheapest else ("Most per GPU", most)
     yield "Fastest", _named(fastest)
     yield name, "the same" if best is fastest else _named(best)
 
 
-def _table(found: Sweep, shown: Sequence[Point]) -> Table:
+def _table(sweep: Sweep, shown: Sequence[Point]) -> Table:
     """One row per point that is shown; columns that would be empty are left out."""
-    runs = [point.plan.run for point in found.points if point.plan and point.plan.run]
+    runs = [point.plan.run for point in sweep.points if point.plan and point.plan.run]
     columns = {"step": 0, "MFU": 0, "tokens/s": 3}
     columns |= {"time": 0, "GPU-hours": 2} if runs else {}
     columns |= {"price": 0} if any(run.wall_cost is not None for run in runs) else {}
     heads = [numbers(name, drop=drop) for name, drop in columns.items()]
     return plan_table(
-        [numbers(_key(axis)) for axis in found.axes],
+        [numbers(_key(axis)) for axis in sweep.axes],
         [*heads, asides(least=12, drop=4)],
         (
             ([*map(_value, point.values.values())], point.plan, cells)
@@ -172,9 +172,9 @@ def _key(axis: Axis) -> str:
     return axis.path.rpartition(".")[2]
 
 
-def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | None], float | None]:
+def _quantity(sweep: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | None], float | None]:
     """The quantity that the curve shows, its value for each plan, and the goal's limit on it."""
-    goal, runs = found.goal, [plan.run for plan in plans]
+    goal, runs = sweep.goal, [plan.run for plan in plans]
     if goal is not None and goal.at_most is not None and goal.within_s is None:
         return "price", [run.wall_cost if run else None for run in runs], goal.at_most
     if not any(runs):
@@ -184,7 +184,7 @@ def _quantity(found: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
     return name, [run.wall_s / size if run else None for run in runs], bound
 
 
-def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
+def _answer(sweep: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     """The smallest point that meets the goal, the smallest that meets it at its slow end, and the
     cheapest that meets it.
 
@@ -192,17 +192,17 @@ def _answer(found: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     Where none meets it, the nearest.
     """
     within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
-    job = next((point.plan.job for point in found.points if point.plan), None)
+    job = next((point.plan.job for point in sweep.points if point.plan), None)
     price = ""
     if goal.at_most:
         price = money(job, goal.at_most) if job else f"{goal.at_most:,.0f}"
     wanted = " and ".join(filter(None, (within, f"for at most {price}" if price else "")))
-    smallest, surely, nearest = found.smallest(), found.smallest(slow=True), found.nearest
-    cheapest = found.cheapest
-    name = "Smallest" if found.has_sizes else "Cheapest" if cheapest else "Fastest"
+    smallest, surely, nearest = sweep.smallest(), sweep.smallest(slow=True), sweep.nearest
+    cheapest = sweep.cheapest
+    name = "Smallest" if sweep.has_sizes else "Cheapest" if cheapest else "Fastest"
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
-        name = "Smallest" if found.has_sizes else "Nearest"
+        name = "Smallest" if sweep.has_sizes else "Nearest"
         yield name, Text(f"none trains {wanted}{best}", style=BAD)
         return
     yield name, Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)

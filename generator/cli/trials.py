@@ -246,7 +246,7 @@ def unmeasured(plans: Sequence[Plan], submitted: Mapping[str, object]) -> dict[s
 
 def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     """The plans in the folders of trials: the fastest measured first, unmeasured ones last."""
-    found = outcomes(folder, TRIAL)
+    by_number = outcomes(folder, TRIAL)
     trials: list[Trial] = []
     for number in range(1, MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
@@ -258,13 +258,15 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
         except UnusableJson as problem:
             refuse(f"{path} cannot be used: {problem}", "run the trials again")
         job = loader.unchecked({f"layout.{key}": value for key, value in layout.items()})
-        trials.append(Trial(number=number, plan=estimate(job), outcome=found.get(number)))
+        trials.append(Trial(number=number, plan=estimate(job), outcome=by_number.get(number)))
     if not trials:
         refuse(
             f"{folder} has no trials",
             "name the folder with -o, or run them: dsgen tune without --read",
         )
-    return sorted(trials, key=lambda one: (one.step_time_s is None, one.step_time_s, one.number))
+    return sorted(
+        trials, key=lambda trial: (trial.step_time_s is None, trial.step_time_s, trial.number)
+    )
 
 
 def report(loader: JobLoader, folder: Path, form: str) -> None:

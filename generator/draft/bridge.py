@@ -87,12 +87,12 @@ _PLAIN: Final[Mapping[str, Any]] = {
 _TOLD: Final = ("optimizer.", "scheduler.", "train.", "mixed_precision")
 
 
-def bridge_run(found: ExistingRun) -> BridgeOverrides | None:
+def bridge_run(run: ExistingRun) -> BridgeOverrides | None:
     """The overrides of a run of Megatron-Bridge; None of another program's."""
-    launch = found.launch
+    launch = run.launch
     if launch is None or not is_started(launch):
         return None
-    return next((each for each in overrides_in(found.submission) if each.launch is launch), None)
+    return next((each for each in overrides_in(run.submission) if each.launch is launch), None)
 
 
 def read_bridge(draft: Draft, overrides: BridgeOverrides) -> None:

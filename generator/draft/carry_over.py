@@ -295,13 +295,13 @@ def _is_in_spec(draft: Draft, option: Given) -> bool:
     return bool(draft.get(row.key) == row.decode(draft.found.trainer.value(row.name)))
 
 
-def _is_said(draft: Draft, one: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
+def _is_said(draft: Draft, option: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
     """Return whether the plan's files have an option, by this name or another."""
-    new, off = rendered.get(one.key), draft.get("layout.recompute") == "none"
-    others = megatron.said_by().get(one.name, ())
+    new, off = rendered.get(option.key), draft.get("layout.recompute") == "none"
+    others = megatron.said_by().get(option.name, ())
     if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
         return True
-    return new is not None and same_values(values_of(one.words), values_of(new))
+    return new is not None and same_values(values_of(option.words), values_of(new))
 
 
 def _decided(parser: Parser) -> frozenset[str]:
@@ -430,12 +430,12 @@ def _config_patch(
     return patch
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict | list) or isinstance(other, dict | list):
-        return bool(one == other)
-    return same_value(one, other)
+def _same(ours: Any, other: Any) -> bool:
+    if isinstance(ours, list) and isinstance(other, list):
+        return len(ours) == len(other) and all(map(_same, ours, other))
+    if isinstance(ours, dict | list) or isinstance(other, dict | list):
+        return bool(ours == other)
+    return same_value(ours, other)
 
 
 def _now(config: Config, section: str, key: str) -> str:
@@ -451,15 +451,15 @@ def _now(config: Config, section: str, key: str) -> str:
     return by.written if by is not None and by.type == known.type else known.written
 
 
-def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, other: Any) -> bool:
+def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, their_value: Any) -> bool:
     """Return whether the plan decides a key; where it has another value, that is named."""
     if pointer in _OFFLOADS or (pointer == ZERO and isinstance(value, bool)):
         return True
     if pointer not in PLANNED:
         return False
-    off = (value in (False, 0, 1, None, "auto")) and other is _MISSING
-    if not off and value != "auto" and not _same(value, other):
-        shown = "left out" if other is _MISSING else f"{other}"
+    off = (value in (False, 0, 1, None, "auto")) and their_value is _MISSING
+    if not off and value != "auto" and not _same(value, their_value):
+        shown = "left out" if their_value is _MISSING else f"{their_value}"
         name = pointer[1:].replace("/", ".")
         draft.leave(
             f"{name}: {value}", config.locate(pointer), f"{PLANNED[pointer]} decides it: {shown}"

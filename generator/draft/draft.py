@@ -272,14 +272,14 @@ def values_of(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(others) or ("true",)
 
 
-def same_values(one: Sequence[str], other: Sequence[str]) -> bool:
+def same_values(words: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether two options' values are read alike."""
-    return len(one) == len(other) and all(map(same_value, one, other))
+    return len(words) == len(other) and all(map(same_value, words, other))
 
 
-def same_value(one: object, other: object) -> bool:
+def same_value(value: object, other: object) -> bool:
     """Return whether two values are the same text, number or truth."""
-    return one == other or str(_read(one)) == str(_read(other))
+    return value == other or str(_read(value)) == str(_read(other))
 
 
 _TRUE: Final = ("true", "yes", "t", "y")

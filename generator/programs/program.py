@@ -312,12 +312,12 @@ def make_program(
         and gives(job.launch.arguments, "--model_name_or_path")
         else ""
     )
-    own = ArgumentGroup(
+    spec_group = ArgumentGroup(
         comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments
     )
     of_spec = [option.written for option in options_of(job.launch.arguments)]
     left = (replace(group, arguments=tuple(without(group.arguments, of_spec))) for group in groups)
-    filled = tuple(group for group in (*left, own) if group.arguments)
+    filled = tuple(group for group in (*left, spec_group) if group.arguments)
     return Program(
         script=job.launch.script,
         groups=filled,
@@ -364,10 +364,10 @@ def last_save_s(plan: Plan) -> float:
 
 def step_option(program: Program) -> str | None:
     """The option among the program's arguments that says its last step, as it is written there."""
-    given = reversed(options_of(tuple(map(str, program.arguments))))
+    options = reversed(options_of(tuple(map(str, program.arguments))))
     by_key = _STEPS_KEY if gives(program.arguments, _STEPS_KEY) else None
     return next(
-        (option.written for option in given if option.key in _STEPS and option.values), by_key
+        (option.written for option in options if option.key in _STEPS and option.values), by_key
     )
 
 

@@ -206,8 +206,8 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
 
 def release_in(submission: Submission, program: str, path: str) -> Release:
     """The release of a program that the file at `path` of a submission is judged by."""
-    key, found = (program, dirname(path)), submission.files.releases
-    if key not in found:
-        found[key] = release_for(program, path, submission.launches)
-    release: Release = found[key]
+    key, by_folder = (program, dirname(path)), submission.files.releases
+    if key not in by_folder:
+        by_folder[key] = release_for(program, path, submission.launches)
+    release: Release = by_folder[key]
     return release

@@ -468,7 +468,7 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     """The last release that has what the programs of a folder and its packages import; None where
     the newest has it.
     """
-    found: list[tuple[Version, Path, int]] = []
+    imported: list[tuple[Version, Path, int]] = []
     if not _gone(program):
         return None
     # faster than to parse every file
@@ -482,10 +482,10 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     for path in islice(programs, _MOST_PROGRAMS):
         text = text_around(path, folder)
         if sign.search(text) and any(name in text for name in gone):
-            found += [(last, path, line) for last, line in _imports(program, text)]
-    if not found:
+            imported += [(last, path, line) for last, line in _imports(program, text)]
+    if not imported:
         return None
-    last, path, line = min(found)
+    last, path, line = min(imported)
     release = _release(program, last, path, line)
     return replace(release, named=_older(release), exact=False)
 

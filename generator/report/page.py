@@ -52,7 +52,7 @@ _SCRIPTS = (
 
 def report_page(
     answer: SearchResult,
-    found: Feasible,
+    feasible: Feasible,
     sweep: Sweep | None = None,
     *,
     moved: Iterable[AfterChange] = (),
@@ -84,7 +84,7 @@ def report_page(
         "names": MEMORY_NAMES,
         "step": drawn(best, timeline(best)),
         "roofline": roofline(best),
-        "plans": drawn_points(best.job, found, chosen_points(answer, found))
+        "plans": drawn_points(best.job, feasible, chosen_points(answer, feasible))
         | {"tokens_per_step_per_gpu": best.tokens_per_step / best.layout.world},
         "sweep": sweep_document(sweep) if sweep else None,
     }
@@ -118,7 +118,7 @@ def _texts(
         f"{job.gpus:,} × {job.cluster.accelerator.name}, {counted(job.nodes, 'node')} "
         f"of {job.cluster.name}"
     )
-    own = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
+    sizes_by_name = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
     return {
         "plan": best,
         "answer": answer,
@@ -136,8 +136,10 @@ def _texts(
         "rejected": rejected(answer),
         "certainty": certainty(best),
         "memory": {  # a row for each stage, a column for each cause
-            "names": [MEMORY_NAMES.get(name, name) for name in own],
-            "rows": [[gib(size) for size in row] for row in zip(*own.values(), strict=True)],
+            "names": [MEMORY_NAMES.get(name, name) for name in sizes_by_name],
+            "rows": [
+                [gib(size) for size in row] for row in zip(*sizes_by_name.values(), strict=True)
+            ],
         },
         "bars": [*memory_bars(stages)],
         "sweep": sweep_rows(points) if points else None,
@@ -392,7 +394,7 @@ def certainty(plan: Plan) -> dict[str, Any]:
     }
 
 
-def sweep_document(found: Sweep) -> dict[str, Any]:
+def sweep_document(sweep: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
     own = (
         "gpus",
@@ -404,7 +406,7 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
         "required_bytes",
     )
     points = []
-    for point in found.points:
+    for point in sweep.points:
         row = point.to_dict()
         run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
         layout = point.plan.in_words() if point.plan else None
@@ -415,9 +417,9 @@ def sweep_document(found: Sweep) -> dict[str, Any]:
         points.append(
             kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")}
         )
-    keys = [axis.path for axis in found.axes]
+    keys = [axis.path for axis in sweep.axes]
     currency = (
-        "US dollars" if any(_listed(point.plan) for point in found.points) else "your currency"
+        "US dollars" if any(_listed(point.plan) for point in sweep.points) else "your currency"
     )
     return {
         "keys": keys,

@@ -52,28 +52,30 @@ def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
     return front
 
 
-def chosen_points(answer: SearchResult, found: Estimates) -> Points:
+def chosen_points(answer: SearchResult, estimated: Estimates) -> Points:
     """The layouts that are drawn: the front and its surroundings, named plans, an even sample."""
-    front = pareto_front(found.total_s, found.required_bytes)
+    front = pareto_front(estimated.total_s, estimated.required_bytes)
     # The share by which each row is slower than the fastest with as little memory.
     on = np.flatnonzero(front)
-    on = on[np.argsort(found.required_bytes[on], kind="stable")]
-    below = np.searchsorted(found.required_bytes[on], found.required_bytes, side="right") - 1
-    beyond: Floats = found.total_s / found.total_s[on[below]] - 1
+    on = on[np.argsort(estimated.required_bytes[on], kind="stable")]
+    below = (
+        np.searchsorted(estimated.required_bytes[on], estimated.required_bytes, side="right") - 1
+    )
+    beyond: Floats = estimated.total_s / estimated.total_s[on[below]] - 1
     few = len(front) <= _ALL_OF
     near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
     names: dict[int, str] = {}
     for name, plan in answer.in_rows(len(answer.plans)).items():
         same = np.ones(len(front), np.bool_)
         for field in FIELDS:
-            same &= getattr(found.layouts, field) == getattr(plan.layout, field)
+            same &= getattr(estimated.layouts, field) == getattr(plan.layout, field)
         for row in np.flatnonzero(same)[:1].tolist():
             names[row] = name
     kept = front | few | (beyond <= near) if near else front | few
-    kept[_sample(found)] = True
+    kept[_sample(estimated)] = True
     kept[[*names]] = True
     rows = np.flatnonzero(kept)
-    rows = rows[np.lexsort((found.total_s[rows], found.required_bytes[rows]))]
+    rows = rows[np.lexsort((estimated.total_s[rows], estimated.required_bytes[rows]))]
     place = {int(row): number for number, row in enumerate(rows)}
     return Points(
         rows=rows,
@@ -84,22 +86,22 @@ def chosen_points(answer: SearchResult, found: Estimates) -> Points:
     )
 
 
-def _sample(found: Estimates) -> Rows:
+def _sample(estimated: Estimates) -> Rows:
     """The fastest row of each cell."""
-    cells = np.zeros(len(found.total_s), np.int64)
-    for values, count in zip((found.required_bytes, found.total_s), _CELLS, strict=True):
+    cells = np.zeros(len(estimated.total_s), np.int64)
+    for values, count in zip((estimated.required_bytes, estimated.total_s), _CELLS, strict=True):
         logs = np.log(values)
         width = max(float(np.ptp(logs)), 1e-12) / count
         cells = cells * count + np.minimum((logs - logs.min()) // width, count - 1).astype(np.int64)
-    order = np.lexsort((found.total_s, cells))
+    order = np.lexsort((estimated.total_s, cells))
     _, first = np.unique(cells[order], return_index=True)
     rows: Rows = order[first]
     return rows
 
 
-def drawn_points(job: Job, found: Estimates, points: Points) -> dict[str, Any]:
+def drawn_points(job: Job, estimated: Estimates, points: Points) -> dict[str, Any]:
     """The points as plain columns: what each is called, takes, and why. Six digits."""
-    rows = found.layouts.take(points.rows)
+    rows = estimated.layouts.take(points.rows)
     ledger, time = memory(job, rows), step_time(job, rows)
     return {
         "shown": len(points.rows),

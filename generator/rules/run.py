@@ -136,7 +136,7 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
         if any(name in pinned for name in rule.columns.reads)
         and all(name in known for name in rule.columns.reads)
     ]
-    found = list(findings_of(decided, (job, layout_of(known))))
+    findings = list(findings_of(decided, (job, layout_of(known))))
     for rules, product in (
         (WORLD_RULES, world_product(job, known)),
         (BATCH_RULES, batch_product(job, known)),
@@ -149,10 +149,10 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
             and len(product.factors) < len(rule.columns.reads)
             and product.total % product.known
         ):
-            found.append(
+            findings.append(
                 rule.at(job.locate(f"/layout/{written[0]}"), *product.explain(whole=False))
             )
-    return in_file_order(found)
+    return in_file_order(findings)
 
 
 def check_layout(job: Job, layout: Layout, ledger: Memory | None = None) -> tuple[Finding, ...]:
@@ -205,12 +205,12 @@ def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
 
     The hint of one on device memory is `hint_of_memory`.
     """
-    found = in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
+    findings = in_file_order(findings_of(FIT_RULES, (job, layout, ledger)))
     return tuple(
         replace(each, hint=hint_of_memory(job, layout, ledger))
         if each.rule == fits_device.id
         else each
-        for each in found
+        for each in findings
     )
 
 

@@ -90,12 +90,12 @@ def _together(job: Job, layout: Layout, ledger_of: LedgerOf, fits: Fits) -> list
 
     Each stage of ZeRO is tried: a change that one stage forbids may be possible with another.
     """
-    found = []
+    candidates = []
     for stage in range(layout.zero_stage, _HIGHEST_STAGE + 1):
         changes = _with_stage(job, layout, stage, ledger_of, fits)
         if changes:
-            found.append(changes)
-    return min(found, key=len, default=[])
+            candidates.append(changes)
+    return min(candidates, key=len, default=[])
 
 
 def _with_stage(

@@ -68,16 +68,16 @@ def divisors(number: int, limit: int | None = None) -> list[int]:
 @lru_cache(maxsize=256)
 def _divisors(number: int) -> tuple[int, ...]:
     """From the prime factors, which are found by trial division."""
-    found, rest, prime = [1], number, 2 if number < _LARGEST else number
+    all_divisors, rest, prime = [1], number, 2 if number < _LARGEST else number
     while rest > 1:
         prime = prime if prime * prime <= rest and prime < _LARGEST_PRIME else rest
         powers = [1]
         while rest % prime == 0:
             rest //= prime
             powers.append(powers[-1] * prime)
-        found = [d * power for power in powers for d in found]
+        all_divisors = [d * power for power in powers for d in all_divisors]
         prime += 1
-    return tuple(sorted(found))
+    return tuple(sorted(all_divisors))
 
 
 def nearest(values: Iterable[int], target: int, count: int = 6) -> list[int]:

@@ -246,8 +246,8 @@ class Enumeration:
         number = np.zeros(len(table), np.int64)  # of each row's list of values
         if domain.depends:
             number = np.searchsorted(domain.factors, table.columns[domain.depends])
-        own = (column for name, column in table.columns.items() if name not in ALTERNATIVES)
-        for piece in _pieces(domain.sizes[number], starts(own, len(table))):
+        columns = (column for name, column in table.columns.items() if name not in ALTERNATIVES)
+        for piece in _pieces(domain.sizes[number], starts(columns, len(table))):
             grown = self._judged(
                 self._crossed(table.take(piece), name, domain, number[piece]), name
             )

@@ -243,15 +243,15 @@ def step_seconds(
 
 
 def with_memory(
-    job: Job, found: Estimates, required_bytes: Floats, device_bytes: Floats
+    job: Job, estimated: Estimates, required_bytes: Floats, device_bytes: Floats
 ) -> Estimates:
     """The estimates with another memory, n each, and what is to be expected with it."""
-    expected = expected_s(job, found.layouts, found.total_s, required_bytes, device_bytes)
+    expected = expected_s(job, estimated.layouts, estimated.total_s, required_bytes, device_bytes)
     return replace(
-        found,
+        estimated,
         required_bytes=required_bytes,
         device_bytes=device_bytes,
-        expected_s=as_column(expected, len(found.total_s)),
+        expected_s=as_column(expected, len(estimated.total_s)),
     )
 
 

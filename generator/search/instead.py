@@ -49,14 +49,14 @@ def unpinned_text(plan: Plan, free: Plan, *, searched: bool = True) -> str:
     where it wasn't `searched`.
     """
     if plan.layout.global_batch == free.layout.global_batch:
-        own, without = _times(plan, free)
+        ours, without = _times(plan, free)
         change = _change(plan, free)
     else:
-        own, without = (f"{count(each.throughput.tokens_per_s)} tokens/s" for each in (plan, free))
+        ours, without = (f"{count(each.throughput.tokens_per_s)} tokens/s" for each in (plan, free))
         change = f"{_speed(free) / _speed(plan) - 1:+.0%}"
     is_yours = searched or pinned_layout(plan.job) is not None
     whose = "your layout" if is_yours else "this layout, with defaults for keys left out"
-    return f"{whose}: {own}; without pins: {without} ({change})"
+    return f"{whose}: {ours}; without pins: {without} ({change})"
 
 
 def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
@@ -118,13 +118,13 @@ def other_sharding(plan: Plan, framework: Framework) -> Plan | None:
     """
     job = plan.job
     other = replace(job, framework=framework)
-    own = [name for name in sorted(_OF_ONE_SHARDING) if getattr(job.pins, name) is not None]
+    pinned = [name for name in sorted(_OF_ONE_SHARDING) if getattr(job.pins, name) is not None]
     refused = [
         name
-        for name in own
+        for name in pinned
         if _is_refused(job, replace(other, pins=Pins(**{name: getattr(job.pins, name)})))
     ]
-    left_out = ((), refused, *((name,) for name in own), own)
+    left_out = ((), refused, *((name,) for name in pinned), pinned)
     for pins in dict.fromkeys(replace(job.pins, **dict.fromkeys(names)) for names in left_out):
         result = _searched(job, replace(other, pins=pins))
         best = None if result is None else best_plan(*result)
@@ -155,22 +155,22 @@ def sharding_text(plan: Plan, other: Plan) -> str:
     return f"training.sharding: {name}{without}: {stage}, {time}, {size}"
 
 
-def _searched(job: Job, other: Job) -> tuple[Job, Feasible] | None:
+def _searched(job: Job, other_job: Job) -> tuple[Job, Feasible] | None:
     """A changed job and its layouts that fit; None where a rule refuses what changed."""
-    other = replace(other, deepspeed_config={})
-    return None if _is_refused(job, other) else (other, feasible_layouts(other))
+    other_job = replace(other_job, deepspeed_config={})
+    return None if _is_refused(job, other_job) else (other_job, feasible_layouts(other_job))
 
 
-def _is_refused(job: Job, other: Job) -> bool:
+def _is_refused(job: Job, other_job: Job) -> bool:
     """Whether a rule that the job itself keeps refuses a changed one."""
-    findings = (*check_job(other), *check_pins(other))
+    findings = (*check_job(other_job), *check_pins(other_job))
     broken = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
     return bool(broken and broken - {finding.rule for finding in check_job(job)})
 
 
-def _takes(job: Job, other: Job) -> Iterable[str]:
+def _takes(job: Job, other_job: Job) -> Iterable[str]:
     """What a change of framework asks of the user."""
-    before, after = job.framework, other.framework
+    before, after = job.framework, other_job.framework
     yield f"its {after.script} and model code"
     if after.data_prefix and not before.data_prefix:
         yield "tokenized data (.bin, .idx)"

@@ -24,7 +24,7 @@ _PLAIN: Final = Layout(data=1)
 _FASTER: Final = 0.005
 
 
-def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[Decision]:
+def decisions(estimated: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[Decision]:
     """Compare each decision of a plan with the next values of its field.
 
     All else stays as it is where that can be.
@@ -35,7 +35,7 @@ def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[D
         for name in FIELDS
         if name not in FOLLOWING and getattr(pins, name) is None and _matters(plan.layout, name)
     ]
-    neighbours = {name: _near(found, plan, name) for name in open_fields}
+    neighbours = {name: _near(estimated, plan, name) for name in open_fields}
     layouts = [near.layout for each in neighbours.values() for near in each]
     others = make_plans(plan.job, Layouts.of(layouts), judged=False) if layouts else iter(())
 
@@ -46,9 +46,9 @@ def decisions(found: Estimates, plan: Plan, *, bold: bool = False) -> Iterator[D
             yield Decision(key=name, chosen=in_spec(plan.layout.to_dict()[name]), other=None)
 
 
-def _near(found: Estimates, plan: Plan, name: str) -> list[Neighbour]:
+def _near(estimated: Estimates, plan: Plan, name: str) -> list[Neighbour]:
     """The layouts with the next values of one field that are nearest to a plan's."""
-    values = (pinned_value(value) for value in _next_values(found, plan.layout, name))
+    values = (pinned_value(value) for value in _next_values(estimated, plan.layout, name))
     near = (neighbour(plan.job, plan.layout, {name: value}) for value in values)
     return [each for each in near if each is not None]
 
@@ -60,25 +60,25 @@ def _matters(layout: Layout, name: str) -> bool:
     return needed is None or getattr(layout, needed) != getattr(_PLAIN, needed)
 
 
-def _next_values(found: Estimates, layout: Layout, name: str) -> Iterator[Any]:
+def _next_values(estimated: Estimates, layout: Layout, name: str) -> Iterator[Any]:
     """The next smaller and the next larger value of a field that some layout has, as in a spec.
 
     How much is recomputed is compared among layouts that recompute as this one does.
     """
-    column, value = getattr(found.layouts, name), getattr(layout, name)
+    column, value = getattr(estimated.layouts, name), getattr(layout, name)
     if name in DEFAULTS and value == DEFAULTS[name]:
         return  # a detail that the search left alone
 
     whole = next((whole for whole, parts in PARTS_OF.items() if name in parts), None)
     comparable: Any = True
     if whole is not None:
-        comparable = getattr(found.layouts, whole) == getattr(layout, whole)
+        comparable = getattr(estimated.layouts, whole) == getattr(layout, whole)
     smaller = np.flatnonzero((column < value) & comparable)
     larger = np.flatnonzero((column > value) & comparable)
     if len(smaller):
-        yield found.layouts[int(smaller[column[smaller].argmax()])].to_dict()[name]
+        yield estimated.layouts[int(smaller[column[smaller].argmax()])].to_dict()[name]
     if len(larger):
-        yield found.layouts[int(larger[column[larger].argmin()])].to_dict()[name]
+        yield estimated.layouts[int(larger[column[larger].argmin()])].to_dict()[name]
 
 
 def _decision(plan: Plan, name: str, near: Neighbour, theirs: Plan, bold: bool) -> Decision:

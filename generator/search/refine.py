@@ -301,23 +301,23 @@ class Reach:
         )
 
 
-def _reach(job: Job, found: Estimates, top: int, bold: bool, names: bool) -> Reach:
+def _reach(job: Job, estimated: Estimates, top: int, bold: bool, names: bool) -> Reach:
     """What to refine for, before anything is: at least as good as the `top` best without
     details.
     """
-    rows = np.array(ranking(found, min(top, _MOST_ROWS), bold=bold))
+    rows = np.array(ranking(estimated, min(top, _MOST_ROWS), bold=bold))
     start = Reach(
         job=job,
         bold=bold,
         names=names,
-        shown_s=deciding_s(found, bold=bold)[rows],
-        shown_keys=shown_keys(found, rows),
+        shown_s=deciding_s(estimated, bold=bold)[rows],
+        shown_keys=shown_keys(estimated, rows),
     )
-    return start.after(found)
+    return start.after(estimated)
 
 
 def refined(
-    job: Job, found: Feasible, *, top: int, bold: bool = False, names: bool = True
+    job: Job, feasible: Feasible, *, top: int, bold: bool = False, names: bool = True
 ) -> Feasible:
     """Add the layouts with details that can be among the `top` best, or, where `names` are asked
     for, the fastest.
@@ -325,12 +325,12 @@ def refined(
     The most promising layouts are refined first, since their times show which others can't come
     near.
     """
-    if not len(found.layouts):
-        return found
-    details, reach = open_details(job), _reach(job, found, top, bold, names)
-    rows = found.take(reach.holds(found, _floor_with_chunks(job, found, details)))
+    if not len(feasible.layouts):
+        return feasible
+    details, reach = open_details(job), _reach(job, feasible, top, bold, names)
+    rows = feasible.take(reach.holds(feasible, _floor_with_chunks(job, feasible, details)))
     if not len(rows.total_s):
-        return found
+        return feasible
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
@@ -350,20 +350,20 @@ def refined(
                 better = better.take(gains & ~before.barely_named(better, _LEAST_GAIN))
             reach = reach.after(better)
             made.append(better)
-    return found.extended(*made)
+    return feasible.extended(*made)
 
 
-def lowest_s(job: Job, found: Estimates) -> float:
+def lowest_s(job: Job, estimated: Estimates) -> float:
     """Time in seconds that no details make any of some layouts shorter than, looser than `least_s`
     and at once.
     """
-    return float(_floor_with_chunks(job, found, open_details(job)).min())
+    return float(_floor_with_chunks(job, estimated, open_details(job)).min())
 
 
-def least_s(job: Job, found: Estimates) -> float:
+def least_s(job: Job, estimated: Estimates) -> float:
     """Time in seconds that no details make any of some layouts shorter than."""
     details = open_details(job)
-    return float(_floor_at(job, found, _fastest(job, found, details), details).min())
+    return float(_floor_at(job, estimated, _fastest(job, estimated, details), details).min())
 
 
 def _cuts_chunks(job: Job) -> bool:
@@ -380,14 +380,14 @@ def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, 
 
 
 def _turned(
-    job: Job, found: Estimates, details: Sequence[Detail], reach: Reach, chunked: Detail
+    job: Job, estimated: Estimates, details: Sequence[Detail], reach: Reach, chunked: Detail
 ) -> list[Estimates]:
     """Turn the details of layouts as far as the result is within reach."""
     hiding = [d for d in details if not d.replaces]
     # All these numbers of model chunks, for each leaves other memory to the rest.
-    staged = found.take((found.layouts.pipeline > 1) & _cuts_chunks(job))
+    staged = estimated.take((estimated.layouts.pipeline > 1) & _cuts_chunks(job))
     again = chunked is _OTHER_CHUNKS  # what has one chunk was turned before
-    made = [found.take(slice(0)) if again else found]
+    made = [estimated.take(slice(0)) if again else estimated]
     made.append(_made(job, staged, chunked, details, reach)[0])
     reach = reach.after(made[-1])
     for detail in (d for d in details if d.replaces):
@@ -423,9 +423,9 @@ def _replaces(
     return np.asarray(~(roomy | surer | (floor < better.total_s)), np.bool_)
 
 
-def _floor(found: Estimates, details: Iterable[Detail]) -> Floats:
+def _floor(estimated: Estimates, details: Iterable[Detail]) -> Floats:
     """Least time of layouts when all that these details can save is saved."""
-    return found.total_s - sum(found.savable[cause] for cause in _saved(details))
+    return estimated.total_s - sum(estimated.savable[cause] for cause in _saved(details))
 
 
 def _saved(details: Iterable[Detail]) -> dict[str, None]:
@@ -433,13 +433,13 @@ def _saved(details: Iterable[Detail]) -> dict[str, None]:
     return dict.fromkeys(detail.saves for detail in details)
 
 
-def _floor_with_chunks(job: Job, found: Estimates, details: Sequence[Detail]) -> Floats:
+def _floor_with_chunks(job: Job, estimated: Estimates, details: Sequence[Detail]) -> Floats:
     """Least time of layouts when all is saved that these details and model chunks can save."""
-    floor = _floor(found, details)
+    floor = _floor(estimated, details)
     if not _cuts_chunks(job):
         return floor
-    least = floor * (1 - found.savable["bubble_s"] / found.total_s)
-    return np.asarray(least * _evened(job, found.layouts), np.float64)
+    least = floor * (1 - estimated.savable["bubble_s"] / estimated.total_s)
+    return np.asarray(least * _evened(job, estimated.layouts), np.float64)
 
 
 def _floor_at(
@@ -468,9 +468,9 @@ def _evened(job: Job, rows: Layouts) -> Floats:
     _, first, number = np.unique(rows.pipeline, return_index=True, return_inverse=True)
     most_even = []
     for place in first:
-        one = rows.take(np.array([place]))
-        counts = chunk_counts(job, one)[0]
-        cut = with_columns(one.take(np.zeros(len(counts), np.int64)), {"virtual_pipeline": counts})
+        row = rows.take(np.array([place]))
+        counts = chunk_counts(job, row)[0]
+        cut = with_columns(row.take(np.zeros(len(counts), np.int64)), {"virtual_pipeline": counts})
         most_even.append(_pace(job, cut).min())
     share: Floats = np.array(most_even)[number] / _pace(job, rows)
     return np.minimum(share, 1.0)
@@ -490,17 +490,18 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
 
 
 def _traded(
-    job: Job, found: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach
+    job: Job, estimated: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach
 ) -> Estimates:
     """Layouts that do in part what others do wholly, where these fit, and leave no room without any
     such detail.
     """
     whole = np.all(
-        [getattr(found.layouts, name) == value for name, value in detail.replaces.items()], axis=0
+        [getattr(estimated.layouts, name) == value for name, value in detail.replaces.items()],
+        axis=0,
     )
     if not whole.any():
-        return found.take(slice(0))
-    rows = found.take(whole & reach.holds(found, _floor(found, details)))
+        return estimated.take(slice(0))
+    rows = estimated.take(whole & reach.holds(estimated, _floor(estimated, details)))
     if not len(rows.total_s):
         return rows
     rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
@@ -555,31 +556,33 @@ def _made(
     ]
     if not settings:
         return rows.take(slice(0)), np.zeros(0, np.int64)
-    at = np.concatenate([own for _, own in settings])
+    at = np.concatenate([places for _, places in settings])
     # Only the columns that the detail sets differ from those of the rows that it is turned on.
     columns = {
-        name: joined_column([taken(getattr(turned, name), own) for turned, own in settings])
+        name: joined_column([taken(getattr(turned, name), places) for turned, places in settings])
         for name in detail.turns
     }
     every = with_columns(rows.layouts.take(at), columns)
     parts = []
     for cut in chunks(len(at)):
         # The time alone rules out most: only for the others is it asked what they need.
-        timed, own = estimates(job, every.take(cut), _NOTHING, _NOTHING), at[cut]
-        faster = _floor(timed, needing) < rows.total_s[own] * (1 - gain)
+        timed, places = estimates(job, every.take(cut), _NOTHING, _NOTHING), at[cut]
+        faster = _floor(timed, needing) < rows.total_s[places] * (1 - gain)
         faster &= reach.holds(timed, _floor(timed, later))
         if not faster.any():
             continue
-        timed, own = timed.take(faster), own[faster]
+        timed, places = timed.take(faster), places[faster]
 
         fits, ledger = fitting(job, timed.layouts)
-        timed, own = timed.take(fits), own[fits]
+        timed, places = timed.take(fits), places[fits]
         timed = with_memory(job, timed, ledger.required_bytes[fits], ledger.device_bytes[fits])
         useful = reach.holds(timed, _floor(timed, later))
-        parts.append((timed.take(useful), own[useful]))
+        parts.append((timed.take(useful), places[useful]))
     if not parts:
         return rows.take(slice(0)), np.zeros(0, np.int64)
-    return joined_estimates(part for part, _ in parts), np.concatenate([own for _, own in parts])
+    return joined_estimates(part for part, _ in parts), np.concatenate(
+        [places for _, places in parts]
+    )
 
 
 def _legal_settings(
@@ -608,13 +611,13 @@ def open_fields(job: Job) -> frozenset[str]:
     details = [*open_details(job)]
     if job.pins.virtual_pipeline is None and _cuts_chunks(job):
         details += [_FULL_CHUNKS, _OTHER_CHUNKS]
-    found = set(_varying(rows, rows, np.ones(len(rows), np.bool_)))
+    varying = set(_varying(rows, rows, np.ones(len(rows), np.bool_)))
     for detail in details:
         for table, legal in _legal_settings(job, rows, detail):
-            if found.issuperset(detail.turns):
+            if varying.issuperset(detail.turns):
                 break
-            found.update(_varying(rows, table, legal))
-    return frozenset(found)
+            varying.update(_varying(rows, table, legal))
+    return frozenset(varying)
 
 
 def _varying(rows: Layouts, table: Layouts, legal: NDArray[np.bool_]) -> Iterator[str]:

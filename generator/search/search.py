@@ -33,30 +33,32 @@ from .refine import refined
 from .suggestions import batches_with_a_plan, suggestions
 
 
-def binding_rule(job: Job, found: Feasible) -> tuple[str, Plan | None]:
+def binding_rule(job: Job, feasible: Feasible) -> tuple[str, Plan | None]:
     """The rule that leaves no layout, and the layout that comes nearest to fitting, when memory is
     what binds.
 
     Where none is legal it is the first rule that the pinned keys break whatever else is chosen,
     else the rule without which some layout would be legal, else the one that removes most.
     """
-    if found.nearest is not None:  # what the nearest of the legal layouts lacks is what binds
-        nearest = make_plan(job, found.nearest)
+    if feasible.nearest is not None:  # what the nearest of the legal layouts lacks is what binds
+        nearest = make_plan(job, feasible.nearest)
         return next(f.rule for f in nearest.findings if f.severity is Severity.ERROR), nearest
     broken = (f.rule for f in check_pins(job) if f.severity is Severity.ERROR)
     freed = (
-        rule for rule in found.rejected_by if any(True for _ in Enumeration(job, without=(rule,)))
+        rule
+        for rule in feasible.rejected_by
+        if any(True for _ in Enumeration(job, without=(rule,)))
     )
-    rule = next(broken, None) or next(freed, None) or next(iter(found.rejected_by), "BATCH001")
+    rule = next(broken, None) or next(freed, None) or next(iter(feasible.rejected_by), "BATCH001")
     return rule, None
 
 
-def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
+def obstacle(job: Job, feasible: Feasible) -> tuple[str, str | None]:
     """The rule that leaves no layout, and its message where it names one layout, or numbers that
     don't divide.
     """
     batch, most = job.training.global_batch, math.gcd(job.training.global_batch, job.gpus)
-    if found.nearest is None and most < job.gpus:
+    if feasible.nearest is None and most < job.gpus:
         whole = replace(
             job, training=replace(job.training, global_batch=-(-batch // job.gpus) * job.gpus)
         )
@@ -69,7 +71,7 @@ def obstacle(job: Job, found: Feasible) -> tuple[str, str | None]:
                 rule.id,
                 f"data divides {job.gpus:,} GPUs and a global batch of {batch:,}, so {left}",
             )
-    name, nearest = binding_rule(job, found)
+    name, nearest = binding_rule(job, feasible)
     return name, next(
         (f.message for f in nearest.findings if f.rule == name), None
     ) if nearest else None
@@ -86,14 +88,14 @@ def why_no_plan(job: Job) -> tuple[Finding, ...]:
         return check_pinned_fit(job)
     if job.elastic or has_plan(job)[0]:
         return ()
-    found = feasible_layouts(job)
-    if found.nearest is not None:
-        nearest = make_plan(job, found.nearest)
+    feasible = feasible_layouts(job)
+    if feasible.nearest is not None:
+        nearest = make_plan(job, feasible.nearest)
         words = f"no layout fits; of the nearest ({nearest.in_words()}), "
         exceeded = (each for each in nearest.findings if each.severity is Severity.ERROR)
         return tuple(replace(each, message=words + each.message) for each in exceeded)
 
-    name, message = obstacle(job, found)
+    name, message = obstacle(job, feasible)
     rule = next(rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES) if rule.id == name)
     where, hint = "/layout" if job.pins != Pins() else "/gpus", None
     if rule in BATCH_RULES:
@@ -122,39 +124,41 @@ def search_with_estimates(
 ) -> tuple[SearchResult | Infeasible, Feasible]:
     """The answer of `search`, and all layouts that it chose from, as columns."""
     started = time.perf_counter()
-    found = refined(job, feasible_layouts(job), top=top, bold=bold)
-    if not len(found.layouts):
-        binding, nearest = binding_rule(job, found)
+    feasible = refined(job, feasible_layouts(job), top=top, bold=bold)
+    if not len(feasible.layouts):
+        binding, nearest = binding_rule(job, feasible)
         none = Infeasible(
             job=job,
-            considered=found.considered,
-            rejected_by=found.rejected_by,
+            considered=feasible.considered,
+            rejected_by=feasible.rejected_by,
             binding_rule=binding,
             nearest=nearest,
             suggestions=tuple(suggestions(job)),
         )
-        return none, found
-    rows = ranking(found, top, bold=bold)
-    named = named_rows(job, found, rows[0])
+        return none, feasible
+    rows = ranking(feasible, top, bold=bold)
+    named = named_rows(job, feasible, rows[0])
     needed = [*dict.fromkeys([*rows, *named.values()])]
-    plans = dict(zip(needed, make_plans(job, found.layouts.take(np.array(needed))), strict=True))
+    plans = dict(zip(needed, make_plans(job, feasible.layouts.take(np.array(needed))), strict=True))
     by_name = {name: plans[row] for name, row in named.items()}
-    pinned = is_pinned(job, found)
-    why = {name: reason(name, by_name, found.fitting, bold=bold, pinned=pinned) for name in named}
+    pinned = is_pinned(job, feasible)
+    why = {
+        name: reason(name, by_name, feasible.fitting, bold=bold, pinned=pinned) for name in named
+    }
     chosen = plans[rows[0]]
-    compared = tuple(decisions(found, chosen, bold=bold)) if explain else ()
+    compared = tuple(decisions(feasible, chosen, bold=bold)) if explain else ()
     plans[rows[0]] = replace(_timed(chosen), why=why["chosen"], decisions=compared)
     result = SearchResult(
         job=job,
         plans=tuple(plans[row] for row in rows),
         named={name: plans[row] for name, row in named.items()},
         why=why,
-        considered=found.considered,
-        feasible=found.fitting,
-        rejected_by=found.rejected_by,
+        considered=feasible.considered,
+        feasible=feasible.fitting,
+        rejected_by=feasible.rejected_by,
         search_s=time.perf_counter() - started,
     )
-    return result, found
+    return result, feasible
 
 
 def estimate(job: Job) -> Plan:

@@ -62,21 +62,21 @@ class Searches:
         for job in jobs:
             if self._left <= 0:
                 return None
-            found, looked_at = has_plan(job)
+            has_one, looked_at = has_plan(job)
             self._left -= looked_at
-            if found and (plan := self.best(job)):
+            if has_one and (plan := self.best(job)):
                 return plan
         return None
 
     def best(self, job: Job, *, bold: bool = False) -> Plan | None:
         """The best plan of a job, without explanations."""
-        found = self._search(job)
-        return None if found is None else self._best(job, found, bold=bold)
+        feasible = self._search(job)
+        return None if feasible is None else self._best(job, feasible, bold=bold)
 
-    def _best(self, job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
+    def _best(self, job: Job, feasible: Feasible, *, bold: bool = False) -> Plan | None:
         tokens = job.training.global_batch * job.training.sequence_length / job.gpus
-        possible = len(found.layouts) and tokens > self._speed * least_s(job, found)
-        return best_plan(job, found, bold=bold) if possible else None
+        possible = len(feasible.layouts) and tokens > self._speed * least_s(job, feasible)
+        return best_plan(job, feasible, bold=bold) if possible else None
 
     def fastest(self, jobs: Iterable[Job]) -> Plan | None:
         """The plan with most tokens a second and GPU among those of all jobs.
@@ -85,31 +85,33 @@ class Searches:
         are turned.
         """
         searches = [
-            (job, found) for job in jobs if (found := self._search(job)) and len(found.layouts)
+            (job, feasible)
+            for job in jobs
+            if (feasible := self._search(job)) and len(feasible.layouts)
         ]
         speeds = [
-            job.training.global_batch / job.gpus / float(found.total_s.min())
-            for job, found in searches
+            job.training.global_batch / job.gpus / float(feasible.total_s.min())
+            for job, feasible in searches
         ]
         return self._best(*searches[speeds.index(max(speeds))]) if searches else None
 
     def _search(self, job: Job) -> Feasible | None:
         if self._left <= 0:
             return None
-        found = feasible_layouts(job)
-        self._left -= found.legal
-        return found
+        feasible = feasible_layouts(job)
+        self._left -= feasible.legal
+        return feasible
 
 
 def _speed(plan: Plan) -> float:
     return plan.throughput.tokens_per_s_per_gpu
 
 
-def best_plan(job: Job, found: Feasible, *, bold: bool = False) -> Plan | None:
+def best_plan(job: Job, feasible: Feasible, *, bold: bool = False) -> Plan | None:
     """The best plan of what was found, without reasons; `None` when nothing fits."""
-    if not len(found.layouts):
+    if not len(feasible.layouts):
         return None
-    every = refined(job, found, top=1, bold=bold, names=False)
+    every = refined(job, feasible, top=1, bold=bold, names=False)
     (row,) = ranking(every, 1, bold=bold)
     return make_plan(job, every.layouts[row])
 
@@ -162,17 +164,17 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
     }
     alike = replace(job, pins=replace(job.pins, **cut, **spent))
     batch = dividing_batch(plan)
-    found = [batch] if batch else []
+    offers = [batch] if batch else []
     for key, jobs in (
         ("gpus", _round_counts(alike)),
         ("training.global_batch", _round_batches(alike)),
     ):
         if not (batch and key != "gpus") and (nearby := searches.fastest(jobs)):
-            found.append(_changed(key, nearby))
+            offers.append(_changed(key, nearby))
     for name in (name for name in _SPENDING if getattr(job.pins, name) is not None):
         free: dict[str, Any] = {**cut, name: None}
         if freed := searches.best(replace(job, pins=replace(job.pins, **free))):
-            found.append(_key(f"layout.{name}", freed.layout.to_dict()[name], freed))
+            offers.append(_key(f"layout.{name}", freed.layout.to_dict()[name], freed))
     if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
         staged = job.engine.has_parallel_layers
         pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins
@@ -188,12 +190,12 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
                 smaller = searches.best(replace(other, pins=replace(pins, **unset)))
                 smaller = smaller if smaller and _speed(smaller) > least else None
             if smaller:
-                found.append(_key(f"training.{name}", value, smaller))
+                offers.append(_key(f"training.{name}", value, smaller))
     dispatched = _dispatched(plan)
-    found += [dispatched] if dispatched else []
+    offers += [dispatched] if dispatched else []
     yield from (
         change
-        for change in found
+        for change in offers
         if change in (batch, dispatched) or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
     )
 

@@ -54,14 +54,14 @@ class Counts:
         first.
         """
         parts = [part for part in divisors(self.unit) if low <= part <= high and part < self.unit]
-        found, nodes = [], max(-(-low // self.unit), 1)
+        counts, nodes = [], max(-(-low // self.unit), 1)
         while nodes * self.unit <= high:
             step = 1 << max(nodes.bit_length() - 4, 0)
             following = nodes // step * step + step
             legal = self.between(nodes * self.unit, min(following * self.unit - 1, high))
-            found.append(next(legal, nodes * self.unit))
+            counts.append(next(legal, nodes * self.unit))
             nodes = following
-        return (*parts, *found)
+        return (*parts, *counts)
 
 
 #: Counts that are tried at once between two neighbours to find the smallest.
@@ -269,9 +269,9 @@ def _point(
     except InvalidJob as invalid:
         error = next(finding for finding in invalid.findings if finding.severity is Severity.ERROR)
         return Point(values=values, plan=None, rule=error.rule, message=error.message)
-    found = feasible_layouts(job)
-    plan = best_plan(job, found, bold=bold)
+    feasible = feasible_layouts(job)
+    plan = best_plan(job, feasible, bold=bold)
     if plan is not None or not explain:
         return Point(values=values, plan=plan)
-    rule, message = obstacle(job, found)
+    rule, message = obstacle(job, feasible)
     return Point(values=values, plan=None, rule=rule, message=message)

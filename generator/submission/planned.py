@@ -116,8 +116,8 @@ def _spec(
     said = {key: value for key, value in training.items() if key not in _OTHER_WORDS}
     if isinstance(lora := training.get("lora"), Mapping):
         modules = lora.get("modules")
-        one = modules[0] if isinstance(modules, list) and len(modules) == 1 else modules
-        said["lora"] = {**lora, "modules": one}
+        only = modules[0] if isinstance(modules, list) and len(modules) == 1 else modules
+        said["lora"] = {**lora, "modules": only}
     versions = [key for key in _VERSIONS if key in job]
     if _BRINGS in versions and _BROUGHT in versions:
         versions.remove(_BROUGHT)

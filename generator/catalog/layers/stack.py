@@ -174,10 +174,10 @@ class Stack:
     @property
     def mixers(self) -> dict[Mixer, int]:
         """The mixers that differ, with their numbers of layers."""
-        found: dict[Mixer, int] = {}
+        counts: dict[Mixer, int] = {}
         for layer, count in zip(self.kinds, self.counts, strict=True):
-            found[layer.mixer] = found.get(layer.mixer, 0) + count
-        return found
+            counts[layer.mixer] = counts.get(layer.mixer, 0) + count
+        return counts
 
     @property
     def largest(self) -> Layer:
@@ -206,10 +206,10 @@ def _order(runs: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def _counts(runs: tuple[tuple[int, int], ...], kinds: int) -> tuple[int, ...]:
-    found = [0] * kinds
+    counts = [0] * kinds
     for place, count in runs:
-        found[place] += count
-    return tuple(found)
+        counts[place] += count
+    return tuple(counts)
 
 
 @lru_cache(maxsize=64)

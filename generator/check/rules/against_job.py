@@ -55,8 +55,8 @@ def _differ(
         written = arguments.integer(option)
         if planned and written is not None and written != planned:
             message = f"{option} {written}, but {text} {planned}"
-            found = Violation(arguments.locate(option), message, f"write {option} {planned}")
-            yield against(submission.job.locate(pointer), found) if submission.job else found
+            mismatch = Violation(arguments.locate(option), message, f"write {option} {planned}")
+            yield against(submission.job.locate(pointer), mismatch) if submission.job else mismatch
 
 
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
@@ -69,8 +69,8 @@ def sharding_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         return
     if stage is not None and config.stage not in (None, stage):
         message = f"stage: {config.stage}, but the job pins zero_stage: {stage}"
-        found = Violation(config.locate(pointer), message, f'set "stage": {stage}')
-        yield against(job.locate("/layout/zero_stage"), found)
+        mismatch = Violation(config.locate(pointer), message, f'set "stage": {stage}')
+        yield against(job.locate("/layout/zero_stage"), mismatch)
         return
     offload, pinned = offload_of(config), job.pins.offload
     is_known = None not in map(config.offload, OFFLOADED) and bool(config.stage)
@@ -95,8 +95,8 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         message = f"the config has precision {written}, the job {wanted}"
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
         block = config.bf16 if written == "bf16" else f"/{written}"
-        found = Violation(config.locate(f"{block}/enabled"), message, hint)
-        yield against(job.locate("/training/precision"), found)
+        mismatch = Violation(config.locate(f"{block}/enabled"), message, hint)
+        yield against(job.locate("/training/precision"), mismatch)
 
 
 @submissions.rule(
@@ -124,8 +124,8 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
         if size is not None and size not in (wanted, counted):
             message = f"train_batch_size: {size}, but {text} {wanted}"
             hint = f'set "train_batch_size": {wanted}'
-            found = Violation(config.locate("/train_batch_size"), message, hint)
-            yield against(submission.job.locate(_BATCH), found)
+            mismatch = Violation(config.locate("/train_batch_size"), message, hint)
+            yield against(submission.job.locate(_BATCH), mismatch)
     yield from _differ(submission, "--global-batch-size", wanted, text, _BATCH)
 
 

@@ -38,17 +38,17 @@ def told_by_release(
     """
     if submission.context.deepspeed_version is not None:
         return [*findings]
-    asked = [one for one in findings if _may_depend(one, submission)]
+    asked = [finding for finding in findings if _may_depend(finding, submission)]
     if not asked:
         return [*findings]
 
-    others = _Others(findings, tuple(rules), {one.rule for one in asked}, submission, judge)
-    told = {id(one): _told(one, submission, others) for one in asked}
+    others = _Others(findings, tuple(rules), {finding.rule for finding in asked}, submission, judge)
+    told = {id(finding): _told(finding, submission, others) for finding in asked}
     lasts = [last for _, last in told.values() if last]
     pinned = False
     result = list[Finding]()
-    for one in findings:
-        replacement, last = told.get(id(one), (one, ()))
+    for finding in findings:
+        replacement, last = told.get(id(finding), (finding, ()))
         if last and not pinned:
             replacement, pinned = _with_pin(replacement, min(lasts)), True
         result.append(replacement)
@@ -59,7 +59,9 @@ def _may_depend(finding: Finding, submission: Submission) -> bool:
     """Return whether a finding is an error in a file that DeepSpeed reads."""
     if finding.severity is not Severity.ERROR:
         return False
-    return any(one.path == finding.where.path for one in submission.of_kind("DeepSpeed config"))
+    return any(
+        config.path == finding.where.path for config in submission.of_kind("DeepSpeed config")
+    )
 
 
 @dataclass
@@ -80,7 +82,7 @@ class _Others:
         if version not in self._errors:
             asked = (rule for rule in self.rules if rule.id in self.ids)
             found = self.judge(asked, self._at(version))
-            errors = (_key(one) for one in found if one.severity is Severity.ERROR)
+            errors = (_key(each) for each in found if each.severity is Severity.ERROR)
             self._errors[version] = frozenset(errors)
         return _key(finding) in self._errors[version]
 
@@ -118,7 +120,7 @@ def _told(finding: Finding, submission: Submission, others: _Others) -> tuple[Fi
     if others.refuse(finding, _OLDEST):
         return finding, ()
     tables = (version for version in versions() if version >= _OLDEST)
-    first = next((one for one in tables if others.may_run(finding.where.path, one)), None)
+    first = next((table for table in tables if others.may_run(finding.where.path, table)), None)
     if first is None or others.refuse(finding, first):
         return finding, ()  # it is of what only these releases have
 

@@ -105,15 +105,19 @@ def _leaves_some(submission: Submission, path: str) -> bool:
     These are others that its script starts, or vLLM, which generates for it.
     """
     generates = any(
-        one.value("use_vllm") is True for one in submission.of_kind("training arguments")
+        arguments.value("use_vllm") is True
+        for arguments in submission.of_kind("training arguments")
     )
     commands = (
-        one for script in submission.scripts if script.path == path for one in script.shell.commands
+        command
+        for script in submission.scripts
+        if script.path == path
+        for command in script.shell.commands
     )
     shared = any(
-        given.name == "CUDA_VISIBLE_DEVICES"
+        assignment.name == "CUDA_VISIBLE_DEVICES"
         for command in commands
-        for given in command.environment
+        for assignment in command.environment
     )
     return (
         generates
@@ -255,8 +259,8 @@ def named_config_is_there(submission: Submission) -> Violations:
 
 def _beside(submission: Submission, link: Reference) -> set[str]:
     """The names of files of the kind in the folder of the one that names another."""
-    found = submission.files.beside(link.where.path, link.kind)
-    return {PurePath(getattr(one, "target", None) or one.path).name for one in found}
+    beside = submission.files.beside(link.where.path, link.kind)
+    return {PurePath(getattr(one, "target", None) or one.path).name for one in beside}
 
 
 def _missing(link: Reference, present: set[str]) -> Violation:
@@ -319,7 +323,7 @@ def named_files_are_there(submission: Submission) -> Violations:
 def _is_fetched(link: Reference) -> bool:
     """Return whether a script around the file that names another fetches it, or its folder."""
     first, name = link.path.strip("./").partition("/")[0], link.name
-    what = "|".join(re.escape(one) for one in {first, name} if one)
+    what = "|".join(re.escape(part) for part in {first, name} if part)
     fetched = re.compile(rf"{_FETCHES}[^\n]*(?<![\w.-])(?:{what})(?![\w-])")
     return any(
         has_text(folder, fetched, ("*.sh", "*/*.sh", "Makefile", "Dockerfile*"))

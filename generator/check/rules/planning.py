@@ -63,7 +63,8 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
         if in_files.only is not None and not in_files.only(facts.job.engine):
             return
         if run is not None and (
-            run.has_any(*in_files.unless) or {one.word for one in run.strays} & {*in_files.unless}
+            run.has_any(*in_files.unless)
+            or {stray.word for stray in run.strays} & {*in_files.unless}
         ):
             return
         cut = in_files.cut and run is not None and run.beside.cuts_pipeline
@@ -78,9 +79,9 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
             most = max(batch // micro, 1)
             if most < stages:
                 waits = round(100 * (stages - 1) / (stages + most - 1))
-                given = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
+                settings = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
                 message = (
-                    f"every stage waits {waits}% of the step or more with {given}: at most "
+                    f"every stage waits {waits}% of the step or more with {settings}: at most "
                     f"{most} micro-batches"
                 )
                 hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
@@ -175,8 +176,8 @@ def long_runs_save(timed: Timed) -> Violations:
     saves = "saves nothing" if interval is None else f"saves after {interval:,} only"
     least = timed.least_seconds(count := min(steps, interval or steps))
     if least is not None and least > timed.limit:
-        given = f"{count:,} iterations on {timed.facts.job.gpus} GPUs"
-        message = f"{given} take {clock(least)} at least, --time is {clock(timed.limit)}"
+        counted_steps = f"{count:,} iterations on {timed.facts.job.gpus} GPUs"
+        message = f"{counted_steps} take {clock(least)} at least, --time is {clock(timed.limit)}"
         hint = "write --save FOLDER --save-interval N, with an N that is reached in time"
         yield Violation(run.locate("--train-iters"), f"{message}, and the run {saves}", hint)
 

@@ -77,13 +77,13 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
         return
     plan = submission.plan_files[0]
     _, nodes = gpus_of(plan)
-    changed = {str(one.path) for one in changed_files(submission)}
-    edited = [one for one in world.claims if str(Path(one.where.path)) in changed]
+    changed = {str(file.path) for file in changed_files(submission)}
+    edited = [claim for claim in world.claims if str(Path(claim.where.path)) in changed]
     each = gpus // nodes if nodes and gpus % nodes == 0 else None
     meant = {"GPUs": gpus, "processes": gpus, "nodes": nodes, "GPUs per node": each}
-    differing = [one for one in edited if meant[one.quantity] not in (None, one.value)]
+    differing = [claim for claim in edited if meant[claim.quantity] not in (None, claim.value)]
     # the number that was changed before what is reckoned with it
-    differing.sort(key=lambda one: one.quantity not in ("nodes", "GPUs per node"))
+    differing.sort(key=lambda claim: claim.quantity not in ("nodes", "GPUs per node"))
     if not differing:
         return
     hosts, here = world.nodes or 0, differing[0].text

@@ -87,13 +87,13 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
         rules += _rules_on_launch_lines()
     if estimated:
         rules += _rules_on_estimates()
-    found = in_file_order(list(_bounded(rules, submission)))
+    findings_of_rules = in_file_order(list(_bounded(rules, submission)))
     if submission.has("DeepSpeed config"):
         from .by_release import told_by_release  # saves start-up time without a config
 
         with guarded("the releases that findings depend on", submission):
-            return tuple(told_by_release(found, rules, submission, _bounded))
-    return found
+            return tuple(told_by_release(findings_of_rules, rules, submission, _bounded))
+    return findings_of_rules
 
 
 def _with_stated_arguments(submission: Submission) -> Submission:
@@ -118,27 +118,29 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
 
     That there may be more is said.
     """
-    for rule, found in findings_by_rule(rules, submission):
+    for rule, of_rule in findings_by_rule(rules, submission):
         try:
-            yield from _bounded_of_rule(rule, found, submission)
+            yield from _bounded_of_rule(rule, of_rule, submission)
         except Exception as error:
             note(error, f"rule {rule.id}", path_read(rule, submission))
 
 
 def _bounded_of_rule(
-    rule: Rule, found: Iterator[Finding], submission: Submission
+    rule: Rule, findings: Iterator[Finding], submission: Submission
 ) -> Iterator[Finding]:
     """Return the findings of a rule; each of them after the bound would take the same time."""
-    certain = _without_repeats(_as_certain(rule, found, submission))
+    certain = _without_repeats(_as_certain(rule, findings, submission))
     yield from bounded(islice(certain, MOST_FINDINGS * (1 + len(submission.documents))))
 
 
-def _as_certain(rule: Rule, found: Iterator[Finding], submission: Submission) -> Iterator[Finding]:
+def _as_certain(
+    rule: Rule, findings: Iterator[Finding], submission: Submission
+) -> Iterator[Finding]:
     """Make a note of what a rule says, where it isn't certain.
 
     It isn't where the release is not known exactly, or nothing is known to start what would fail.
     """
-    for finding in found:
+    for finding in findings:
         less = finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission)
         judged = ""
         if rule.since or rule.before:
@@ -170,7 +172,7 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
         if rule.reads[:1] == ("training arguments",)
         else ()
     )
-    if arguments and all(one.assumed for one in arguments):
+    if arguments and all(file.assumed for file in arguments):
         return True
     if path not in unclaimed(submission) or rule.id == _OF_TEXT:
         return False
@@ -182,7 +184,7 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
     if path not in {config.path for config in configs_of(submission)}:
         return not slip and not is_named(path)
     # The program may hand another to the engine; not the Trainer, for which alone an "auto" is.
-    auto = any(one.path == path and has_auto(one) for one in configs_of(submission))
+    auto = any(file.path == path and has_auto(file) for file in configs_of(submission))
     completed = rule.when in ("init", "training") and not auto
     return path.endswith((".yaml", ".yml")) or (not slip and (completed or not is_named(path)))
 

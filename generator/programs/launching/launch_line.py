@@ -250,7 +250,14 @@ class _Walk:
         first, words = words[0], words[1:]
         subcommands = PROGRAMS["subcommands"].get(name)
         if subcommands is not None and not first.raw.endswith("accelerate.commands.launch"):
-            subcommand = next((one for one in subcommands if _begins(words, one.split())), None)
+            subcommand = next(
+                (
+                    subcommand_words
+                    for subcommand_words in subcommands
+                    if _begins(words, subcommand_words.split())
+                ),
+                None,
+            )
             if subcommand is None:
                 is_program = name in _WRAPPERS and bool(self.calls)  # `srun ray start`
                 return self._end((first, *words)) if is_program else ()

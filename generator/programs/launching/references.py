@@ -233,11 +233,11 @@ class _Lines:
             return
         for called in self.script.shell.called:
             path = relpath(called, here or ".")
-            found = self.files.find(path, self.holder.path, "launch script", starts=self.starts)
-            if found and found[0].path != self.holder.path:
+            scripts = self.files.find(path, self.holder.path, "launch script", starts=self.starts)
+            if scripts and scripts[0].path != self.holder.path:
                 where = Location(path=self.holder.path)
                 yield Reference(
-                    kind="launch script", path=path, where=where, documents=found, exists=True
+                    kind="launch script", path=path, where=where, documents=scripts, exists=True
                 )
 
     def _gone_from_the_set(self) -> Iterator[Reference]:

@@ -236,7 +236,7 @@ class Settings:
         program = self.program
         named = [self._written.get(name) for name in row.configs.get("options", ())]
         own = row.configs.get("own", ())
-        texts = [one.text for one in named if one is not None]
+        texts = [setting.text for setting in named if setting is not None]
         is_other_program = bool(row.reads) and program not in row.reads
         return is_other_program or any(text is None or text not in own for text in texts)
 

@@ -46,8 +46,8 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     steps: list[tuple[float, int | None]] = []
     peaks: list[float] = []
     for line in lines:
-        if "elapsed time per iteration" in line and (found := _STEP.search(line)):
-            seconds, said = positive(found[1]), _BATCH.search(line)
+        if "elapsed time per iteration" in line and (step_match := _STEP.search(line)):
+            seconds, said = positive(step_match[1]), _BATCH.search(line)
             if seconds is not None:
                 steps.append((seconds / 1000, positive_whole(said[1]) if said else None))
         if "allocated" in line:
@@ -91,8 +91,8 @@ def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
             break
         if "--- arguments ---" in line:
             inside = True
-        elif inside and (found := _ARGUMENT.search(line)):
-            values[found[1]], places[found[1]] = found[2].rstrip(), number
+        elif inside and (match := _ARGUMENT.search(line)):
+            values[match[1]], places[match[1]] = match[2].rstrip(), number
     return values, places
 
 

@@ -275,7 +275,7 @@ def forks() -> Mapping[str, Mapping[str, Any]]:
 
 
 def fork_of(
-    flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], given: Set[str]
+    flavour: Flavour, unknown: Set[str], refused: Mapping[str, str], names: Set[str]
 ) -> tuple[str, Flavour]:
     """Return the fork's name and the project that it started from.
 
@@ -286,7 +286,7 @@ def fork_of(
     likeliest = max(signs, key=lambda name: signs[name])
     if signs[likeliest]:
         return likeliest, forks()[likeliest]["base"]
-    if len(given & REMOVED.keys()) >= _SHOW_ANOTHER and "--micro-batch-size" not in given:
+    if len(names & REMOVED.keys()) >= _SHOW_ANOTHER and "--micro-batch-size" not in names:
         return _FIRST_RELEASE, flavour
     return (A_FORK if len(unknown) >= _SHOW_ANOTHER else ""), flavour
 

@@ -309,8 +309,8 @@ def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
     """A view of each set of Megatron arguments in a submission."""
     for arguments in submission.of(MegatronArguments):
         if arguments.given:
-            own = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
-            yield MegatronRun(**own, submission=submission)
+            values = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
+            yield MegatronRun(**values, submission=submission)
 
 
 #: **Source** of what follows: NVIDIA/Megatron-LM
@@ -334,7 +334,7 @@ def chunks_of(text: str) -> tuple[str, ...] | None:
     """
     text = text.replace(",", "")
     for pattern in _REPEATS:
-        sizes = (len(found[1]) * whole(found[2]) for found in pattern.finditer(text) if found[2])
+        sizes = (len(match[1]) * whole(match[2]) for match in pattern.finditer(text) if match[2])
         if sum(sizes) >= _MOST:
             return None
         text = pattern.sub(_repeated, text)
@@ -373,8 +373,8 @@ def faults(chunks: tuple[str, ...], stages: int) -> list[str]:
     text = "".join(chunks)
     if strange := sorted(set(text) - set(LETTERS)):
         return [f"has {strange[0]}: only E, t, m, L, |, commas, parentheses and *N have a meaning"]
-    found = [words for words, holds in _ENDS if not holds(text)]
+    lacking = [words for words, holds in _ENDS if not holds(text)]
     holders = {place for place, chunk in enumerate(chunks) if "m" in chunk}
     if len(holders) > 1 or any(place < len(chunks) - stages for place in holders):
-        found.append("must have every m in one chunk, the last chunk of its stage")
-    return found
+        lacking.append("must have every m in one chunk, the last chunk of its stage")
+    return lacking

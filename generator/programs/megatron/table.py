@@ -130,7 +130,7 @@ def ramp(value: Any) -> dict[str, int] | None:
     """A batch ramp-up of three numbers."""
     if not isinstance(value, tuple) or len(value) != 3:
         return None
-    sizes = [size for one in value if (size := read_whole(str(one))) is not None]
+    sizes = [size for item in value if (size := read_whole(str(item))) is not None]
     return dict(zip(("start", "increment", "samples"), sizes, strict=True)) if sizes[2:] else None
 
 
@@ -1028,9 +1028,11 @@ def decoded(run: MegatronArguments) -> dict[str, Any]:
     for row in rows(run.flavour):
         option = run.table.get(row.option)
         if row.decode is not None and option is not None and not row.key.startswith("layout."):
-            given = row.value if option.kind == "flag" and run.has(row.option) else None
+            value_of_flag = row.value if option.kind == "flag" and run.has(row.option) else None
             default = option.default if row.default else None
-            value = row.decode(given if option.kind == "flag" else run.value(row.option, default))
+            value = row.decode(
+                value_of_flag if option.kind == "flag" else run.value(row.option, default)
+            )
             values_by_key |= {} if value is None else {row.key: value}
     return values_by_key
 

@@ -289,11 +289,11 @@ def read_config(source: Source) -> Iterator[BridgeConfig]:
     **Source**: src/megatron/bridge/training/utils/omegaconf_utils.py:142-149 (config_filepath).
     """
     data = source.data if isinstance(source.data, dict) else {}
-    given = tuple(_flat(data, source))
-    known = [each.key for each in given if _is_known(each.key)]
-    is_bridges = len(_OWN_KEYS.intersection(known)) > 1 and 3 * len(known) >= 2 * len(given)
+    overrides = tuple(_flat(data, source))
+    known = [each.key for each in overrides if _is_known(each.key)]
+    is_bridges = len(_OWN_KEYS.intersection(known)) > 1 and 3 * len(known) >= 2 * len(overrides)
     if is_bridges and "_target_" not in data:
-        yield BridgeConfig(path=source.path, given=given, is_own=True)
+        yield BridgeConfig(path=source.path, given=overrides, is_own=True)
 
 
 def kind_of(key: str) -> str:

@@ -523,12 +523,12 @@ def tuned_weights_are_named(overrides: BridgeOverrides) -> Violations:
     is_known = is_known and "_pretrain_" not in overrides.recipe  # which the mode contradicts
     if launch is None or not overrides.is_public or not is_known or launch.program is None:
         return
-    given, start = overrides.get(key), overrides.get("checkpoint.load")
-    lacks = given.is_null if given is not None else overrides.lacks(key)
+    override, start = overrides.get(key), overrides.get("checkpoint.load")
+    lacks = override.is_null if override is not None else overrides.lacks(key)
     save = overrides.get("checkpoint.save")
     # where the run saves, there is nothing before its first start
     has_start = start is not None and not (start.is_null or (save and save.text == start.text))
-    where = launch.script.locate(launch.program) if given is None else given.where
+    where = launch.script.locate(launch.program) if override is None else override.where
     if lacks and task == "adapters":
         message = "adapters have no weights to start from"
         yield Violation(where, message, f"set {key} to the model's weights")

@@ -93,10 +93,10 @@ class Request(CommandLine):
 
     @cached_property
     def _given(self) -> dict[str, set[str]]:
-        given: dict[str, set[str]] = {}
+        values_by_option: dict[str, set[str]] = {}
         for name, value in given_when_submitted(self.shell.text) if self.block else ():
-            given.setdefault(name, set()).add(value)
-        return given
+            values_by_option.setdefault(name, set()).add(value)
+        return values_by_option
 
     def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
         """The last option of a name that can be read; none where it isn't what the job gets.

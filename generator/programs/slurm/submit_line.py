@@ -54,7 +54,7 @@ def _options_for(name: str, text: str) -> frozenset[Given]:
     if name not in text or "sbatch" not in text:
         return frozenset()
 
-    found = set[Given]()
+    options = set[Given]()
     for call in _CALL.findall(_CONTINUED.sub(" ", text)):
         words = call.split()
         at = next((at for at, word in enumerate(words) if _names(word, name)), None)
@@ -62,8 +62,8 @@ def _options_for(name: str, text: str) -> frozenset[Given]:
             for match in _OPTION.finditer(" ".join(words[:at])):
                 option = TABLES["sbatch"].find(match[1] or match[3])
                 value = (match[2] or match[4] or "").strip("\"'")
-                found |= {(option.name, value)} if option is not None else set()
-    return frozenset(found)
+                options |= {(option.name, value)} if option is not None else set()
+    return frozenset(options)
 
 
 def _names(word: str, name: str) -> bool:

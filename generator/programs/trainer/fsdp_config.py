@@ -292,7 +292,7 @@ def config_of(submission: Submission, arguments: TrainingArguments) -> FsdpConfi
     every = submission.of(FsdpConfig)
     if named is not None:
         name = PurePath(str(named)).name
-        every = tuple(one for one in every if PurePath(one.path).name == name)
+        every = tuple(config for config in every if PurePath(config.path).name == name)
     return every[0] if len(every) == 1 else None
 
 

@@ -44,7 +44,7 @@ def mounted_names_are_declared(job: Job) -> Violations:
     Prevents: ValidationException: Inputs to job does not contain 'NAME' referenced in command
     Fix: declare it in launch.azureml.inputs or outputs
     """
-    found = bindings(job)
+    bound = bindings(job)
     texts = [(pointer, path) for _, pointer, path in bound_values(job)]
     texts += [
         (f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments)
@@ -54,8 +54,8 @@ def mounted_names_are_declared(job: Job) -> Violations:
     for pointer, text in texts:
         for match in EXPRESSION.finditer(text):
             section, name = match[1], match[2]
-            if name not in found.section(section):
-                known = ", ".join(found.section(section)) or "it has none"
+            if name not in bound.section(section):
+                known = ", ".join(bound.section(section)) or "it has none"
                 message = f"{match[0]} names none of the job's {section}: {known}"
                 hint = f"add {name} to launch.{job.launch.target}.{section}"
                 yield violation(job, pointer, message, hint)
@@ -126,13 +126,13 @@ def cache_can_be_written(job: Job) -> Violations:
     """
     if job.output.checkpoints is not None or gives(job.launch.arguments, _CACHE):
         return
-    found = bindings(job)
+    bound = bindings(job)
     options: Mapping[str, Any] = job.launch.options
     words = (word for key in ("volumes", "container_mounts") for word in options.get(key, ()))
     folders = tuple(f"{match[1]}/" for word in words if (match := _READ_ONLY.search(word)))
-    texts = [found.word(path) for path in job.data.path]
+    texts = [bound.word(path) for path in job.data.path]
     if any(EXPRESSION.match(text) or text.startswith(folders) for text in texts):
-        name = next(iter(found.outputs), None)
+        name = next(iter(bound.outputs), None)
         folder = (
             f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
         )
@@ -174,9 +174,9 @@ def checkpoints_are_written_at_once(job: Job) -> Violations:
     """An output for checkpoints is mounted, and not uploaded at the end.
     Prevents: No error: a job that is preempted has saved nothing, and a start finds none.
     Fix: use mode: rw_mount"""
-    found = bindings(job)
-    match = EXPRESSION.match(found.word(job.output.checkpoints or ""))
-    entry = found.outputs.get(match[2], {}) if match and match[1] == "outputs" else {}
+    bound = bindings(job)
+    match = EXPRESSION.match(bound.word(job.output.checkpoints or ""))
+    entry = bound.outputs.get(match[2], {}) if match and match[1] == "outputs" else {}
     if entry.get("mode") in ("upload", "direct"):
         message = (
             f"output.checkpoints is an output of mode {entry['mode']}: nothing is there "
@@ -244,8 +244,8 @@ def arguments_agree(job: Job) -> Violations:
     common = {} if job.engine.has_parallel_layers else _COMMON
     for option in {each.key: each for each in options_of(job.launch.arguments)}.values():
         key, text = said.get(option.key) or common.get(option.key), " ".join(option.values)
-        if key and (found := _other(job, key, text)):
-            value, other = found
+        if key and (mismatch := _other(job, key, text)):
+            value, other = mismatch
             message = (
                 f"{key} is {value}, but launch.arguments have {option.written} {text}".rstrip()
             )
@@ -347,7 +347,7 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     is_of_spec = (
         not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
     )
-    training, given, (section, _, last) = job.training, python_float(text), key.rpartition(".")
+    training, written, (section, _, last) = job.training, python_float(text), key.rpartition(".")
     if key == _EPOCHS:
         value = training.duration_epochs
     elif key.startswith("training.duration"):
@@ -369,7 +369,7 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     # up or down, both are right
     rounds = key.startswith("training.duration") and training.duration_steps is None
     rounds = rounds and key != _EPOCHS
-    if given is None or given <= 0 or abs(given - value) <= rounds:
+    if written is None or written <= 0 or abs(written - value) <= rounds:
         return None
     nested = section in ("training.duration", "training.lora") and key != _EPOCHS
     return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
@@ -383,8 +383,10 @@ def paths_suit_the_script(job: Job) -> Violations:
     path, taken, where = job.data.path, job.framework.data_paths, "/data/path"
     weights = [python_float(word) is not None for word in path]
     if any(weights) and weights != [True, False] * (len(path) // 2):
-        found = f"{counted(sum(weights), 'weight')} and {counted(len(path) - sum(weights), 'path')}"
-        message = f"data.path has {found}, not in turn"
+        counts = (
+            f"{counted(sum(weights), 'weight')} and {counted(len(path) - sum(weights), 'path')}"
+        )
+        message = f"data.path has {counts}, not in turn"
         yield violation(
             job,
             where,

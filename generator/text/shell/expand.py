@@ -311,8 +311,8 @@ class Expander:
         """The places of commands in `$(...)` that start others, each once."""
         if not self._started:
             return []
-        found, self._started = list(self._started.items()), {}
-        return found
+        regions, self._started = list(self._started.items()), {}
+        return regions
 
     def reads(self, source: Source) -> Reads:
         """How words of a source are expanded with the same variables."""

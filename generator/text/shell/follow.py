@@ -186,8 +186,8 @@ def stdin_shell(words: Sequence[Word]) -> int | None:
     for index, word in enumerate(words):
         if basename(word.value or "") in SHELLS:
             options = [each.value or "" for each in words[index + 1 :]]
-            reads = "-s" in options or all(one.startswith("-") for one in options)
-            is_text = any("c" in one for one in options if not one.startswith("--"))
+            reads = "-s" in options or all(option.startswith("-") for option in options)
+            is_text = any("c" in option for option in options if not option.startswith("--"))
             return index if reads and not is_text else None
     return None
 

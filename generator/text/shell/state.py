@@ -221,7 +221,8 @@ class State:
 
     def make_local(self, name: str) -> None:
         """Say that a variable is the function's own that is being read."""
-        frame = next((one for one in reversed(self.frames) if one.kind == "call"), None)
+        calls = (frame for frame in reversed(self.frames) if frame.kind == "call")
+        frame = next(calls, None)
         if frame is not None:
             frame.locals.setdefault(name, self.values.get(name))
 

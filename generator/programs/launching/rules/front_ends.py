@@ -153,7 +153,7 @@ def values_are_taken(settings: Settings) -> Violations:
             yield Violation(setting.where, message, f"use {setting.name} {takes['such_as']}")
         # What has a letter that no choice has may be a fork's: `arpo` beside `grpo`.
         choices = takes.get("of", ())
-        slips = (one for one in choices if is_slip(text, one) and set(text) <= set(one))
+        slips = (choice for choice in choices if is_slip(text, choice) and set(text) <= set(choice))
         near = None if text in choices else next(slips, None)
         if near is not None:
             message = f"{setting} is none that {settings.front_end.name} has: {takes['then']}"
@@ -272,8 +272,8 @@ def _written_in(
     """The settings that an identity's counts are made of, those first that are likelier wrong."""
     written = tuple(dict.fromkeys((*left.settings, *right.settings)))
     factors = identity["of"].split()
-    divides = [one for one in right.settings if _short_name(settings, one) in factors]
-    divides = [one for one in divides if not _is_of_machine(settings, one)]
+    divides = [setting for setting in right.settings if _short_name(settings, setting) in factors]
+    divides = [setting for setting in divides if not _is_of_machine(settings, setting)]
     if identity["is"].endswith("multiple of") and len(divides) == 1:
         written = (*divides, *written)  # the least change is that of the size that has to divide
     return _machine_last(settings, dict.fromkeys(written))
@@ -359,7 +359,8 @@ def _machine_hint(settings: Settings, identity: Mapping[str, Any]) -> str | None
     passing = (
         value
         for value in around
-        if value > 0 and all(_passes(settings, one, "per_node", value) for one in broken)
+        if value > 0
+        and all(_passes(settings, broken_identity, "per_node", value) for broken_identity in broken)
     )
     values = sorted(islice(passing, 2))
     return f"use {setting.name} {listed(values)}" if values else None

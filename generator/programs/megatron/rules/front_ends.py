@@ -78,9 +78,9 @@ def shape_is_the_checkpoints(run: MegatronRun) -> Violations:
     shape += [] if model.experts else [("--ffn-hidden-size", model.ffn)]
     shape += [("--rotary-base", int(model.rotary_base))]
     for option, wanted in shape:
-        given = run.number(option) if run.has(option) else None
-        if given is not None and given != wanted:
-            message = f"{option} {given:g}, and {model.name} ({checkpoint}) has {wanted}"
+        number = run.number(option) if run.has(option) else None
+        if number is not None and number != wanted:
+            message = f"{option} {number:g}, and {model.name} ({checkpoint}) has {wanted}"
             yield at(run, option, message, f"write {option} {wanted}")
 
 

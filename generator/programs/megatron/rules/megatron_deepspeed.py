@@ -118,8 +118,8 @@ def gradients_add_up_in_local_ddp(run: MegatronRun) -> Violations:
     causes = ("--bf16", "--accumulate-allreduce-grads-in-fp32", "--use-distributed-optimizer")
     cause = next(filter(run.has, causes), None)
     if run.has(name) and cause is not None:
-        given = f"{name} torch" if by_torch else name
-        message = f"{given} with {cause}, which needs Megatron's own with contiguous buffers"
+        shown = f"{name} torch" if by_torch else name
+        message = f"{shown} with {cause}, which needs Megatron's own with contiguous buffers"
         yield at(run, name, message, f"remove {name}")
 
 
@@ -197,8 +197,8 @@ def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     if ours == 3:
         severity = ERROR
     message = f"{ours_shown}, but zero_optimization.stage is {theirs}"
-    found = at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
-    yield against(config.locate("/zero_optimization/stage"), found)
+    mismatch = at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
+    yield against(config.locate("/zero_optimization/stage"), mismatch)
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))
@@ -272,8 +272,8 @@ def clipping_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violation
     is_number = isinstance(theirs, (int, float)) and not isinstance(theirs, bool)
     if ours is not None and is_number and run.has("--deepspeed") and theirs != ours:
         message = f"--clip-grad {ours:g} is ignored: gradient_clipping is {theirs:g} in the config"
-        found = at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
-        yield against(config.locate("/gradient_clipping"), found)
+        mismatch = at(run, "--clip-grad", message, f'set "gradient_clipping" to {ours:g}')
+        yield against(config.locate("/gradient_clipping"), mismatch)
 
 
 @configured_runs.rule("PIPE002", ERROR, "init", megatron_deepspeed("pretrain_gpt.py:54"))
@@ -288,8 +288,8 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
     if run.pipeline == 1:  # more stages are reported by another rule
         message = f"zero_optimization.stage is {config.stage} without --no-pipeline-parallel"
         message = f"{message}: one stage is a PipelineModule too"
-        given = at(run, "--deepspeed", message, "add --no-pipeline-parallel")
-        yield against(config.locate("/zero_optimization/stage"), given)
+        at_option = at(run, "--deepspeed", message, "add --no-pipeline-parallel")
+        yield against(config.locate("/zero_optimization/stage"), at_option)
 
 
 @configured_runs.rule(

@@ -80,7 +80,7 @@ def undivided(run: MegatronRun, option: str, *sizes: str) -> Violations:
     for name in sizes:
         size = run.degree(name)
         if run.has(option) and size is not None and size > 1:
-            given = option if run.value(option) is True else run.shown(option)
+            shown = option if run.value(option) is True else run.shown(option)
             yield at(
-                run, option, f"{given} with {name} {size}", f"use {name} 1, or remove {option}"
+                run, option, f"{shown} with {name} {size}", f"use {name} 1, or remove {option}"
             )

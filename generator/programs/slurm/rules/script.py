@@ -217,13 +217,13 @@ def files_beside_the_script_are_found(submission: Submission) -> Violations:
     Fix: use $SLURM_SUBMIT_DIR, or an absolute path
     """
     for request in blocks(submission):
-        shell, path, found = request.shell, request.shell.text.path, _beside(request.shell)
-        if found is None:
+        shell, path, files_beside = request.shell, request.shell.text.path, _beside(request.shell)
+        if files_beside is None:
             continue
         content = "\n".join(line for line in shell.text.lines if not line.startswith("#SBATCH"))
-        if _KNOWS_BETTER.search(content) or not submission.files.exists(found[1], path):
+        if _KNOWS_BETTER.search(content) or not submission.files.exists(files_beside[1], path):
             continue
-        word, name = found
+        word, name = files_beside
         message = (
             f"{name} is looked for in the script's folder: sbatch copies the script to the spool "
             "folder of slurmd, where it isn't"

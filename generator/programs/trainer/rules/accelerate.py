@@ -366,13 +366,13 @@ def sections_are_mappings(run: Accelerated) -> Violations:
         "parallelism_config",
         "fp8_config",
     ):
-        value, own = run.config.value(key), key == "deepspeed_config"
+        value, names_config = run.config.value(key), key == "deepspeed_config"
         if value is not None and not isinstance(value, Mapping):
             hint = "write a mapping" + (
-                " with deepspeed_config_file or zero_stage" if own else ", or {}"
+                " with deepspeed_config_file or zero_stage" if names_config else ", or {}"
             )
             # else it isn't read
-            severity = None if own and run.config.uses_deepspeed else Severity.WARNING
+            severity = None if names_config and run.config.uses_deepspeed else Severity.WARNING
             yield violation(
                 run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity
             )

@@ -299,8 +299,8 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
         ]
         # A config that no file refers to may be another job's.
         severity = None if any(text is linked.json for text in texts) else NOTE
-        found = violation(run.config, f"{_SECTION}/zero_stage", message, hint, severity=severity)
-        yield against(linked.locate("/zero_optimization/stage"), found)
+        mismatch = violation(run.config, f"{_SECTION}/zero_stage", message, hint, severity=severity)
+        yield against(linked.locate("/zero_optimization/stage"), mismatch)
 
 
 @clusters.rule(
@@ -359,8 +359,8 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
             f"--mixed_precision {precision.value}, and {excluded} is enabled in the DeepSpeed "
             "config"
         )
-        found = precision.bad_option(message, f"use --mixed_precision {excluded}, or remove it")
-        yield against(config.locate(f"/{excluded}/enabled"), found)
+        mismatch = precision.bad_option(message, f"use --mixed_precision {excluded}, or remove it")
+        yield against(config.locate(f"/{excluded}/enabled"), mismatch)
 
 
 @_calls.rule("HF012", WARNING, "silent", _PLUGIN)
@@ -382,8 +382,8 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
             f"--gradient_accumulation_steps {steps.value} is not used: the "
             f"DeepSpeed config has {value}"
         )
-        found = steps.bad_option(message, f"use {value} in both, or only in the JSON")
-        yield against(config.locate("/gradient_accumulation_steps"), found)
+        mismatch = steps.bad_option(message, f"use {value} in both, or only in the JSON")
+        yield against(config.locate("/gradient_accumulation_steps"), mismatch)
 
 
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")

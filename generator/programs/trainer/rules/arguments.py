@@ -142,16 +142,16 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     front_end = arguments.front_end_row
     if launch is not None and launch.program is not None and front_end is None:
         front_end = of_library(launch.program, launch.arguments)
-    own: Collection[str] = ()
+    names_of_front_end: Collection[str] = ()
     if launch is not None and front_end is not None:
-        own = sorted({option[2:].replace("-", "_") for option in front_end.options})
-    known = (*known, *own)
+        names_of_front_end = sorted({option[2:].replace("-", "_") for option in front_end.options})
+    known = (*known, *names_of_front_end)
     yield from _of_other_commands(arguments)
     for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
         # argparse takes the beginning of a name for it
         if declares_field(name, arguments.path) if launch is None else begins_argument(name):
             continue
-        if own and front_end is not None and front_end.has_like(f"--{name}"):
+        if names_of_front_end and front_end is not None and front_end.has_like(f"--{name}"):
             continue
         near = most_like(name.lower().replace("-", "_"), known, _SLIP)
         program_lacks_it = program is not None and lacks_word(program, name)
@@ -160,7 +160,7 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
             is_refused = program_lacks_it or arguments.refuses(name)
             severity = ERROR if is_slip(name, near) and is_refused else None
             message, hint = f"TrainingArguments has no argument {name}", f"did you mean {near}?"
-            if front_end is not None and near in own:
+            if front_end is not None and near in names_of_front_end:
                 message = f"{front_end.name} has no option --{name}"
             yield violation(arguments, name, message, hint, severity=severity)
 

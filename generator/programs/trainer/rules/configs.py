@@ -125,13 +125,13 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     other = f"or {argument} to {_shown(value)}" if argument else f"or to {_shown(wanted)}"
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     edits = replace_value(config.json, pointer, "auto") if fixable and not config.embedded else ()
-    found = violation(
+    mismatch = violation(
         config, pointer, message, hint, severity=None if is_written else NOTE, edits=edits
     )
     yield (
-        against(pair.arguments.locate(argument or text.partition(" ")[0]), found)
+        against(pair.arguments.locate(argument or text.partition(" ")[0]), mismatch)
         if is_written
-        else found
+        else mismatch
     )
 
 
@@ -182,14 +182,14 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
             ):
                 message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
                 severity = None if call.has("--config_file") else WARNING
-                found = violation(
+                mismatch = violation(
                     config,
                     f"deepspeed_config/{key}",
                     message,
                     f"write {ours} in both",
                     severity=severity,
                 )
-                yield against(arguments.locate(name), found)
+                yield against(arguments.locate(name), mismatch)
 
 
 @pairs.rule("HF039", ERROR, "init", transformers(f"{_FILL}:155-160"))
@@ -218,8 +218,8 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
         severity = None if batch.written else Severity.WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
         # which is meant isn't known
-        found = violation(config, "/train_batch_size", message, hint, severity=severity)
-        yield against(pair.arguments.locate("per_device_train_batch_size"), found)
+        mismatch = violation(config, "/train_batch_size", message, hint, severity=severity)
+        yield against(pair.arguments.locate("per_device_train_batch_size"), mismatch)
 
 
 @pairs.rule("HF002", ERROR, "init", transformers(f"{_FILL}:244-263"))
@@ -402,10 +402,10 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
             )
             same = both_adamw or (pair.arguments.value(name), kind) in _SCHEDULES
             severity = NOTE if same else None  # whichever program implements it
-            found = violation(
+            mismatch = violation(
                 pair.arguments, name, message, "remove one of them", severity=severity
             )
-            yield against(pair.config.locate(f"/{key}/type"), found)
+            yield against(pair.config.locate(f"/{key}/type"), mismatch)
 
 
 @submissions.rule("HF045", WARNING, "training", _LEAVES, reads=_READS)
