@@ -115,7 +115,7 @@ _EXAMPLE: Final = lazy_pattern(
 #: The first value of several: `value1,key2=value2,key3=value3`.
 _ASSIGNED: Final = lazy_pattern(r"([^\s,=]*)(?:,[A-Za-z_][\w.-]*=[^\s,]*)+")
 _SHORTEST, _SHORTEST_SURE = 6, 8  # characters of what is a secret by its looks
-_LONG: Final = 16
+_LONG: Final = 16  # characters of a text that is judged by whether it looks random
 _NO_WORD: Final = lazy_pattern(r"[^a-z0-9]+")
 _TOKEN: Final = lazy_pattern(r"[A-Za-z0-9+/=_-]+")
 

@@ -40,7 +40,7 @@ _BOARD: Final = lazy_pattern(r"(?:nvidia/)?hgx[ _-](?=\S)", re.IGNORECASE)
 #: differs.
 _SURELY: Final = 0.9
 _LIKELY: Final = 0.6  #: difflib's own threshold
-_GPUS_OF_A_BOARD: Final = 8
+_GPUS_OF_A_BOARD: Final = 8  #: of NVIDIA's HGX
 _SIZE: Final = r"[0-9]+(?:\.[0-9]+)?[bm]"
 
 

@@ -48,7 +48,7 @@ from ..submission.record import loaded
 from ..text.text import read_bytes
 from ..units import GIB
 
-MAX_BYTES: Final = 256 * 2**20
+MAX_BYTES: Final = 256 * 2**20  #: of a table or log that is read: a bound on memory
 #: Terminal colours and cursor moves (ECMA-48's control sequences), which progress bars and loggers
 #: write.
 _ESCAPE: Final = lazy_pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

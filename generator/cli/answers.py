@@ -38,7 +38,7 @@ from .tables import (
 if TYPE_CHECKING:
     from ..search.elastic import Elastic
 
-_REJECTED_SHOWN = 6
+_REJECTED_SHOWN = 6  #: rules that excluded most layouts; the rest is counted
 SCREEN = 29  #: lines of a first screen; the name of the job is above them
 ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer has
 NAMES = 6  #: columns of the longest name in front of a line

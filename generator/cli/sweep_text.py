@@ -199,7 +199,9 @@ def _answer(sweep: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     wanted = " and ".join(filter(None, (within, f"for at most {price}" if price else "")))
     smallest, surely, nearest = sweep.smallest(), sweep.smallest(slow=True), sweep.nearest
     cheapest = sweep.cheapest
-    name = "Smallest" if sweep.has_sizes else "Cheapest" if cheapest else "Fastest"
+    name = "Cheapest" if cheapest else "Fastest"
+    if sweep.has_sizes:
+        name = "Smallest"
     if smallest is None:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
         name = "Smallest" if sweep.has_sizes else "Nearest"

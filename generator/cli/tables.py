@@ -20,7 +20,7 @@ from .printing import ASIDE, BOLD, colour_allowed, echo_styled
 if TYPE_CHECKING:
     from ..search.plan import Plan
 
-_GAP = 2
+_GAP = 2  #: columns between two cells of a row
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
 #: cells before and after a plan's dimensions
 PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]

@@ -86,7 +86,7 @@ _FEW = 3
 #: Probability of a gain from which on it counts: less likely ones make two machines of
 #: `benchmarks.calibration` worse (B300, ds-azure).
 _LIKELY = 0.75
-_ANGLES = 10001
+_ANGLES = 10001  #: places of the numeric integral
 #: Fewer measurements move nothing: one may be off for reasons of its own, and of two none tells
 #: which.
 LEAST_RUNS = 3

@@ -79,7 +79,7 @@ def evaluations(job: Job) -> tuple[int, int]:
     return interval, batches
 
 
-_SHORT_VOCABULARY = 65500
+_SHORT_VOCABULARY = 65500  #: below it Megatron's tokens have 16 bits, see `token_bytes`
 
 
 def token_bytes(job: Job) -> int:

@@ -156,7 +156,7 @@ _EXTRA_TOKENS = (
     "mtp_num_hidden_layers",
     "num_mtp_modules",
 )
-_LARGEST_WRITTEN = 3
+_LARGEST_WRITTEN = 3  #: parts of a config that a message lists
 _INLINE = (
     "to estimate it without that part, write its sizes in the spec: `model: {hidden_size: ..., "
     "intermediate_size: ..., num_hidden_layers: ..., num_attention_heads: ..., vocab_size: ...}`"

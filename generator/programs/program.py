@@ -40,7 +40,7 @@ BETA1 = 0.9
 EPSILON = 1e-8
 # before the program's own clock starts: containers, imports, the rendezvous
 _STARTING_S: Final = 300
-_LEAST_MARGIN_S: Final = 600
+_LEAST_MARGIN_S: Final = 600  #: between the program's own end and the limit; assumed
 # Megatron's, which other scripts have taken over
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"
 # of Megatron, of the Trainer; as `key_of` has them

@@ -73,7 +73,7 @@ _COUNTED: Final = (
 )
 _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
-_RECIPES_DECAY: Final = 0.033
+_RECIPES_DECAY: Final = 0.033  #: which the recipes give the scheduler, but for one model's
 #: How alike names must be to be meant, by `most_like`. Recipes differ from one another in sizes
 #: alone: one letter in twenty.
 _LIKE_A_FIELD: Final = 0.9

@@ -35,7 +35,7 @@ from ..violations import (
     violation,
 )
 
-_MOST_SEQUENCES = 100_000
+_MOST_SEQUENCES = 100_000  #: of a real batch; larger ones are meant in tokens
 
 
 def _has_longer_sequences(job: Job, position_embedding: str) -> bool:

@@ -406,7 +406,9 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
         if address is not None and LOOPBACK.fullmatch(address.value):
             message = f"{address} is another machine on each of {call.nodes} nodes"
             hint = f"use the name of the first node: {call.first_node}"
-            severity = NOTE if may_be_one else WARNING if is_rank_0 else None
+            severity = WARNING if is_rank_0 else None
+            if may_be_one:
+                severity = NOTE
             yield address.bad_value(message, hint, severity=severity)
 
 
