@@ -237,7 +237,6 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
         layers = traits.layers(read)
     else:
         layers = read.integer("num_hidden_layers", high=MOST_LAYERS)
-    positions = traits.positions
     shape: Shape = {
         "hidden": hidden,
         "heads": heads,
@@ -263,29 +262,42 @@ def _sizes(read: KeyReader, traits: Traits) -> Shape:
         default = read.usual(*kv_keys)
         shape["kv_heads"] = read_kv_heads(read, heads, default, rounds=traits.rounds_heads)
 
+    shape["head_dim"] = _head_dim(read, traits, hidden, heads, rounds=is_latent)
+    shape |= _positions(read, traits, shape)
+    shape["tied_embeddings"] = _tied(read, traits)
+    return shape
+
+
+def _head_dim(read: KeyReader, traits: Traits, hidden: int, heads: int, *, rounds: bool) -> int:
+    """The width of a head; one that isn't written may be rounded down with latent attention."""
     if not traits.head_dim:
         read.ignore("head_dim")
     head_dim = read.optional_integer("head_dim")
-    if head_dim is None and (traits.rounds_heads or is_latent):
+    if head_dim is None and (traits.rounds_heads or rounds):
         head_dim = max(1, hidden // heads)
-    shape["head_dim"] = head_dim or read_head_dim(read, hidden, heads)
+    head_dim = head_dim or read_head_dim(read, hidden, heads)
 
-    if traits.square and heads * shape["head_dim"] != hidden:
-        message = f"head_dim is {shape['head_dim']}, but {heads} heads are to make up {hidden}"
+    if traits.square and heads * head_dim != hidden:
+        message = f"head_dim is {head_dim}, but {heads} heads are to make up {hidden}"
         read.report("head_dim", message, f"set head_dim: {hidden // heads}")
+    return head_dim
 
-    positions = positions(read, shape) if callable(positions) else positions
-    shape["position_embedding"] = positions
-    rows = shape["max_positions"] + traits.position_offset if positions == "learned" else 0
-    shape["position_rows"] = rows
-    if positions == "rotary":
+
+def _positions(read: KeyReader, traits: Traits, shape: Shape) -> Shape:
+    """How positions come into the model: rotary ones, or rows of a learned table."""
+    kind = traits.positions(read, shape) if callable(traits.positions) else traits.positions
+    is_learned = kind == "learned"
+    positions: Shape = {
+        "position_embedding": kind,
+        "position_rows": shape["max_positions"] + traits.position_offset if is_learned else 0,
+    }
+    if kind == "rotary":
         base = _USUAL_BASE if read.known is None else read.known.rotary_base
         base = read.usual("rope_theta", "rotary_emb_base", default=base)
         fraction = traits.rotary_fraction
         share = fraction(read, shape) if callable(fraction) else fraction
-        shape |= read_rotary(read, base, read.usual("partial_rotary_factor", default=share))
-    shape["tied_embeddings"] = _tied(read, traits)
-    return shape
+        positions |= read_rotary(read, base, read.usual("partial_rotary_factor", default=share))
+    return positions
 
 
 def _tied(read: KeyReader, traits: Traits) -> bool:
