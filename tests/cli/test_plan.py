@@ -123,3 +123,15 @@ def test_a_front_ends_launch_is_not_called_unready(
     text = " ".join(run("plan", "job.yaml").stdout.split())
     assert "dsgen does not write the launch of LLaMA-Factory; dsgen generate writes" in text
     assert "Not ready" not in text
+
+
+def test_more_rows_than_layouts_are_explained() -> None:
+    """Where one layout has several rows, by its details, the count of layouts says so."""
+    job = ("--model", "llama-2-7b", "--framework", "megatron-lm", "--cluster", "dgx-h100")
+    size = ("--gpus", "16", "--sequence-length", "4096", "--global-batch", "64")
+    pinned = {"tensor": 2, "pipeline": 2, "context": 1, "micro_batch": 1, "zero_stage": 1}
+    pins = [f"--set=layout.{key}={value}" for key, value in pinned.items()]
+    text = run("plan", *job, *size, *pins, "--top", "20").stdout
+    count = re.search(r"([0-9]+) of [0-9]+ layouts fit, each with one or more sets of", text)
+    rows = re.findall(r"^(?:chosen|[0-9]+) +[0-9]", text, re.MULTILINE)
+    assert count is not None and int(count[1]) < len(rows) == 20
