@@ -54,6 +54,7 @@ class _Written(NamedTuple):
     text: str | None  #: the value; None where it isn't known
     word: Word  #: that has the name
     either: tuple[tuple[str, Word], ...] = ()  #: the values that branches give it, with their words
+    tail: str = ""  #: the end of a path of which the folders aren't known
 
     @property
     def texts(self) -> tuple[tuple[str, Word], ...]:
@@ -64,7 +65,14 @@ class _Written(NamedTuple):
 def _attached(word: Word) -> _Written:
     """What a word of the form `name=value` writes."""
     text = None if word.value is None else word.value.partition("=")[2]
-    return _Written(text, word, tuple((one.partition("=")[2], word) for one in word.either))
+    either = tuple((one.partition("=")[2], word) for one in word.either)
+    return _Written(text, word, either, _tail_of(word))
+
+
+def _tail_of(word: Word) -> str:
+    """The end of a path of which only the folders are a variable: `$MODELS/Qwen3-8B`."""
+    last = (word.parts[-1] if word.parts and word.value is None else None) or ""
+    return last.rpartition("/")[2] if "/" in last else ""
 
 
 def _as_option(option: Word, values: Sequence[Word]) -> _Written:
@@ -73,7 +81,8 @@ def _as_option(option: Word, values: Sequence[Word]) -> _Written:
         return _Written("true", option)
     first, *more = values
     if not more:
-        return _Written(first.value, option, tuple((text, option) for text in first.either))
+        either = tuple((text, option) for text in first.either)
+        return _Written(first.value, option, either, _tail_of(first))
     texts = [word.value for word in values]
     return _Written(None if None in texts else " ".join(filter(None, texts)), option)
 
@@ -274,8 +283,8 @@ class Settings:
                     value = assignment.value
                     return None if value is None else Setting(name=name, text=value, where=where)
             elif name in self._written:
-                given, word, _ = self._written[name]
-                return self._setting(name, given, word)
+                written = self._written[name]
+                return self._setting(name, written.text, written.word)
 
         return self._default(entry, names)
 
@@ -329,6 +338,12 @@ class Settings:
         """The word that writes a setting."""
         names = self.front_end.settings[short]["names"]
         return next((self._written[name].word for name in names if name in self._written), None)
+
+    def _tail_of(self, short: str) -> str:
+        """The end of a setting's path, of which only the folders aren't known."""
+        names = self.front_end.settings[short]["names"]
+        written = (self._written[name] for name in names if name in self._written)
+        return next((one.tail.rstrip("'\"") for one in written), "")
 
     def variants(self, shorts: Iterable[str]) -> Iterator[Settings]:
         """These settings with each value that those of short names may have, as branches decide.
@@ -496,9 +511,10 @@ class Settings:
     def _heads(self) -> Counted | None:
         """The attention heads of the model, where its name is that of one in the catalog."""
         model = self.get("model")
-        name = "" if model is None else _SAME_SHAPE.sub("", model.text.strip("'\"").rstrip("/"))
+        path = self._tail_of("model") if model is None else model.text.strip("'\"").rstrip("/")
+        name = _SAME_SHAPE.sub("", path)
         found = model_called(name) if name else None
-        if found is None:
+        if found is None or not found.attentions:
             return None
         return Counted(value=found.heads, text=f"{found.heads} heads of {found.name}", settings=())
 
