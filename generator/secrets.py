@@ -32,8 +32,9 @@ class Likeness(IntEnum):
 def patterns() -> Any:
     """Names and forms of secrets, with where they are from.
 
-    A form has the parts that a text with such a secret has one of (`needs`), where it ends if not
-    with the pattern (`ends`), and whether it is base64 of a secret (`decoded`).
+    A form has the parts that a text with such a secret has one of (`needs`), others that it has one
+    of (`also`), a part of the pattern that is found faster (`sign`), where it ends if not with the
+    pattern (`ends`), and whether it is base64 of a secret (`decoded`).
     """
     read = json.loads(read_text(__package__, "secrets.json"))
     return {**read, "placeholders": frozenset(read["placeholders"])}
@@ -289,35 +290,39 @@ def _tokens() -> dict[str, _Kind]:
 
 @cache
 def _prefixes() -> dict[str, list[str]]:
-    """Beginnings of tokens by how they are in small letters."""
-    by_part = dict[str, list[str]]()
+    """Beginnings of tokens by their first three characters, which each has."""
+    by_first = dict[str, list[str]]()
     for prefix in _tokens():
-        by_part.setdefault(prefix.lower(), []).append(prefix)
-    return by_part
+        by_first.setdefault(prefix[:3], []).append(prefix)
+    return by_first
 
 
 @cache
 def _needed() -> frozenset[str]:
     """The parts that forms need, in small letters, of which most texts have none."""
-    return frozenset[str]().union(*(form["needs"] for form in patterns()["forms"]))
+    return frozenset[str]().union(
+        *((*form["needs"], *form.get("also", ())) for form in patterns()["forms"])
+    )
 
 
 _BASE64: Final = lazy_pattern(r"[A-Za-z0-9+/]+")
 _ENCODED: Final = 64  # characters of base64 in which the beginning of a token stands by chance
 _LEAST: Final = 10  #: characters of a token after its beginning
+#: The first characters of what may be a token.
+_FIRST: Final = lazy_pattern(r"(?<![A-Za-z0-9])(?=([A-Za-z0-9][\w/~.-]{2}))")
 
 
 def _by_form(text: str) -> Iterator[Secret]:
     small = text.lower()
     there = {part for part in _needed() if part in small}
     for form in patterns()["forms"]:
-        if not there.isdisjoint(form["needs"]):
+        if _may_have(text, form, there):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
 
     # Tokens are looked for in long words alone, of which most texts have few.
-    long_words = "\n".join({word for word in small.split() if len(word) > _LEAST})
-    begun = [each for part, all in _prefixes().items() if part in long_words for each in all]
-    if begun:
+    long_words = "\n".join({word for word in text.split() if len(word) > _LEAST})
+    firsts = set(_FIRST.findall(long_words))
+    if begun := [each for first in firsts for each in _prefixes().get(first, ())]:
         longest_first = "|".join(
             re.escape(prefix) for prefix in sorted(begun, key=lambda each: (-len(each), each))
         )
@@ -331,6 +336,13 @@ def _by_form(text: str) -> Iterator[Secret]:
                 yield Secret(
                     start=match.start(), end=match.end(), name="", what=kind.what, at=match.start()
                 )
+
+
+def _may_have(text: str, form: Mapping[str, Any], there: set[str]) -> bool:
+    """Return whether a text that has these parts may have a secret of a form."""
+    if there.isdisjoint(form["needs"]) or ("also" in form and there.isdisjoint(form["also"])):
+        return False
+    return "sign" not in form or re.search(form["sign"], text) is not None
 
 
 #: Words of a language with dashes between them, as in an example: `glpat-your-token-goes-here`.
@@ -414,28 +426,44 @@ def _of_names() -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=64)
-def _named_value(words: tuple[str, ...]) -> re.Pattern[str]:
-    """One of these words of a secret's name with the value after it."""
+@cache
+def _of_ascii_names() -> tuple[str, ...]:
+    return tuple(filter(str.isascii, _of_names()))
+
+
+@lru_cache(maxsize=256)
+def _words_of_names(words: tuple[str, ...]) -> re.Pattern[str]:
+    """One of these words of a secret's name."""
     # one set is searched fast
     firsts = "".join({letter for word in words for letter in (word[0], word[0].upper())})
     rest = "|".join(f"(?<={word[0]}){word[1:]}" for word in sorted(words, reverse=True))
-    return re.compile(
-        rf"(?P<word>[{firsts}](?i:{rest}))"
-        rf"(?i:(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?:{_QUOTED}|{_BARE}))"
-    )
+    return re.compile(rf"[{firsts}](?i:{rest})")
+
+
+#: The rest of a secret's name, and the value after it.
+_NAMED_VALUE: Final = lazy_pattern(
+    rf"(?P<tail>[\w.-]{{0,24}}?)(?:(?P<set>{_SET})|(?P<next>{_NEXT}))(?:{_QUOTED}|{_BARE})",
+    re.IGNORECASE,
+)
 
 
 def _by_name(text: str) -> Iterator[Secret]:
     small = text.lower()
-    words = tuple(word for word in _of_names() if word in small)  # a text has few of them
-    position, named = 0, _named_value(words or _ROOTS[:1])
-    while words and (match := named.search(text, position)):
-        before = _NAME.match(text[max(0, match.start() - _LONGEST_NAME) : match.start()][::-1])
-        begin = match.start() - (before.end() if before else 0)
+    names = _of_ascii_names() if text.isascii() else _of_names()
+    words = tuple(word for word in names if word in small)  # a text has few of them
+    if not words:
+        return
+    next_word, position = _words_of_names(words).search, 0
+    while word := next_word(text, position):
+        position = word.start() + 1
+        match = _NAMED_VALUE.match(text, word.end())
+        if match is None:
+            continue
+        before = _NAME.match(text[max(0, word.start() - _LONGEST_NAME) : word.start()][::-1])
+        begin = word.start() - (before.end() if before else 0)
         name = text[begin : match.start("set" if match["set"] is not None else "next")]
         secret = _named(text, match, name, begin)
-        after = match.end("set") if match["set"] is not None else match.end("word")
+        after = match.end("set") if match["set"] is not None else word.end()
         position = secret.end if secret else after
         if secret:
             yield secret
