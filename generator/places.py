@@ -55,8 +55,9 @@ class Lines:
 
     def locate(self, offset: int, pointer: str = "") -> Location:
         """The place of the character at `offset`."""
-        line = bisect_right(self.starts, max(offset, 0)) - 1
-        return self._text.locate(line, offset - self.starts[line], pointer)
+        starts = self.starts
+        line = bisect_right(starts, max(offset, 0)) - 1
+        return self._text.locate(line, offset - starts[line], pointer)
 
     def line_of(self, offset: int) -> int:
         """The number of the line of the character at `offset`, from 1."""

@@ -27,6 +27,7 @@ from ..text.around import (
     is_named_in,
     is_readable,
     matching,
+    names_in,
     text_around,
     until_next_check,
 )
@@ -517,9 +518,11 @@ def parsed(text: str) -> ast.Module:
 @until_next_check(256)
 def _texts(folder: Path) -> Mapping[Path, str]:
     """The files of a folder that may name releases, and those that they install from."""
+    there = {"", *names_in(str(folder), str(folder))}
     named = (
         path
         for inner in _FOLDERS
+        if inner.rstrip("/") in there
         for name in _PINNED_IN
         for path in matching(inner + name, folder, folder)
     )

@@ -6,6 +6,7 @@ It has the programs that launch lines start, and Python and prose that speak of 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -224,12 +225,13 @@ def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
     machine: files of its name count that are beside, or in a folder of the same name as there.
     """
     if program and program.endswith(".py"):
-        return _found(program, Path(holder).parent, Path.cwd())
+        return _found(program, holder, os.getcwd())  # noqa: PTH109 - a text is a faster key
     return ()
 
 
 @until_next_check(1024)
-def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
+def _found(program: str, holder: str, _: str) -> tuple[Path, ...]:
+    folder = Path(holder).parent
     name, above = program, folders_above(folder / PurePath(program).name)
     if program.startswith("/"):
         path = PurePath(program)
@@ -240,7 +242,7 @@ def _found(program: str, folder: Path, _: Path) -> tuple[Path, ...]:
     return tuple(place for place in (base / name for base in above) if is_readable(place, folder))
 
 
-@until_next_check(64)
+@until_next_check(1024)
 def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
     """Return the Python files of a place in the project of `folder`, in order.
 

@@ -46,6 +46,7 @@ class _Checked(NamedTuple):
     texts: Mapping[str, str] = MappingProxyType({})  #: that are read instead of files, by path
     #: folders without links, by their path: each is asked for thousands of times
     real: dict[str, str] | None = None
+    projects: dict[str, Path] | None = None  #: the folders of the projects that folders are in
     read: _Texts | None = None  #: texts of files around
 
 
@@ -86,7 +87,7 @@ def checking(
     named = tuple(Path(os.path.realpath(path)) for path in paths)
     there = frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents))
     instead = {str(_plain(Path(name))): text for name, text in texts.items()}
-    token = _checked.set(_Checked(named, alone, there, instead, {}, _Texts()))
+    token = _checked.set(_Checked(named, alone, there, instead, {}, {}, _Texts()))
     try:
         yield
     finally:
@@ -371,7 +372,12 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
 
 
 def _project_of(folder: Path) -> Path:
-    return _project(_real(os.fspath(folder)), _checked.get().named, _real("."))
+    checked, name = _checked.get(), os.fspath(folder)
+    if checked.projects is None:
+        return _project(_real(name), checked.named, _real("."))
+    if name not in checked.projects:
+        checked.projects[name] = _project(_real(name), checked.named, _real("."))
+    return checked.projects[name]
 
 
 def _real(folder: str) -> str:

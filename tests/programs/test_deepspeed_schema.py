@@ -87,7 +87,7 @@ def test_aliases_and_replacements_are_known() -> None:
     assert zero.keys["stage3_max_live_parameters"] is zero.keys["max_live_parameters"]
     assert zero.keys["cpu_offload"].deprecated is not None
     assert zero.keys["cpu_offload"].deprecated.by == "offload_optimizer"
-    assert "cpu_offload" not in zero.known_names()
+    assert "cpu_offload" not in zero.names
 
 
 def test_removed_blocks_are_known() -> None:

@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Literal
 from ...dataclass import dataclass
 from ...findings import Location
 from ...patterns import lazy_pattern
-from ...places import Lines, Values, kind_of_value
+from ...places import NOTHING, Lines, Values, kind_of_value
 from ...shape import Mismatch, convert
 from ...text.document import FileText, Kind
 from ...text.hjson.text import JsonText, Span
@@ -338,9 +338,10 @@ class Config(DsConfig):
         )
 
     def _hold(self, pointer: str) -> object:
-        if pointer not in self._held:
-            self._held[pointer] = self._parsed(pointer)
-        return self._held[pointer]
+        held = self._held.get(pointer, NOTHING)
+        if held is NOTHING:
+            held = self._held[pointer] = self._parsed(pointer)
+        return held
 
     def _parsed(self, pointer: str) -> object:
         """Parse a key as the parser does.
@@ -349,7 +350,9 @@ class Config(DsConfig):
         """
         parent, section, key, spellings = self.schema.at(pointer)
         there = self.json.spans
-        place = next((name for name in (pointer, *spellings) if name in there), pointer)
+        place = pointer
+        if pointer not in there:
+            place = next((name for name in spellings if name in there), pointer)
         value = self.value(place)
         if value == "auto" and self.filled:
             return _UNKNOWN

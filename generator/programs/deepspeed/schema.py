@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from ...dataclass import dataclass
@@ -205,10 +205,7 @@ class Section:
     extra: Literal["forbidden", "ignored", "taken"]
     checks: frozenset[str]  #: names of the model's own validators
     keys: Mapping[str, Key]  #: by every name accepted
-
-    def known_names(self) -> tuple[str, ...]:
-        """The names to write, deprecated ones left out, sorted."""
-        return tuple(sorted({key.written for key in self.keys.values() if key.deprecated is None}))
+    names: tuple[str, ...]  #: the names to write, deprecated ones left out, sorted
 
 
 class KeyPlace(NamedTuple):
@@ -250,14 +247,15 @@ class DeepSpeedSchema:
 
     def at(self, pointer: str) -> KeyPlace:
         """The place that a JSON pointer leads to, known or not."""
-        if pointer not in self._places:
+        place = self._places.get(pointer)
+        if place is None:
             parent, _, name = pointer.rpartition("/")
             section = self.section(parent)
             key = section.keys.get(name) if section else None
             names = _names_of(key, section) if section and key else ()
             spellings = tuple(f"{parent}/{name}" for name in names)
-            self._places[pointer] = KeyPlace(parent, section, key, spellings)
-        return self._places[pointer]
+            place = self._places[pointer] = KeyPlace(parent, section, key, spellings)
+        return place
 
     @property
     def pointers(self) -> tuple[str, ...]:
@@ -266,12 +264,14 @@ class DeepSpeedSchema:
 
 
 def _section(pointer: str, table: Mapping[str, Any]) -> Section:
+    keys = _keys(table["keys"])
     return Section(
         pointer=pointer,
         kind=table["kind"],
         extra=table["extra"],
         checks=frozenset(table.get("checks", ())),
-        keys=_keys(table["keys"]),
+        keys=keys,
+        names=tuple(sorted({key.written for key in keys.values() if key.deprecated is None})),
     )
 
 
@@ -325,12 +325,14 @@ def table_for(version: Version) -> Version:
     return not_later[-1] if not_later else candidates[0]
 
 
+@lru_cache(maxsize=4096)
 def first_version_of(section: str, key: str, after: Version = ()) -> Version | None:
     """The first release after `after` that knows this key of `section`, or None."""
     later = (version for version in versions() if version > after)
     return next((version for version in later if _knows(version, section, key)), None)
 
 
+@lru_cache(maxsize=4096)
 def last_version_of(section: str, key: str) -> Version | None:
     """The last release with a table that knows this key of `section`, or None."""
     newest_first = reversed(versions())

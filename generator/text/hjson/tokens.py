@@ -219,6 +219,8 @@ class Tokens:
                 f"the control character U+{ord(content[end]):04X} in a string: "
                 "write it as an escape",
             )
+        if content.find("\\", pos + 1, end) < 0 and (quote == '"' or '"' not in content[pos:end]):
+            return content[pos + 1 : end], end + 1
         for escape in _ESCAPE.finditer(content, pos, end):
             letter = escape[1][:1]
             if letter not in _ESCAPES:

@@ -46,6 +46,7 @@ _BRACES: Final = lazy_pattern(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one 
 _GLOB: Final = lazy_pattern(r"[*?]|\[[^\[\]]+\]")
 _OPTION: Final = lazy_pattern(r"--?[A-Za-z]")
 _BLANK: Final = lazy_pattern(r"[ \t\n]")
+_SPLIT: Final = lazy_pattern(r"[ \t\n<]")  # one of them is in a text that isn't one run
 _MOST_NAMES: Final = 8  # of variables that one piece remembers
 #: Set by the scheduler, the launcher or the service before the script runs, so a default in the
 #: script doesn't count.
@@ -99,6 +100,11 @@ class Field:
     def word(self, raw_region: tuple[int, int], content: str) -> Word:
         """The finished word, if it came from the raw word at `raw_region` of the document."""
         start, end = self.place(raw_region)
+        if len(self.pieces) == 1 and (text := self.pieces[0].text) is not None:  # most are so
+            names, perhaps = self.pieces[0].names, self.pieces[0].perhaps
+            if names:
+                names = tuple(dict.fromkeys(filter(None, names)))
+            return Word(content[start:end], text, start, (text,), names, perhaps)
         value = text_of_pieces(self.pieces)
         return Word(
             raw=content[start:end],
@@ -482,7 +488,12 @@ class Expander:
 
     def _written(self, start: int, end: int) -> None:
         """Adds the source's characters from `start` up to `end` as they are."""
-        self._add(*self._source.pieces(start, end))
+        current, source = self._open(), self._source
+        current.foreign = False
+        if source.direct:
+            current.pieces.append(Piece(source.text[start:end], start, end))
+        else:
+            current.pieces.extend(source.pieces(start, end))
 
     def _literal(self, text: str, start: int, end: int) -> None:
         """Adds what `start` up to `end` stand for."""
@@ -561,9 +572,11 @@ class Expander:
 
     def _split_into_fields(self, pieces: Sequence[Piece], elsewhere: bool) -> None:
         for piece in pieces:
-            for start, end, blank in (
-                blanks(piece.text) if piece.text is not None else [(0, 0, False)]
-            ):
+            if piece.text and not _SPLIT.search(piece.text):  # as most values of variables
+                runs = [(0, len(piece.text), False)]
+            else:
+                runs = blanks(piece.text) if piece.text is not None else [(0, 0, False)]
+            for start, end, blank in runs:
                 if blank:
                     self._end_field()
                     continue

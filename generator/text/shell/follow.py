@@ -115,7 +115,7 @@ def called(words: Sequence[Word]) -> int | None:
         return 0 if _is_script(words[0]) else None
 
     for index, word in enumerate(words):
-        if basename(word.value or "") in SHELLS:
+        if _is_shell(word):
             return _script_after(words, index + 1)
         before = words[index - 1].prefix if index else ""
         if index and _is_script(word) and not before.startswith("-"):
@@ -184,7 +184,7 @@ def stdin_shell(words: Sequence[Word]) -> int | None:
     if not starts and words[0].value is not None:
         return None
     for index, word in enumerate(words):
-        if basename(word.value or "") in SHELLS:
+        if _is_shell(word):
             options = [each.value or "" for each in words[index + 1 :]]
             reads = "-s" in options or all(option.startswith("-") for option in options)
             is_text = any("c" in option for option in options if not option.startswith("--"))
@@ -201,6 +201,11 @@ def _script_after(words: Sequence[Word], start: int) -> int | None:
         if "c" in value.lstrip("-") and not value.startswith("--"):
             return None
     return None
+
+
+def _is_shell(word: Word) -> bool:
+    # The end is asked first: all of their names end so, and few other words.
+    return (word.value or "").endswith("sh") and basename(word.value or "") in SHELLS
 
 
 def _is_script(word: Word) -> bool:

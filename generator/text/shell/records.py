@@ -146,6 +146,8 @@ class ShellScript:
     set_inside: set[str] = field(default_factory=set, repr=False)
     #: texts of the files that it calls and sources, each with the offset at which its words begin
     followed: list[tuple[int, Text]] = field(default_factory=list, repr=False)
+    #: the lines of those in which something was located, by that offset
+    _lines: dict[int, Lines] = field(default_factory=dict, repr=False, compare=False)
     #: the paths of those that it calls, each in a shell of its own
     called: list[str] = field(default_factory=list)
     #: where a loop or condition begins that nothing closes, and the word that would
@@ -165,7 +167,9 @@ class ShellScript:
         if offset > len(self.text.content):
             for base, text in reversed(self.followed):
                 if base <= offset:
-                    return Lines(text).locate(offset - base, pointer)
+                    if base not in self._lines:
+                        self._lines[base] = Lines(text)
+                    return self._lines[base].locate(offset - base, pointer)
         return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
 
     def value_of(self, name: str, before: int | None = None) -> str | None:

@@ -104,12 +104,8 @@ _MORE: Final = Piece(None, 0, 0)
 
 def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
     """The text of pieces, or None where one of them can't be known."""
-    texts: list[str] = []
-    for piece in pieces:
-        if piece.text is None:
-            return None
-        texts.append(piece.text)
-    return "".join(texts)
+    texts = [piece.text for piece in pieces]
+    return None if None in texts else "".join(texts)  # type: ignore[arg-type]  # none is None
 
 
 def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from string import digits
 from typing import Final, NamedTuple
 
@@ -116,7 +116,8 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if name in schema.removed.get(section.pointer, ()):
         return removed(place, name)
 
-    unwritten = [key for key in section.known_names() if key not in place.siblings]
+    siblings = place.siblings
+    unwritten = tuple(key for key in section.names if key not in siblings)
     near = closest(name[:80], unwritten, _ALIKE)
     only_slips_count = section.pointer.startswith(_COMPRESSION)
     if _is_for_others(place, name, refused) or (only_slips_count and not near):
@@ -128,8 +129,13 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if of_fp16 or (refused and _is_comment(name)):
         return _told_once(place, name, refused)
 
-    is_slip_of_one = any(is_slip(name, key) for key in unwritten)
-    return _of_no_release(place, name, refused, near, is_slip_of_one)
+    return _of_no_release(place, name, refused, near, _is_slip_of_one(name, unwritten))
+
+
+@lru_cache(maxsize=4096)
+def _is_slip_of_one(name: str, keys: tuple[str, ...]) -> bool:
+    """Return whether a key is one of others with a slip; many files have the same keys."""
+    return any(is_slip(name, key) for key in keys)
 
 
 def _of_no_release(
@@ -275,7 +281,7 @@ def _section_meant(place: Place, name: str) -> str | None:
 
     sections = {
         known_name: section
-        for known_name in place.section.known_names()
+        for known_name in place.section.names
         if (section := schema.section(f"{pointer}/{known_name}"))
     }
     fitting = [
@@ -411,7 +417,7 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
 
-    keys = place.section.known_names()
+    keys = place.section.names
     if like := closest(name[:80], keys):
         return _Meant(f"did you mean `{like}`?", near, None)
     if len(keys) <= _MOST_LISTED:

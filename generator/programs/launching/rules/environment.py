@@ -179,6 +179,7 @@ _GIVEN_ELSEWHERE: Final = lazy_pattern(
 )
 _LONG: Final = 6  # letters of a name of which few others are a slip
 _EXPANDED: Final = lazy_pattern(r"\$\{?(\w+)")
+_SUBSTITUTED: Final = lazy_pattern(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)')
 _WORD: Final = lazy_pattern(r"\w+")
 _QUOTED: Final = lazy_pattern(r"'[^']*'")
 _BAD_NAME: Final = lazy_pattern(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
@@ -412,11 +413,10 @@ def _sets_others(command: Command) -> bool:
     Examples are `source .env` and `export $(cat .env)`.
     """
     first, *words = command.run
+    if first.value not in ("eval", "export", "declare"):
+        return first.value in ("source", ".")
     # conda's hook sets variables of its own alone.
-    substituted = any(re.match(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)', word.raw) for word in words)
-    return first.value in ("source", ".") or (
-        first.value in ("eval", "export", "declare") and substituted
-    )
+    return any(_SUBSTITUTED.match(word.raw) for word in words)
 
 
 @launches.rule("ENV003", ERROR, "init", derived("each rank takes the GPU of its LOCAL_RANK"))
