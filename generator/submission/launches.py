@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
@@ -55,6 +55,8 @@ class Launch:
     environment: Mapping[str, Assignment]
     #: the program of the table of front ends that it is; empty: none
     front_end: str = ""
+    #: what programs read it as, by their names for that: many rules ask for it
+    kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def call(self, program: str) -> Call | None:
         """The innermost call of a program."""

@@ -580,5 +580,10 @@ def library_settings_of(
 
 def settings_of(launch: Launch) -> Settings | None:
     """The settings of a front end's launch; None of others."""
-    front_end = front_ends().get(launch.front_end)
-    return None if front_end is None else Settings(launch=launch, front_end=front_end)
+    kept: dict[str, Settings | None] = launch.kept
+    if "settings" not in kept:
+        front_end = front_ends().get(launch.front_end)
+        kept["settings"] = (
+            None if front_end is None else Settings(launch=launch, front_end=front_end)
+        )
+    return kept["settings"]

@@ -18,8 +18,8 @@ from ...submission.repository import program_of
 from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ...text.wording import whole_number
-from ..launching.front_ends import FrontEnd, front_ends
-from ..launching.settings import Settings
+from ..launching.front_ends import FrontEnd
+from ..launching.settings import Settings, settings_of
 from .front_ends import engine_words
 from .options import (
     A_FORK,
@@ -227,9 +227,9 @@ def from_launches(
     for launch in launches:
         path, first = launch.script.text.path, launch.program
         if launch.front_end:
-            front_end = front_ends()[launch.front_end]
-            settings = Settings(launch=launch, front_end=front_end)
-            if front_end.engine == "megatron" and settings.starts_the_engine:
+            settings = settings_of(launch)
+            is_megatrons = settings is not None and settings.front_end.engine == "megatron"
+            if settings is not None and is_megatrons and settings.starts_the_engine:
                 yield _of_front_end(settings)
             continue
         program, words = _program_of(first), _words(launch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -66,6 +66,7 @@ _ZSH: Final = lazy_pattern(r"#![^\n]*\bzsh\b")
 _BROKEN_LINE: Final = lazy_pattern(
     r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE
 )
+_BLANK_AT_END: Final = lazy_pattern(r"\\[ \t]+\n")  #: of such a line, which few texts have
 #: A line of a command that begins with #, and goes on.
 _COMMENTED: Final = lazy_pattern(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
@@ -466,10 +467,15 @@ def _is_printed(shell: ShellScript, span: tuple[int, int]) -> bool:
     )
 
 
+def _broken_lines(content: str) -> Iterator[re.Match[str]]:
+    """The lines of a text that end in a blank behind a backslash, and the option below each."""
+    return _BROKEN_LINE.finditer(content) if _BLANK_AT_END.search(content) else iter(())
+
+
 def _blanks_after_backslashes(script: LaunchScript) -> Violations:
     """Backslashes that blanks follow, so that the next line, with an option, is cut off."""
     shell, texts = script.shell, list[tuple[int, int]]()
-    for match in _BROKEN_LINE.finditer(shell.text.content):
+    for match in _broken_lines(shell.text.content):
         texts = texts or _texts(shell)
         at = match.start(1)
         is_data = any(
@@ -510,7 +516,7 @@ def _comments_within(script: LaunchScript) -> Violations:
 def _last_arguments(script: LaunchScript) -> Violations:
     """Launch lines whose last word is a blank behind a backslash, or that go on without one."""
     shell = script.shell
-    told = {match.start(1) for match in _BROKEN_LINE.finditer(shell.text.content)}
+    told = {match.start(1) for match in _broken_lines(shell.text.content)}
     for launch in script.launches:
         last = (launch.program, *launch.arguments)[-1]
         if last is None:
