@@ -179,8 +179,9 @@ def _model(row: dict[str, str]) -> Model | None:
         norm="rmsnorm" if gated else "layernorm",
         dropout=0.1 if megatron else 0.0,
         attention_dropout=0.1 if megatron else 0.0,
-        # GPT-OSS: biases, and a window in every other layer (config.json of openai/gpt-oss-120b)
+        # GPT-OSS: biases, clamps, and windows (config.json of openai/gpt-oss-120b)
         expert_bias=oss,
+        activation_clamp=7.0 if oss else None,
         sliding_window=128 if oss else None,
         full_attention_layers=tuple(range(1, layers, 2)) if oss else (),
         experts=_number(row, "num_experts"),

@@ -271,8 +271,19 @@ def _mlp_copies(job: Job, part: FeedForward) -> int:
     """
     eager = not job.fuses_kernels
     if part.gated:
-        return 4 if eager else 3
+        return (4 if eager else 3) + _clamped_copies(job, part)
     return _EAGER_NEW_GELU if eager and part.activation == "gelu_new" else 2
+
+
+def _clamped_copies(job: Job, part: FeedForward) -> int:
+    """Tensors of MLP width that clamping adds: gate and up once more, as the fused activation keeps
+    what it takes, and clamping what came.
+
+    **Source**: Megatron-LM core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl, whose
+    saved tensors were counted @ core_v0.16.1; fused experts of a graph clamp in their kernel.
+    """
+    is_apart = part.clamp is not None and any(job.engine.clamp_traffic_bytes)
+    return part.ups if is_apart and not job.replays_experts else 0
 
 
 def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:

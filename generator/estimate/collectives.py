@@ -47,11 +47,21 @@ def bandwidth(job: Job, ring: Group) -> Any:
 
 
 def _latency(job: Job, ring: Group, hops: Any) -> Any:
-    """Start inside the node, and `hops` more when the group leaves it."""
+    """Start inside the node and a ring's steps there, and `hops` more when the group leaves it."""
+    steps = rates(job).collective_member_s * ring.per_node
+    return _direct_latency(job, ring, hops) + np.where(ring.size > 1, steps, 0.0)
+
+
+def _direct_latency(job: Job, ring: Group, hops: Any) -> Any:
+    """Start inside the node, where members send to each other all at once, and `hops` between
+    nodes.
+
+    **Source**: NVIDIA/nccl src/enqueue.cc: an all-to-all is sends and receives of every pair in one
+    kernel, those of a channel side by side; DeepEP's kernels write to all peers at once.
+    """
     constants = rates(job)
     outside = np.where(ring.size > ring.per_node, constants.hop_s * hops, 0.0)
-    inside = constants.collective_start_s + constants.collective_member_s * ring.per_node
-    return np.where(ring.size > 1, inside + outside, 0.0)
+    return np.where(ring.size > 1, constants.collective_start_s + outside, 0.0)
 
 
 def all_reduce_s(job: Job, ring: Group, size_bytes: Any) -> Any:
@@ -89,7 +99,7 @@ def all_to_all_s(job: Job, ring: Group, size_bytes: Any) -> Any:
     inside = (ring.per_node - 1) / ring.size * size_bytes / link
     network = network_bytes_per_s(job) / job.cluster.accelerators_per_node
     outside = np.where(leaves, (ring.size - ring.per_node) / ring.size * size_bytes / network, 0.0)
-    return np.maximum(inside, outside) + _latency(job, ring, np.log2(ring.nodes))
+    return np.maximum(inside, outside) + _direct_latency(job, ring, np.log2(ring.nodes))
 
 
 def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> Any:
@@ -109,7 +119,7 @@ def dispatch_s(job: Job, ring: Group, token_bytes: Any, part: FeedForward) -> An
     outside = np.where(leaves, reached * (nodes - 1) / nodes * token_bytes / network, 0.0)
     link = link_bytes_per_s(job, ring)
     inside = copies * (ring.per_node - 1) / ring.per_node * token_bytes / link
-    return np.maximum(inside, outside) + _latency(job, ring, np.log2(nodes))
+    return np.maximum(inside, outside) + _direct_latency(job, ring, np.log2(nodes))
 
 
 def send_s(job: Job, size_bytes: Any, crosses_nodes: Any) -> Any:

@@ -23,7 +23,7 @@ from .alike import once_each
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .collectives import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, send_s
 from .compute import LayerTime, busiest, core_time, repeated, repeated_share, ring_steps
-from .groups import group, sends_tokens_once_per_node, sends_tokens_once_per_rank
+from .groups import Group, group, sends_tokens_once_per_node, sends_tokens_once_per_rank
 from .layout import LayoutLike, Modules, Offload, Recompute
 from .products import exposed_s, spread_s, stream_s
 from .rates import rates
@@ -158,6 +158,10 @@ _DEEPEP_COST = 20 / (132 - 20)
 _HYBRIDEP_COST = 32 / (148 - 32)
 
 
+#: Bytes of the weight that goes with a token's copy to an expert.
+_WEIGHT_BYTES = 4
+
+
 def _windows(time: LayerTime) -> Iterator[Any]:
     """Seconds of what runs beside each of the four exchanges: attention and experts, forward and
     backward.
@@ -207,13 +211,27 @@ def expert_s(
     alone = exchanges * (
         np.where(layout.expert > 1, exchange, 0.0)
         + np.where(layout.expert_tensor > 1, gathered, 0.0)
-    )
+    ) + _counts_s(job, layout, ring, copies * tokens * load, again)
     if not np.any(layout.expert_overlap):
         return alone, alone
     cost = _DEEPEP_COST * once_per_node
     if job.training.dispatcher == "hybridep":
         cost = _HYBRIDEP_COST * sends_tokens_once_per_rank(job, layout)
     return alone, sum(exposed_s(job, alone / 4, window, cost=cost) for window in _windows(time))
+
+
+def _counts_s(job: Job, layout: LayoutLike, ring: Group, copies: Any, again: Any) -> Any:
+    """Seconds of the small messages beside all-to-alls of tokens: all ranks first gather how many
+    go where, and weights in fp32 follow their tokens, with gradients backward.
+
+    **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher
+    (preprocess, token_dispatch) @ core_v0.16.1. Flex dispatchers send both with the tokens.
+    """
+    members = group(job, layout.expert * layout.expert_tensor, 1)
+    gathered = all_gather_s(job, members, 0.0)
+    weights = all_to_all_s(job, ring, _WEIGHT_BYTES * copies)
+    apart = np.logical_not(sends_tokens_once_per_rank(job, layout)) & (layout.expert > 1)
+    return np.where(apart, (1 + again) * (gathered + weights) + weights, 0.0)
 
 
 def overlapped_s(layout: LayoutLike, alone_s: Any, beside_s: Any) -> Any:

@@ -330,7 +330,18 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
         routed = _routed_streams(job, layout, tokens, part)
     if job.training.is_narrow:
         casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, layer)))
-    return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts
+    clamped = _clamping(job, layout, tokens, part)
+    return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts + clamped
+
+
+def _clamping(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward) -> Passes:
+    """Seconds of kernels that clamp what a gated activation takes, where that isn't fused."""
+    if part.clamp is None or job.replays_experts:
+        return Passes(0.0, 0.0)
+    width = part.active_width / layout.tensor
+    return Passes(
+        *(stream_s(job, tokens * size * width) for size in job.engine.clamp_traffic_bytes)
+    )
 
 
 def _unfused_width(job: Job, part: FeedForward) -> int:
@@ -348,11 +359,14 @@ def _routed_streams(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward
     stashed = 2 * routed_bytes_per_token(job, part) / layout.tensor if job.stashes_experts else 0.0
     moved = permuted_copies(job, layout, part) * weight_bytes(job) * width / constants.permute_share
     sorting = stream_s(job, tokens * (constants.streaming_passes * moved + stashed))
-    if not (part.expert_bias and any(job.engine.expert_bias_traffic_bytes)):
+    if not part.expert_bias or job.replays_experts:
         return Passes(sorting, sorting)
+    engine, held = job.engine, part.experts / layout.expert
     added = (
-        stream_s(job, tokens * part.per_token * size * width)
-        for size in job.engine.expert_bias_traffic_bytes
+        stream_s(job, tokens * part.per_token * size * width) + kernels * held * start_s(job)
+        for size, kernels in zip(
+            engine.expert_bias_traffic_bytes, engine.expert_bias_kernels, strict=True
+        )
     )
     return Passes(sorting, sorting) + Passes(*added)
 
@@ -452,6 +466,7 @@ def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, layer: Lay
     part, tokens, element = layer.feed_forward, local_tokens(job, layout), weight_bytes(job)
     width = part.per_token * part.expert_width / layout.tensor
     activation = stream_s(job, tokens * (1 + part.ups) * element * width)
+    activation = activation + _clamping(job, layout, tokens, part).forward_s
     norms = stream_s(job, tokens * 2 * layer.norms * element * layer.hidden / sequence_cut(layout))
     parts = {
         Modules.CORE_ATTN: time.core.forward_s * layer.mixer.has_scores,

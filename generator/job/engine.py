@@ -87,7 +87,11 @@ class Engine:
     weighs_output: bool = True
     unfused_logit_bytes: int = 6  #: a logit, at the peak of a loss that fused kernels don't compute
     fused_logit_bytes: int = 4  #: the same of a fused loss: 16-bit logits and their gradient
-    expert_bias_traffic_bytes: tuple[int, int] = (0, 0)  #: an element, forward and backward
+    #: of adding experts' biases: bytes an element, and kernels an expert, forward and backward
+    expert_bias_traffic_bytes: tuple[int, int] = (0, 0)
+    expert_bias_kernels: tuple[int, int] = (0, 0)
+    #: of clamping what a gated activation takes, an element of its result, forward and backward
+    clamp_traffic_bytes: tuple[int, int] = (0, 0)
 
     # What it sends, and what hides that.
 

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 import dsgen
-from dsgen.estimate.collectives import dispatch_s
-from dsgen.estimate.compute import layer_times, permuted_copies
+from dsgen.estimate.activations import kept_per_token
+from dsgen.estimate.collectives import all_gather_s, all_to_all_s, dispatch_s
+from dsgen.estimate.communication import expert_s
+from dsgen.estimate.compute import busiest, layer_times, permuted_copies, repeated_modules_s
 from dsgen.estimate.groups import group, sends_tokens_once_per_node
-from dsgen.estimate.layout import Layout
+from dsgen.estimate.host import start_s
+from dsgen.estimate.layout import Layout, Modules, Recompute
+from dsgen.estimate.stages import stage_contents
 from dsgen.search.feasible import make_plan
 from tests.jobs import SMALL, job
 from tests.models import changed
@@ -199,14 +203,108 @@ def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: 
 
 
 def test_biases_of_experts_take_time() -> None:
-    """Megatron-LM adds experts' biases in kernels of their own, 28 bytes an element forward and 36
-    backward.
+    """Megatron-LM adds experts' biases in kernels of their own, two an expert forward and six
+    backward, with 28 and 40 bytes an element; fused experts of a graph have none.
     """
     whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
     plain = replace(whole, model=changed(whole.model, expert_bias=False))
-    added, without = (layer_times(each, Layout(data=8, expert=8))[0] for each in (whole, plain))
-    forward, backward = added.forward_s - without.forward_s, added.backward_s - without.backward_s
-    assert float(backward / forward) == pytest.approx(36 / 28)
+    forward, backward = _more(whole, plain)
+    held = 32 / 8
+    starts = held * start_s(whole)
+    assert (backward - 6 * starts) / (forward - 2 * starts) == pytest.approx(40 / 28)
+    graphs = replace(whole.training, cuda_graphs="full_iteration", dispatcher="hybridep")
+    assert _more(replace(whole, training=graphs), replace(plain, training=graphs)) == (0, 0)
+
+
+def test_clamping_takes_time() -> None:
+    """Megatron-LM clamps both halves of what the gated activation takes before its fused kernel, 16
+    bytes an element forward and 30 backward; and once more where the activation is repeated.
+    """
+    whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
+    plain = replace(whole, model=changed(whole.model, clamp=None))
+    forward, backward = _more(whole, plain)
+    assert backward / forward == pytest.approx(30 / 16)
+    again = Layout(
+        data=8,
+        expert=8,
+        recompute=Recompute.SELECTIVE,
+        recompute_modules=int(Modules.MOE_ACT),
+    )
+    time, layer = layer_times(whole, again)[0], whole.model.averaged.largest
+    repeated = [
+        float(repeated_modules_s(each, again, time, kind))
+        for each, kind in ((whole, layer), (plain, plain.model.averaged.largest))
+    ]
+    assert repeated[0] - repeated[1] == pytest.approx(forward)
+
+
+def test_clamping_keeps_what_it_takes_and_gives() -> None:
+    """Gate and up are kept before and after they are clamped, 2 bytes an element more each; not
+    where fused experts clamp, nor where the activation is computed again.
+    """
+    whole = job(model="gpt-oss-20b", cluster="nvidia/dgx-h100", gpus=8, training__global_batch=8)
+    graphs = replace(whole.training, cuda_graphs="full_iteration", dispatcher="hybridep")
+    again = Layout(data=8, expert=8, recompute=Recompute.SELECTIVE)
+    again = replace(again, recompute_modules=int(Modules.MOE_ACT))
+    part = whole.model.feed_forward
+    per_layer = 4 * part.per_token * part.expert_width
+    for changed_job, layout, more in (
+        (whole, Layout(data=8, expert=8), per_layer * whole.model.layers),
+        (replace(whole, training=graphs), Layout(data=8, expert=8), 0),
+        (whole, again, 0),
+    ):
+        plain = replace(changed_job, model=changed(changed_job.model, clamp=None))
+        held = stage_contents(changed_job, layout, 0)
+        kept, less = (float(kept_per_token(each, layout, held)) for each in (changed_job, plain))
+        assert kept - less == pytest.approx(more, abs=1e-6)
+
+
+def _more(whole: dsgen.Job, plain: dsgen.Job) -> tuple[float, float]:
+    """Seconds of a layer's passes that `whole` takes and `plain` doesn't."""
+    layout = Layout(data=8, expert=8)
+    more, less = (layer_times(each, layout)[0] for each in (whole, plain))
+    return float(more.forward_s - less.forward_s), float(more.backward_s - less.backward_s)
+
+
+def test_exchanges_take_no_steps_of_a_ring() -> None:
+    """Ranks of one NVLink domain send to each other all at once: 64 wait for an exchange's start as
+    long as 8.
+    """
+    whole = job(
+        model="qwen3-235b-a22b",
+        framework="megatron-lm",
+        cluster="nvidia/gb300-nvl72",
+        gpus=64,
+        training__global_batch=64,
+    )
+    few, many = (float(all_to_all_s(whole, group(whole, ranks, 1), 0.0)) for ranks in (8, 64))
+    assert few == many > 0
+
+
+def test_all_to_alls_come_with_counts_and_weights() -> None:
+    """Megatron-LM's all-to-all dispatcher gathers how many tokens go where, and sends their weights
+    after them, and back as gradients; the flex dispatcher does neither.
+    """
+    whole = job(
+        model="qwen3-30b-a3b",
+        framework="megatron-lm",
+        cluster="nvidia/dgx-h100",
+        gpus=8,
+        training__global_batch=8,
+        training__dispatcher="alltoall",
+    )
+    part, layout = whole.model.feed_forward, Layout(data=8, expert=8)
+    ring, tokens_here = group(whole, 8, 1), whole.training.sequence_length
+    copies, load = 8 * tokens_here, busiest(whole, layout, part)
+    time = layer_times(whole, layout)[0]
+    alone, _ = expert_s(whole, layout, time, 0.0, part)
+    tokens = 4 * load * all_to_all_s(whole, ring, 2 * part.routed_hidden * copies)
+    weights = 2 * all_to_all_s(whole, ring, 4 * copies * load)
+    assert float(alone - tokens - weights) == pytest.approx(float(all_gather_s(whole, ring, 0.0)))
+
+    flex = replace(whole, training=replace(whole.training, dispatcher="hybridep"))
+    bare, _ = expert_s(flex, layout, time, 0.0, part)
+    assert float(bare) == pytest.approx(float(tokens))
 
 
 @pytest.mark.parametrize(

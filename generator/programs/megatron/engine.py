@@ -54,9 +54,14 @@ MEGATRON_LM: Final = Engine(
     fused_logit_bytes=10,
     gathered_layers=2,  # FSDP: the layer in use and the one prefetched
     # Adding an expert's bias times the token's weight after its second product: in fp32, by expert,
-    # and joined again. Counted from the operators of core/transformer/moe/experts.py,
-    # TEGroupedMLP._apply_bias, which nothing fuses.
-    expert_bias_traffic_bytes=(28, 36),
+    # and joined again. The operators of core/transformer/moe/experts.py, TEGroupedMLP._apply_bias,
+    # counted as torch runs them; only fused experts are without.
+    expert_bias_traffic_bytes=(28, 40),
+    expert_bias_kernels=(2, 6),
+    # Clamping both halves before the fused activation: each read, written and joined again, with
+    # masks backward. Counted from the operators of core/fusions/fused_bias_geglu.py,
+    # weighted_bias_quick_geglu_impl, to core_v0.19.0.
+    clamp_traffic_bytes=(16, 30),
     registers_memory=_REGISTERS_MEMORY,
     multiplies_by_te=True,  # core/extensions/transformer_engine.py, --transformer-impl's default
     message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
