@@ -308,6 +308,8 @@ def _faster(best: Plan, change: Suggestion) -> str:
     changed_plan = change.plan
     less = 1 - best.throughput.tokens_per_s_per_gpu / changed_plan.throughput.tokens_per_s_per_gpu
     known_as = _KNOWN_AS.get(change.path)
+    if change.path == "training.cuda_graphs" and changed_plan.job.replays_experts:
+        known_as = "a paged stash; tokens over a rank's capacity are dropped"
     text = f"set {change.text}{f' ({known_as})' if known_as else ''}: {less:.0%} "
     if change.path == "gpus":
         return f"{text}fewer GPU-hours"

@@ -160,6 +160,7 @@ def _print_plans(
 ) -> None:
     """Print the table of plans, and what would be faster than the best of them."""
     from ..job.needs import not_ready  # here, to save start-up time
+    from ..programs.job_rules import check_job
     from ..programs.launching.by_hand import SETTINGS, front_end_of
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
@@ -171,7 +172,7 @@ def _print_plans(
     others: tuple[Line, ...] = ()
     if not counts:
         with working("planning other counts and batches", form):
-            faster = (*nearby(best, faster_nearby(best)), *sharding(best))
+            faster = (*nearby(best, faster_nearby(best, check_job)), *sharding(best))
         with working("planning without pins, and other frameworks", form):
             others = instead(best, bold=bold)
     missing = (("Next", not_ready(best.missing)),) if best.missing else ()

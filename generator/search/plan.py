@@ -481,7 +481,9 @@ class Suggestion:
 
     @property
     def changes_results(self) -> bool:
-        """Tell whether it rounds numbers otherwise."""
+        """Tell whether it rounds numbers otherwise, or drops tokens."""
+        if self.path == "training.cuda_graphs":
+            return self.plan.job.replays_experts
         return self.path.startswith("training.") and self.path not in (
             "training.global_batch",
             "training.kernels",

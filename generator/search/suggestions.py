@@ -7,7 +7,7 @@ bounded number of layouts: what is not found within it is not suggested.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import combinations, islice
 from math import gcd, inf
@@ -16,7 +16,7 @@ from typing import Any
 from ..estimate.groups import FLEXIBLE, sends_tokens_once_per_rank
 from ..estimate.layout import FIELDS, PARTS_OF, Offload, Recompute
 from ..estimate.uncertainty import host_band, required_band
-from ..findings import Severity
+from ..findings import Finding, Severity
 from ..job.records import Job, Pins
 from ..rules.run import check_job, lighter
 from ..rules.violations import divisors
@@ -146,12 +146,17 @@ _SPENDING = ("recompute", "offload", "zero_stage", "micro_batch")
 _SAVING = tuple(name for whole in ("recompute", "offload") for name in (whole, *PARTS_OF[whole]))
 
 
-def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
+#: Finds the rules that a job breaks.
+Check = Callable[[Job], tuple[Finding, ...]]
+
+
+def faster_nearby(plan: Plan, check: Check | None = None) -> Iterator[Suggestion]:
     """Changes of one key with which the same tensor and context parallelism is clearly faster per
     GPU.
 
     A GPU count and a batch nearby; a pin that costs; another dispatcher of tokens, which leaves
-    results and layout as they are; of a plan that spends time to fit, keys of `training` that save
+    results and layout as they are; with `check`, which knows the rules of its program, a CUDA graph
+    of whole iterations; of a plan that spends time to fit, keys of `training` that save
     memory, also where it pins what they make needless. Only layouts that are cut like the plan's
     are searched: with others, they may be faster still. Of a batch that divides far better, any
     layout is, and of those keys where a program without stages has few.
@@ -192,11 +197,14 @@ def faster_nearby(plan: Plan) -> Iterator[Suggestion]:
             if smaller:
                 offers.append(_key(f"training.{name}", value, smaller))
     dispatched = _dispatched(plan)
-    offers += [dispatched] if dispatched else []
+    fastest = dispatched.plan if dispatched else plan
+    graphed = _graphed(plan, _speed(fastest), check) if check else None
+    offers += [change for change in (dispatched, graphed) if change]
     yield from (
         change
         for change in offers
-        if change in (batch, dispatched) or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
+        if change in (batch, dispatched, graphed)
+        or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
     )
 
 
@@ -214,14 +222,44 @@ def _dispatched(plan: Plan) -> Suggestion | None:
             continue
         if {finding.rule for finding in check_job(changed)} <= known:
             offers.append(_key("training.dispatcher", kind, make_plan(changed, layout)))
-    possible = [
-        each
-        for each in offers
-        if each.plan.choice.fits
-        and not any(finding.severity is Severity.ERROR for finding in each.plan.findings)
-        and _speed(each.plan) > _LITTLE_FASTER * _speed(plan)
-    ]
+    possible = [each for each in offers if _works(each.plan, _LITTLE_FASTER * _speed(plan))]
     return max(possible, key=lambda each: _speed(each.plan), default=None)
+
+
+def _works(plan: Plan, least: float) -> bool:
+    """Return whether a plan fits, breaks no rule and has more than `least` tokens a second."""
+    errors = [finding for finding in plan.findings if finding.severity is Severity.ERROR]
+    return plan.choice.fits and not errors and _speed(plan) > least
+
+
+def _graphed(plan: Plan, speed: float, check: Check) -> Suggestion | None:
+    """The layout with whole iterations as one CUDA graph, of a job without graphs, if it is faster
+    than `speed`.
+
+    Experts in a graph need HybridEP, and MXFP8 of recipes in 8 bits, and drop tokens over a rank's
+    capacity, which changes results: that is the user's to set.
+    """
+    job, training = plan.job, plan.job.training
+    has_experts = job.model.experts > 0
+    if training.cuda_graphs != "none" or (
+        has_experts and training.dispatcher not in (None, "hybridep")
+    ):
+        return None
+
+    keys: dict[str, Any] = {"cuda_graphs": "full_iteration"}
+    if has_experts and training.dispatcher is None:
+        keys["dispatcher"] = "hybridep"
+    if has_experts and training.precision == "fp8" and training.fp8_recipe != "mxfp8":
+        keys["fp8_recipe"] = "mxfp8"
+    other = replace(job, training=replace(training, **keys))
+    known = {finding.rule for finding in check(job)}
+    if not {finding.rule for finding in check(other)} <= known:
+        return None
+    captured = make_plan(other, plan.layout)
+    if not _works(captured, _LITTLE_FASTER * speed):
+        return None
+    text = ", ".join(f"training.{name}: {value}" for name, value in keys.items())
+    return Suggestion(path="training.cuda_graphs", value="full_iteration", text=text, plan=captured)
 
 
 def dividing_batch(plan: Plan) -> Suggestion | None:

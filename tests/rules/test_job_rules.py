@@ -49,11 +49,24 @@ def ramped(start: int, increment: int, framework: str = "megatron-lm") -> Job:
     )
 
 
-def graphed(release: tuple[int, ...], dispatcher: str = "hybridep", **training: Any) -> Job:
+FP8 = {"fp16": 1e15, "bf16": 1e15, "fp8": 2e15}
+
+
+def graphed(
+    release: tuple[int, ...],
+    dispatcher: str = "hybridep",
+    generation: str = "blackwell",
+    **training: Any,
+) -> Job:
     """Gated experts whose whole iterations are one graph, with a release of Megatron-LM."""
     words = {"cuda_graphs": "full_iteration", "dispatcher": dispatcher, **training}
-    model = {**MOE, "gated_mlp": True}
-    return job("megatron-lm", training=words, model=model, megatron_version=release)
+    return job(
+        "megatron-lm",
+        training=words,
+        model={**MOE, "gated_mlp": True},
+        accelerator={"generation": GENERATIONS[generation], "flops_per_s": FP8},
+        megatron_version=release,
+    )
 
 
 #: What the recipe of Llama 3 8B trains.
@@ -750,6 +763,24 @@ def test_what_arguments_give_a_tokenizer_need_not() -> None:
     (finding,) = check_job(job(data=tik))
     assert "--tiktoken-pattern" in finding.message
     assert check_job(job(data=tik, launch={"arguments": ("--tiktoken-pattern", "v2")})) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"generation": "hopper"}, "kernels that"),
+        ({"precision": "fp8", "fp8_recipe": "tensorwise"}, "fp8_recipe: mxfp8"),
+        ({"precision": "fp8", "fp8_recipe": "mxfp8"}, ""),
+    ],
+)
+def test_graphs_of_experts_need_kernels_that_leave_sizes_on_the_device(
+    changes: dict[str, Any], says: str
+) -> None:
+    """Transformer Engine reads experts' sizes back before Blackwell, and with other recipes than
+    MXFP8, which a graph can't capture.
+    """
+    found = [each for each in check_job(graphed((0, 19, 2), **changes)) if each.rule == "MLM163"]
+    assert [says in each.message for each in found] == ([True] if says else [])
 
 
 @pytest.mark.parametrize("option", ["--weight-decay=0.05", "--weight_decay=0.05"])

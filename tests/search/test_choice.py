@@ -17,6 +17,7 @@ from dsgen.estimate.expected_time import expected_s, out_of_memory_chance, paral
 from dsgen.estimate.layout import Layout, Layouts, Offload
 from dsgen.estimate.memory import memory
 from dsgen.estimate.uncertainty import unmeasured_factor
+from dsgen.programs.job_rules import check_job
 from dsgen.search.choice import SHOWN, expected_text, why_first
 from dsgen.search.feasible import Estimates, make_plan
 from dsgen.search.plan import Plan, SearchResult
@@ -423,6 +424,33 @@ def test_a_rack_is_offered_the_dispatcher_that_uses_its_nvlink() -> None:
 
     named, _ = found(**keys, training__dispatcher="alltoall")
     assert "training.dispatcher" not in {each.path for each in faster_nearby(named.plans[0])}
+
+
+def test_a_graph_of_whole_iterations_is_offered_where_experts_may_be_in_it() -> None:
+    """What a graph with a paged stash gains is offered with the keys that it needs, as a change of
+    results: not on Hopper, which has no kernels for it, nor beside a dispatcher that can't.
+    """
+    keys: dict[str, Any] = {
+        "framework": "megatron-lm",
+        "model": "qwen3-235b-a22b",
+        "cluster": "nvidia/gb300-nvl72",
+        "gpus": 256,
+        "training__global_batch": 8192,
+        "training__precision": "fp8",
+        "training__fp8_recipe": "mxfp8",
+    }
+    plan = found(**keys)[0].plans[0]
+    offer = {each.path: each for each in faster_nearby(plan, check_job)}["training.cuda_graphs"]
+    assert "training.dispatcher: hybridep" in offer.text and offer.changes_results
+    assert offer.plan.job.stashes_experts and offer.plan.layout == plan.layout
+
+    for changes in (
+        {"training__dispatcher": "alltoall"},
+        {"cluster": "nvidia/dgx-h100", "training__fp8_recipe": "blockwise"},
+    ):
+        other = found(**{**keys, **changes})[0].plans[0]
+        paths = {each.path for each in faster_nearby(other, check_job)}
+        assert "training.cuda_graphs" not in paths
 
 
 def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:

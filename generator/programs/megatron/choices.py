@@ -155,7 +155,9 @@ def experts_are_in_graphs_of_later_releases(job: Job) -> Violations:
     "init",
     megatron_lm(
         "core/transformer/transformer_config.py:1692-1705, core/transformer/moe/experts.py, "
-        "_is_fused_impl_supported (core_v0.19.0)"
+        "_is_fused_impl_supported (core_v0.19.0); Transformer Engine 2.16 "
+        "pytorch/ops/basic/grouped_linear.py, _is_graph_safe_path_supported: else the sizes are "
+        "read back"
     ),
 )
 def graphed_experts_have_static_sizes(job: Job) -> Violations:
@@ -166,6 +168,14 @@ def graphed_experts_have_static_sizes(job: Job) -> Violations:
     if not job.replays_experts:
         return
     said, partial = (job.says("cuda_graphs", kind) for kind in ("full_iteration", "partial"))
+    accelerator = job.cluster.accelerator
+    if "mxfp8" not in accelerator.generation.fp8_recipes:
+        message = f"{said} with experts needs kernels that {accelerator.name} doesn't have"
+        yield violation(job, "/training/cuda_graphs", message, f"use {partial}")
+    elif job.training.precision == "fp8" and job.training.fp8_recipe != "mxfp8":
+        message = f"{said} with experts in fp8 needs {job.says('fp8_recipe', 'mxfp8')}"
+        hint = f"use {job.says('fp8_recipe', 'mxfp8')}, or {partial}"
+        yield violation(job, "/training/cuda_graphs", message, hint)
     if job.training.dispatcher != "hybridep":
         message = f"{said} with experts needs {job.says('dispatcher', 'hybridep')}"
         hint = f"use {job.says('dispatcher', 'hybridep')}, or {partial}"
