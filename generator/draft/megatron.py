@@ -224,6 +224,12 @@ def _read_training(draft: Draft, facts: MegatronFacts) -> None:
     run, training = facts.run, facts.job.training
     for key in ("sequence_length", "global_batch", "precision", "attention"):
         draft.set(f"training.{key}", getattr(training, key, None))
+    wide = ("--bf16", "--fp16")
+    is_fp32 = run.is_lm and run.sure(*wide) and not any(map(run.has, wide))
+    if is_fp32 and getattr(training, "precision", None) in ("fp8", "nvfp4"):
+        draft.comments["training.precision"] = (
+            "beside bf16; without --bf16 the rest of theirs is fp32"
+        )
     for key in _DTYPES:
         draft.set(f"training.{key}", _state(key, getattr(training, key, None), run))
     if run.is_lm and not run.has("--cross-entropy-loss-fusion"):

@@ -984,3 +984,16 @@ def test_one_line_of_a_called_script_is_one_run(tmp_path: Path) -> None:
     made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     assert made.spec["launch"]["slurm"]["partition"] == "gpu"
     assert not any("run" in note.why for note in made.left)
+
+
+@pytest.mark.parametrize(("option", "is_said"), [("", True), ("--bf16 ", False)])
+def test_fp8_alone_leaves_the_rest_in_fp32(tmp_path: Path, option: str, is_said: bool) -> None:
+    """Without --bf16 Megatron-LM keeps parameters and activations in fp32 beside products in fp8:
+    the spec, which means 16 bits, says so.
+    """
+    sizes = "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024"
+    line = f"torchrun --nproc-per-node 8 pretrain_gpt.py {sizes} {option}--fp8-format hybrid\n"
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}", encoding="utf-8")
+    runs = find_runs([tmp_path])[1]
+    made = draft_run(runs[0], runs[1:], {"cluster": "nvidia/dgx-h100"})
+    assert ("training.precision" in made.comments) is is_said
