@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -51,7 +52,8 @@ class Accelerator:
     memory_bytes_per_s: float
     #: peak by precision: fp32, fp16, bf16, fp8, nvfp4; a missing key is unsupported
     flops_per_s: Mapping[str, float]
-    #: best measured matrix-product rate over the bf16 (else fp16) peak
+    #: best measured matrix-product rate over the bf16 (else fp16) peak, its own or the mean of its
+    #: generation's other parts
     achievable_fraction: float | None
     link_bytes_per_s: float  #: intra-node fabric, one direction; 0 when there is none but PCIe
     pcie_bytes_per_s: float  #: host link, one direction
@@ -180,6 +182,7 @@ def build_catalog(
         for name, entry in accelerators.items()
         if "slice_of" not in entry
     }
+    cards = _with_shares_of_generations(cards)
     parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
     cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
     return Catalog(
@@ -329,6 +332,20 @@ def _accelerator(
         achievable_fraction=achievable,
         **fields,
     )
+
+
+def _with_shares_of_generations(cards: Mapping[str, Accelerator]) -> dict[str, Accelerator]:
+    """Give parts that nobody measured the mean share of those of their generation that were."""
+    shares: dict[str, list[float]] = {}
+    for card in cards.values():
+        if card.achievable_fraction is not None:
+            shares.setdefault(card.generation.name, []).append(card.achievable_fraction)
+    return {
+        name: replace(card, achievable_fraction=fmean(known))
+        if card.achievable_fraction is None and (known := shares.get(card.generation.name))
+        else card
+        for name, card in cards.items()
+    }
 
 
 def _node_type(
