@@ -11,7 +11,7 @@
 # ds_config.json has no scheduler: the learning rate is constant, unless the script passes lr_scheduler to
 # deepspeed.initialize.
 # Checkpoints are the script's to write and read: on every rank it must call before the first step
-# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1151 steps
+# engine.load_checkpoint(load_dir), which returns (None, {}) where there is none, and every 1153 steps
 # engine.save_checkpoint(save_dir, client_state={'step': step}). Nothing deletes old ones: the script may, but
 # for the one in `latest`.
 #
@@ -174,7 +174,7 @@ ARGUMENTS=(
   --data_path /mnt/data/pile
   --tokenizer /mnt/data/20B_tokenizer.json
   --save_dir /mnt/checkpoints/gpt-neox-20b
-  --save_interval 1151
+  --save_interval 1153
   --load_dir /mnt/checkpoints/gpt-neox-20b
 )
 
