@@ -381,20 +381,30 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
     """A variable that a launch line names is spelled as where it is set: in the script, or by what
     starts its ranks.
     Prevents: An option without its value, which takes the next one for it. A warning where the name
-    is like one of the script's own, as the environment may have both.
+    is like one of the script's own that it uses elsewhere, as the environment may have both.
     Fix: write the name as it is set
     """
     shell = script.shell
     for name, word in _unset(script).items():
         if (meant := _meant(name, shell)) is not None:
-            of_launchers = meant in OF_LAUNCHERS
-            setter = "" if of_launchers else f", and the script sets {meant}"
+            is_certain = meant in OF_LAUNCHERS or _is_unused(meant, shell)
+            setter = "" if meant in OF_LAUNCHERS else f", and the script sets {meant}"
             yield Violation(
                 shell.locate(word),
                 f"nothing sets {name}{setter}: the line gets nothing in its place",
                 f"did you mean {meant}?",
-                severity=ERROR if of_launchers else WARNING,
+                severity=ERROR if is_certain else WARNING,
             )
+
+
+def _is_unused(name: str, shell: ShellScript) -> bool:
+    """Whether nothing expands a variable that a script sets for itself."""
+    texts = (shell.text, *(text for _, text in shell.followed))
+    expands = re.compile(rf"\$(?:{name}\b|\{{#?!?{name}\b)|\(\([^()\n]*\b{name}\b")
+    own = [one for one in shell.assignments if one.name == name]
+    return not any(one.exported for one in own) and not any(
+        expands.search(text.content) for text in texts
+    )
 
 
 def _meant(name: str, shell: ShellScript) -> str | None:
