@@ -11,6 +11,8 @@ another place that doesn't name this one. Whether the run would really fail is t
 reading: VERDICTS has a row for each break that was judged harmless, which doesn't count. `--show`
 prints each break that was not found.
 
+`--launches` draws only breaks of who starts what where (LAUNCHES), each kind about as often.
+
 `--across 0.5` draws half of the breaks across files and calls, which are counted apart: those that
 only another file shows (ACROSS), and those in a launch that was moved, before the break, into a
 file that its script sources or calls (`_moved`).
@@ -562,10 +564,11 @@ def _tried_moved(repo: Path, one: Break) -> tuple[str, list[tuple[Any, ...]]]:
 def _verdict(one: Break, new: list[tuple[Any, ...]]) -> str:
     """What the findings that are new say of a break."""
     anywhere = one.kind in _OF_TWO_PLACES
+    paths = {one.path, *(one.moved if anywhere else ())}  # a launch that is moved is one place
     here = [
         f
         for f in new
-        if f[1] == one.path and (anywhere or f[2] is None or abs(f[2] - one.line) <= _NEAR)
+        if f[1] in paths and (anywhere or f[2] is None or abs(f[2] - one.line) <= _NEAR)
     ]
     mild = ("warning",) if one.deleted or one.kind in people_slips.WARNED else ()
     if any(f[0] in ("error", *mild) or one.kind in people_slips.NOTED for f in here):
