@@ -71,6 +71,12 @@ KINDS = {
         '{nprocPerNode: "8", replicaSpecs: [{name: pods, replicas: 2, template: {spec: POD}}]}',
         2,
     ),
+    "ElasticJob": (
+        "elastic.pytorch.org/v1alpha1",
+        "{rdzvEndpoint: 'etcd:2379', minReplicas: 1, maxReplicas: 4, "
+        "replicaSpecs: {Worker: {replicas: 2, template: {spec: POD}}}}",
+        2,
+    ),
     "ClusterTrainingRuntime": (
         "trainer.kubeflow.org/v1alpha1",
         "{template: {spec: {replicatedJobs: [{name: node, template: {spec: {parallelism: 2, "

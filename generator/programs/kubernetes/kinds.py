@@ -66,7 +66,9 @@ class PodKind:
 #: pkg/controller/mpi_job_controller.go:75-80;
 #: ray-project/kuberay ray-operator/apis/ray/v1; kubernetes-sigs/lws api/leaderworkerset/v1;
 #: volcano-sh/apis pkg/apis/batch/v1alpha1/job.go and its plugins env and pytorch;
-#: aws/sagemaker-hyperpod-training-operator, HyperPodPyTorchJob of sagemaker.amazonaws.com/v1.
+#: aws/sagemaker-hyperpod-training-operator, HyperPodPyTorchJob of sagemaker.amazonaws.com/v1;
+#: pytorch/elastic kubernetes/api/v1alpha1 and kubernetes/controllers, whose controller puts
+#: `--nnodes` and `--rdzv_endpoint` before the arguments of each container.
 KINDS: Final = (
     PodKind(
         name="PyTorchJob",
@@ -188,6 +190,14 @@ KINDS: Final = (
         processes="spec/nprocPerNode",
         ranks="controller",
         sets=_OF_PYTORCH_JOB,
+    ),
+    PodKind(
+        name="ElasticJob",
+        versions=("elastic.pytorch.org/v1alpha1",),
+        roles=("spec/replicaSpecs/*",),
+        template="template/spec",
+        ranks="controller",
+        sets=("PET_NNODES", "PET_RDZV_ENDPOINT", "PET_RDZV_BACKEND", "PET_RDZV_ID"),
     ),
 )
 
