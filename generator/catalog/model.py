@@ -48,11 +48,7 @@ class Model:
     #: none | llama3 | yarn | longrope | linear | dynamic, as Hugging Face's `rope_type`
     rotary_scaling: str = "none"
     rotary_scaling_factor: float = 1.0
-    #: YaRN's numbers, where attention is scaled as usual by its factor
-    yarn: Yarn | None = None
-    #: YaRN's mscale and mscale_all_dim, where they are one and the rest is as in DeepSeek-V3, as
-    #: Megatron-LM has it
-    yarn_scale: float | None = None
+    yarn: Yarn | None = None  #: YaRN's numbers, where they are known
     causal: bool = True  #: False for encoders such as BERT
     final_norms: int = 1
     embedding_norms: int = 0

@@ -139,7 +139,6 @@ _SIZES: Final = (
     "rotary_fraction",
     "rotary_scaling",
     "rotary_scaling_factor",
-    "yarn_scale",
     "causal",
     "norm",
     "norm_epsilon",

@@ -9,7 +9,7 @@ models/<model_type>/.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..catalog.layers.stack import MOST_LAYERS
@@ -547,13 +547,6 @@ def biases(key: str, default: bool, *more: str) -> Shape:
     return dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias", *more), switch(key, default))
 
 
-#: Keys that scale attention otherwise than by YaRN's factor.
-_YARN_SCALES: Final = ("attention_factor", "mscale", "mscale_all_dim")
-#: YaRN's sizes that Megatron-LM takes for latent attention. Source: NVIDIA/Megatron-LM
-#: megatron/core/transformer/transformer_config.py @ core_v0.16.1, MLATransformerConfig.
-_LATENT_YARN: Final = {"original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1}
-
-
 def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0) -> Shape:
     """Rotary positions: their base, the share of a head that rotates, and how they are scaled.
 
@@ -585,17 +578,31 @@ def read_rotary(read: ConfigReader, base: float = 10000.0, fraction: float = 1.0
 
 
 def _read_yarn(read: ConfigReader, inner: ConfigReader, parameters: Mapping[str, object]) -> Shape:
-    """YaRN's numbers, where they scale attention as usual, or as in DeepSeek-V3."""
-    shape: Shape = {}
-    if all(parameters.get(key) is None for key in _YARN_SCALES):
-        longest = read.positive("max_position_embeddings", default=2048)
-        shape["yarn"] = Yarn(
-            positions=int(inner.positive("original_max_position_embeddings", default=longest)),
-            beta_fast=inner.positive("beta_fast", default=32.0),
-            beta_slow=inner.positive("beta_slow", default=1.0),
-            rounds=parameters.get("truncate") is not False,
-        )
-    if all(parameters.get(key) == value for key, value in _LATENT_YARN.items()):
-        scale = parameters.get("mscale")
-        shape["yarn_scale"] = scale if scale == parameters.get("mscale_all_dim") else None
-    return shape
+    """YaRN's numbers, where it is certain how they scale attention.
+
+    Where one of `mscale` and `mscale_all_dim` is absent or 0, transformers 5.23 leaves the other
+    out of the rotation, and DeepSeek's own code doesn't.
+    """
+    scales = [inner.positive(key, default=0.0) for key in _given(parameters, _SCALES)]
+    if (len(scales) == 1 and scales != [1.0]) or set(_given(parameters, _SCALES)) == {_SCALES[1]}:
+        return {}
+    longest = read.positive("max_position_embeddings", default=2048)
+    has_factor = parameters.get("attention_factor") is not None
+    numbers = Yarn(
+        positions=int(inner.positive("original_max_position_embeddings", default=longest)),
+        beta_fast=inner.positive("beta_fast", default=32.0),
+        beta_slow=inner.positive("beta_slow", default=1.0),
+        rounds=parameters.get("truncate") is not False,
+        attention_factor=inner.positive("attention_factor", default=1.0) if has_factor else None,
+    )
+    if len(scales) == len(_SCALES):
+        numbers = replace(numbers, mscale=scales[0], mscale_all_dim=scales[1])
+    return {"yarn": numbers}
+
+
+#: The scales of attention by YaRN's factor: of all of it, over that of keys and queries.
+_SCALES: Final = ("mscale", "mscale_all_dim")
+
+
+def _given(parameters: Mapping[str, object], keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if parameters.get(key)]

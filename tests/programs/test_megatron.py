@@ -496,19 +496,27 @@ def test_knobs_are_read_back(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "scales", "unsaid"),
     [
-        ({}, True),
-        ({"beta_fast": 1}, False),
-        ({"mscale_all_dim": 0}, False),
-        ({"original_max_position_embeddings": 8192}, False),
+        ({}, "1 --mscale-all-dim 1", ""),
+        ({"mscale_all_dim": 0.5}, "1 --mscale-all-dim 0.5", ""),
+        ({"mscale": None, "mscale_all_dim": None, "beta_fast": None}, "1", ""),
+        ({"mscale_all_dim": 0}, "1", ""),
+        ({"mscale": 0}, None, ""),
+        ({"beta_fast": 1}, None, " with beta_fast 1.0"),
+        ({"attention_factor": 2.0}, None, " with attention_factor 2.0"),
+        (
+            {"original_max_position_embeddings": 8192, "truncate": False},
+            None,
+            " with original_max_position_embeddings 8192 and truncate false",
+        ),
     ],
 )
 def test_latent_attention_has_yarn_where_megatron_has_it(
-    changes: dict[str, Any], told: bool
+    changes: dict[str, Any], scales: str | None, unsaid: str
 ) -> None:
-    """DeepSeek-V3's YaRN is written for its attention; other values of it have no option, which a
-    finding says.
+    """YaRN's factor and scales are written for latent attention; its other numbers have no option,
+    which a finding says, with their values.
     """
     yarn = {
         "type": "yarn",
@@ -524,8 +532,10 @@ def test_latent_attention_has_yarn_where_megatron_has_it(
         make_job("megatron-lm", DEEPSEEK), model=model_from_config(config, name="a", source="a")
     )
     written = " ".join(words(program_for(make_plan(made, KNOBS))))
-    assert ("--rotary-scaling-factor 40 --mscale 1 --mscale-all-dim 1" in written) == told
-    assert ("yarn scaling of rotary positions" in missing_parts(made)) != told
+    assert (f"--rotary-scaling-factor 40 --mscale {scales}" in written) == (scales is not None)
+    assert ("--rotary-scaling-factor" in written) == (scales is not None)
+    missing = f"yarn scaling of rotary positions{unsaid}"
+    assert (missing in missing_parts(made)) == (scales is None)
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,17 @@ class Planned:
     @property
     def yarn(self) -> Yarn | None:
         """YaRN's numbers, where they are written as options; None otherwise."""
-        has_yarn = self.rotary and self.model.rotary_scaling == "yarn" and not self.latents
+        has_yarn = self.rotary and self.model.yarn is not None and self.model.yarn.is_plain
+        has_yarn = has_yarn and not self.latents
         has_options = self.job.framework.writes_yarn and self.has("--yarn-beta-fast")
         is_written = has_yarn and has_options and not self.training.mtp_depths
         return self.model.yarn if is_written else None
+
+    @property
+    def latent_yarn(self) -> Yarn | None:
+        """YaRN's numbers, where latent attention has them as options; None otherwise."""
+        yarn = self.model.yarn if self.rotary and self.latents else None
+        return yarn if yarn is not None and not yarn.unsaid_of_latents else None
 
     @property
     def latents(self) -> bool:

@@ -355,10 +355,13 @@ _LATENT: Final = (
     ),
     Row(
         "--rotary-scaling-factor",
-        by={LM: lambda p: p.model.yarn_scale and p.model.rotary_scaling_factor},
+        by={LM: lambda p: p.model.rotary_scaling_factor if p.latent_yarn else None},
     ),
-    Row("--mscale", by={LM: lambda p: p.model.yarn_scale}),
-    Row("--mscale-all-dim", by={LM: lambda p: p.model.yarn_scale}),
+    Row("--mscale", by={LM: lambda p: p.latent_yarn.mscale if p.latent_yarn else None}),
+    Row(
+        "--mscale-all-dim",
+        by={LM: lambda p: p.latent_yarn.mscale_all_dim if p.latent_yarn else None},
+    ),
 )
 _DELTA: Final = (
     Row("--experimental-attention-variant", by={LM: lambda p: "gated_delta_net"}),

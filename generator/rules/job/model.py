@@ -5,6 +5,7 @@ They are compared with the sequence length, and with what each framework can exp
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
@@ -22,6 +23,7 @@ from ...catalog.layers.mixer import Mixer
 from ...catalog.layers.nothing import NoFeedForward, NoMixer
 from ...catalog.layers.side_by_side import SideBySide
 from ...catalog.layers.softmax import SoftmaxAttention
+from ...catalog.model import Model
 from ...findings import ERROR, NOTE, WARNING, Violations
 from ...job.records import Job
 from ...rule import InFiles
@@ -294,10 +296,11 @@ def _scalings(job: Job) -> tuple[str, ...]:
     **Source**: megatron/training/arguments.py:1862, :2318-2326 @ core_v0.19.0.
     """
     if job.model.part(Latent) is not None:
-        has_yarn = job.model.yarn_scale is not None
+        has_yarn = job.model.yarn is not None and not job.model.yarn.unsaid_of_latents
     else:
         written = job.framework.writes_yarn and job.megatron_version >= FIRST_WITH_YARN
-        has_yarn = written and job.model.yarn is not None and not job.training.mtp_depths
+        is_plain = job.model.yarn is not None and job.model.yarn.is_plain
+        has_yarn = written and is_plain and not job.training.mtp_depths
     return ("none", "llama3", *(("yarn",) if has_yarn else ()))
 
 
@@ -343,7 +346,7 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
     return {
         f"MLPs gated by {part.activation}": part.gated and part.activation not in _SILU,
         f"MLPs with {part.activation}": not part.gated and part.activation not in _PLAIN,
-        f"{model.rotary_scaling} scaling of rotary positions": model.rotary_scaling not in scalings,
+        _scaling(model): model.rotary_scaling not in scalings,
         "normalisation of queries and keys over all heads at once": any(
             mixer.qk_norm == "full" for mixer in model.attentions
         ),
@@ -388,6 +391,15 @@ def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
         ),
         "an embedding of another width": model.embedding_width is not None,
     }
+
+
+def _scaling(model: Model) -> str:
+    """Name the scaling of rotary positions, with the numbers of YaRN that no option says."""
+    name = f"{model.rotary_scaling} scaling of rotary positions"
+    latent = model.yarn is not None and model.part(Latent) is not None
+    unsaid = model.yarn.unsaid_of_latents if latent and model.yarn is not None else {}
+    numbers = " and ".join(f"{key} {json.dumps(number)}" for key, number in unsaid.items())
+    return f"{name} with {numbers}" if numbers else name
 
 
 #: Kinds of mixers beside softmax attention by the first release of Megatron-Core that builds them,
