@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -28,10 +28,11 @@ from ..submission.script import LaunchScript
 from ..submission.world import world_of
 from ..text.around import is_readable
 from ..text.options import Option
-from ..text.shell.records import Command
+from ..text.shell.records import Command, ShellScript
 from ..text.text import UnusableJson, read_json
 from ..units import clock
 from .draft import SECRET, Draft
+from .preparation import CHANGES_THE_SHELL, line_of, text_of, within
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
 _ONE_TASK: Final = frozenset({"--ntasks", "--ntasks-per-node", "--gpus-per-task"})
@@ -70,15 +71,15 @@ _NEEDS_NO_KEY: Final = frozenset(
         "exit",
         "export",
         "mkdir",
-        "module",
         "printf",
         "set",
         "wait",
     }
 )
-#: Within so many characters of a command a launcher counts as started by it, as in `timeout 3h
-#: srun`: a guess, as a command's end isn't kept.
-_WRAPPER_CHARACTERS: Final = 400
+#: Why a command isn't carried over.
+_OF_SCRIPT: Final = "a command of the script; launch.slurm.setup can hold it"
+#: Commands that load modules.
+_LOADERS: Final = ("module", "ml")
 #: Keys of a pod, by name in Kubernetes.
 _OF_PODS: Final = {
     "serviceAccountName": "service_account",
@@ -165,6 +166,7 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
     if not script.directives.entries:
         if script.launches:
             draft.set("launch.target", "shell")
+            _leave_preparation(draft, script.shell)
         return
     draft.set("launch.target", "slurm")
     # With these options dsgen's own scripts go on after a time limit: `generate` writes them again.
@@ -226,49 +228,87 @@ def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int 
 
 def _read_commands(draft: Draft, script: LaunchScript) -> None:
     """Read modules, the environment that is entered, and srun's container; name other commands."""
+    content = script.shell.text.content
     is_ours = script.shell.text.path in draft.ours
-    others = _read_preparation(draft, script)
-    if is_ours:
-        draft.set("launch.slurm.setup", _setup_lines(script.shell.text.content))
+    setup = _read_preparation(draft, script)
+    draft.set("launch.slurm.setup", _setup_lines(content) if is_ours else setup)
     for launch in script.launches:
         srun = launch.call("srun")
         if srun:
             _read_container(draft, srun)
     if is_ours:
-        _read_our_container(draft, script.shell.text.content)
-    else:
-        _leave_commands(draft, script, others)
+        _read_our_container(draft, content)
 
 
-def _read_preparation(draft: Draft, script: LaunchScript) -> dict[str, Command]:
-    """Read modules and the virtual environment; return the first of each other command."""
+def _read_preparation(draft: Draft, script: LaunchScript) -> list[str]:
+    """Read modules and the virtual environment; name other commands, but for those of the lines
+    that are returned: they prepare the environment, and run after these keys, in this order.
+    """
+    shell, environment = script.shell, "launch.slurm.virtual_environment"
+    launched = [call.command for launch in script.launches for call in launch.calls]
+    first = min((command.index for command in launched), default=len(shell.commands))
+    starters = {command.index for command in launched} | {each.inside for each in launched}
     modules: list[str] = []
-    others: dict[str, Command] = {}
-    launched = {id(call.command) for launch in script.launches for call in launch.calls}
-    for command in script.shell.commands:
+    setup: list[str] = []
+    named: set[str] = set()
+    for command in shell.commands:
         words = [word.value for word in command.words]
-        if not words or id(command) in launched or command.inside is not None:
+        if not words or command.index in starters or command.inside is not None:
             continue
-        sourced = words[1] or "" if words[0] in ("source", ".") and len(words) == 2 else ""
-        if words[0] in ("module", "ml") and words[1:2] == ["load"] and all(words[2:]):
+        if within(command, shell.commands) or _evaluates(command, launched):
+            continue
+        is_followed = command.offset > len(shell.text.content)  # in a file that is sourced
+        changes, folder = words[0] in CHANGES_THE_SHELL and not is_followed, _entered_by(words)
+        line = line_of(shell, command) if changes and command.index < first else None
+        line = line if line == draft.hide(line or "") else None
+        comes_first = not setup and not draft.get(environment)
+        if comes_first and words[0] in _LOADERS and words[1:2] == ["load"] and all(words[2:]):
             modules += [word for word in words[2:] if word]
-        elif sourced.endswith("/bin/activate"):
-            folder = sourced.removesuffix("/bin/activate")
-            draft.set("launch.slurm.virtual_environment", folder)
-        elif words[0] not in _NEEDS_NO_KEY:
-            others.setdefault(command.words[0].raw, command)
+        elif comes_first and folder:
+            draft.set(environment, folder)
+        elif line is not None:
+            setup += [line] if line not in setup[-1:] else []
+        elif changes:
+            draft.leave(f"`{text_of(shell, command)}`", shell.locate(command), _OF_SCRIPT)
+        elif words[0] not in _NEEDS_NO_KEY | {*named, *_LOADERS}:
+            named.add(words[0] or "")
+            draft.leave(f"`{command.words[0].raw} ...`", shell.locate(command), _OF_SCRIPT)
     draft.set("launch.slurm.modules", modules)
-    return others
+    return setup
+
+
+def _evaluates(command: Command, launched: Iterable[Command]) -> bool:
+    """Return whether a command is the `eval` of the text that starts a launch."""
+    text = (command.words[-1].value or "").split()
+    return command.words[0].value == "eval" and any(
+        each.index == command.index + 1 and each.words[0].value in text for each in launched
+    )
+
+
+def _leave_preparation(draft: Draft, shell: ShellScript) -> None:
+    """Name the commands that prepare the environment, for a target that has no key for them."""
+    for command in shell.commands:
+        is_here = command.inside is None and command.offset <= len(shell.text.content)
+        if command.words and is_here and command.words[0].value in CHANGES_THE_SHELL:
+            why = "a command of the script: run it before the launch file"
+            draft.leave(f"`{text_of(shell, command)}`", shell.locate(command), why)
+
+
+def _entered_by(words: Sequence[str | None]) -> str:
+    """The folder of the virtual environment that a command enters; empty: none."""
+    path = (words[1] or "") if words[0] in ("source", ".") and len(words) == 2 else ""
+    return path.removesuffix("/bin/activate") if path.endswith("/bin/activate") else ""
 
 
 def _setup_lines(content: str) -> list[str]:
     """The lines of `launch.slurm.setup` in a script that dsgen wrote: those between `set +u` and
-    `set -u` that aren't of other keys.
+    `set -u`, behind modules and the virtual environment.
     """
     block = content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
-    lines = block.split("\n")[1:]  # the first is the rest of the comment
-    of_other_keys = ("module load ", "source ", "# shellcheck ")
-    return [line for line in lines if line.strip() and not line.startswith(of_other_keys)]
+    lines = [line for line in block.split("\n")[1:] if line.strip()]  # the first is a comment's
+    while lines and lines[0].startswith("module load "):
+        del lines[0]
+    return lines[2:] if lines[:1] == ["# shellcheck disable=SC1091"] else lines
 
 
 def _read_container(draft: Draft, srun: Call) -> None:
@@ -289,16 +329,6 @@ def _read_our_container(draft: Draft, content: str) -> None:
         if pulled[1].startswith("apptainer"):
             draft.set("launch.slurm.container_runtime", "apptainer")
     draft.set("launch.slurm.container_mounts", _MOUNTED.findall(content))
-
-
-def _leave_commands(draft: Draft, script: LaunchScript, others: Mapping[str, Command]) -> None:
-    """Name commands that the spec has no key for, but for those that hold a launch line."""
-    launcher_offsets = [call.word.offset for launch in script.launches for call in launch.calls]
-    for name, command in others.items():
-        reach = range(command.offset, command.offset + _WRAPPER_CHARACTERS)
-        if not any(offset in reach for offset in launcher_offsets):
-            why = "a command of the script; launch.slurm.setup can hold it"
-            draft.leave(f"`{name} ...`", script.shell.locate(command), why)
 
 
 def _read_environment(draft: Draft) -> None:

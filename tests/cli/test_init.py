@@ -325,7 +325,7 @@ def test_files_of_ones_own_come_back_without_a_word() -> None:
     """What dsgen's launch file does by itself is not said to be left out; modules and setup of the
     spec come back.
     """
-    setup = ["ulimit -l unlimited", "export ROOT=$HOME/x"]
+    setup = ["ulimit -l unlimited", "export ROOT=$HOME/x", "source ~/e.sh", "module load fast/2"]
     spec = {
         "model": "gpt2",
         "framework": "megatron-lm",
@@ -347,6 +347,65 @@ def test_files_of_ones_own_come_back_without_a_word() -> None:
     again = yaml.safe_load(Path("again.yaml").read_text())
     assert again["launch"]["slurm"]["setup"] == setup
     assert again["launch"]["slurm"]["modules"] == ["cuda/12.8"]
+
+
+PREPARES = """\
+ENV=sft
+{first}
+if [ -f /etc/fast ]; then
+  source /etc/fast
+fi
+eval "$(conda shell.bash hook)"
+conda activate $ENV || exit 1
+source $ROOT/env.sh; ulimit -l unlimited # of the site
+cd work
+source relative.sh
+pip install one
+CMD="torchrun --nproc_per_node 8 train.py --deepspeed ds.json --bf16 --output_dir /o"
+eval "$CMD --model_name_or_path gpt2 --per_device_train_batch_size 1"
+"""
+CARRIED = [
+    'eval "$(conda shell.bash hook)"',
+    "conda activate sft || exit 1",
+    "source $ROOT/env.sh; ulimit -l unlimited # of the site",
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "before", "keys"),
+    [
+        ("module load cuda/12\nsource .venv/bin/activate", [], {"virtual_environment", "modules"}),
+        ("module purge\nmodule load cuda/12", ["module purge", "module load cuda/12"], set()),
+    ],
+)
+def test_preparation_is_carried_over_in_its_order(
+    first: str, before: list[str], keys: set[str]
+) -> None:
+    """Lines that prepare the environment come back in their order, with values of the script's own
+    variables in them; those that may not run, or mean another file, are named.
+    """
+    Path("old").mkdir()
+    Path("old/ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    head = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=8\n"
+    Path("old/a.sbatch").write_text(head + PREPARES.format(first=first))
+    flags = ("--model", "gpt2", "--cluster", "dgx-h100", "-o", "made.yaml")
+    result = run("init", "--from", "old", *flags)
+    text = Path("made.yaml").read_text()
+    slurm = yaml.safe_load(text)["launch"]["slurm"]
+    assert slurm.pop("setup") == [*before, *CARRIED], result.output
+    assert set(slurm) == keys
+    named = re.findall(r"`(.*)`: a command of the script", text)
+    assert named == ["source /etc/fast", "source relative.sh", "pip ..."]
+
+
+def test_a_shell_target_names_what_prepares_the_environment() -> None:
+    """A target without a key for commands has each of them named."""
+    Path("old").mkdir()
+    Path("old/ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    Path("old/a.sh").write_text(PREPARES.format(first="source .venv/bin/activate"))
+    run("init", "--from", "old", "--model", "gpt2", "--cluster", "dgx-h100", "-o", "made.yaml")
+    named = re.findall(r"`(.*)`: a command of the script", Path("made.yaml").read_text())
+    assert {"source .venv/bin/activate", "conda activate $ENV", "ulimit -l unlimited"} <= {*named}
 
 
 def test_errors_of_a_front_ends_launch_are_those_of_its_own_file() -> None:

@@ -1,0 +1,94 @@
+"""The lines of a script that prepare the environment in which its launch starts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Final
+
+from ..text.shell.records import Command, ShellScript, Word
+from ..text.shell.tokens import Tokens
+
+#: Commands that change the shell in which the launch starts: bash(1)'s, and the functions that
+#: environment modules, conda and Spack define in it.
+CHANGES_THE_SHELL: Final = frozenset(
+    {
+        ".",
+        "conda",
+        "eval",
+        "mamba",
+        "micromamba",
+        "ml",
+        "module",
+        "source",
+        "spack",
+        "ulimit",
+        "umask",
+    }
+)
+#: What such a line may have beside these: what goes on, or ends, where one fails.
+_BESIDE: Final = frozenset({":", "echo", "exit", "printf", "set", "true"})
+
+
+def text_of(shell: ShellScript, command: Command) -> str:
+    """A command as the script has it."""
+    last = command.words[-1]
+    return shell.text.content[command.offset : last.offset + len(last.raw)]
+
+
+def within(command: Command, others: Iterable[Command]) -> bool:
+    """Return whether a command is in the text that another is given, as of `eval`."""
+    return any(
+        word.offset < command.offset < word.offset + len(word.raw)
+        for other in others
+        if other.index < command.index
+        for word in other.words
+    )
+
+
+def line_of(shell: ShellScript, command: Command) -> str | None:
+    """The whole line of a command, for a script that has none of the variables of this one.
+
+    None where the line holds anything else, or can't be known.
+    """
+    begin, end = _span(shell, command)
+    line = shell.text.content[begin:end]
+    on_line = [each for each in shell.commands if begin <= each.offset < end]
+    on_line = [each for each in on_line if not within(each, on_line)]
+    allowed = CHANGES_THE_SHELL | _BESIDE
+    is_whole = Tokens(f"{line}\n").unterminated is None and not line.endswith("\\")
+    if command.guarded or not is_whole or _is_elsewhere(shell, command):
+        return None
+    if any(each.words and each.words[0].value not in allowed for each in on_line):
+        return None
+    if command.words[0].value == "eval" and all(word.value for word in command.words):
+        return None  # it may start anything
+    words = [word for each in on_line for word in each.words]
+    for word in sorted(words, key=_offset, reverse=True):
+        if any(name in shell.history or not name.isidentifier() for name in word.variables):
+            if word.value is None or "$" in word.value:
+                return None
+            at = word.offset - begin
+            line = line[:at] + shlex.quote(word.value) + line[at + len(word.raw) :]
+    return line.strip()
+
+
+def _offset(word: Word) -> int:
+    return word.offset
+
+
+def _span(shell: ShellScript, command: Command) -> tuple[int, int]:
+    """Where the line of a command begins and ends."""
+    content = shell.text.content
+    begin, end = content.rfind("\n", 0, command.offset) + 1, content.find("\n", command.offset)
+    return begin, len(content) if end < 0 else end
+
+
+def _is_elsewhere(shell: ShellScript, command: Command) -> bool:
+    """Return whether a command reads a file by a path from a folder that the script went to."""
+    moves = any(
+        each.words and each.words[0].value in ("cd", "pushd")
+        for each in shell.commands[: command.index]
+    )
+    reads = command.words[0].value in ("source", ".") and len(command.words) > 1
+    return moves and reads and not command.words[1].raw.strip("\"'").startswith(("/", "~", "$"))
