@@ -33,7 +33,7 @@ _OPTIONS: Final = (
 )
 def variables_have_their_sign(call: LauncherCall) -> Violations:
     """A count, rank, port, address or file of a launcher is no variable's name without its `$`.
-    Prevents: invalid literal for int(): 'NNODES'; a host of that name, which nobody finds.
+    Prevents: invalid literal for int(): 'SLURM_NNODES'; a host of that name, which nobody finds.
     Fix: write the `$` before the name
     """
     for name in dict.fromkeys(_OPTIONS):
