@@ -29,7 +29,7 @@ from .bridge import carry_overrides
 from .defaults import name_open_fields, pin_defaults
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
 from .front_ends import subcommand_of
-from .refused import Outcome, leave_secrets, planned_draft, prune, without_refused
+from .refused import Outcome, planned_draft, prune, replanned_without_refused, take_out_secrets
 
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
@@ -60,14 +60,14 @@ def carry_over(draft: Draft) -> Outcome:
         plan = outcome.plan
         if plan is None:
             _carry_unplanned(draft)
-            leave_secrets(draft)
+            take_out_secrets(draft)
             return outcome
         added = (*_carry(draft, plan), *added_around(draft, plan))
         outcome = outcome._replace(added=added)
         name_open_fields(draft, plan)
         if draft.spec == before:
             break
-    return without_refused(draft, outcome)
+    return replanned_without_refused(draft, outcome.added)
 
 
 def _carry(draft: Draft, plan: Plan) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Refusals of a spec and its files: planned as they are, less what is named as refused."""
+"""Plans a draft, and takes out of it, by name, what a spec or `dsgen generate` refuses."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from ..text.text import UnreadableText
 from ..text.wording import walk
 from .draft import SECRET, Draft
 
-#: Sections of the spec whose keys may be left out, and those that may not.
-_OPTIONAL: Final = frozenset(
+#: Sections of the spec of which keys may be left out.
+_PRUNED_SECTIONS: Final = frozenset(
     {"name", "training", "data", "output", "deepspeed_config", "launch", "layout"}
 )
-_NEEDED: Final = frozenset(
+#: Paths in them that have to stay.
+_NEVER_PRUNED: Final = frozenset(
     {"training", "training.global_batch", "layout", "launch", "launch.target"}
 )
 _ARGUMENTS: Final = "/launch/arguments/"
 
 
 class Outcome(NamedTuple):
-    """A spec's plan and program, or what is wrong with it."""
+    """A spec's plan, or what is wrong with it; and how it differs from the files."""
 
     plan: Plan | None = None
     findings: tuple[Finding, ...] = ()
     infeasible: Infeasible | None = None
     added: tuple[str, ...] = ()  #: options that the launch file has and the files did not
-    unwritten: str = ""  #: that dsgen doesn't write the launch, which is a front end's own
-    of_launch: tuple[Finding, ...] = ()  #: the errors of such a launch, as it is
+    unwritten: str = ""  #: why dsgen can't write the launch; empty: it can
+    of_launch: tuple[Finding, ...] = ()  #: of a launch that dsgen can't write: its errors
 
 
 def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
@@ -56,11 +57,12 @@ def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
     return job, findings
 
 
-def leave_secrets(draft: Draft) -> None:
+def take_out_secrets(draft: Draft) -> None:
     """Take secrets out of the draft: by look, by name, or by value elsewhere in the files."""
     source = None
     while source is None:
-        # without sections of a config that are nested deeper, or are more, than a spec may be
+        # A config may be nested deeper, or be longer, than a spec may be: such sections go, one by
+        # one, until the spec can be read.
         try:
             source = plain_source(draft.spec)
         except UnreadableText as problem:
@@ -83,7 +85,7 @@ def prune(draft: Draft) -> Job | None:
 
     Returns the job that is left; None where it is refused still.
     """
-    leave_secrets(draft)
+    take_out_secrets(draft)
     for _ in range(5):
         try:
             return _checked(draft.spec)[0]
@@ -93,7 +95,7 @@ def prune(draft: Draft) -> Job | None:
                 invalid.findings, key=lambda one: _order(one.where.pointer), reverse=True
             ):
                 keys = _keys(finding.where.pointer)
-                if finding.severity is Severity.ERROR and keys[0] in _OPTIONAL:
+                if finding.severity is Severity.ERROR and keys[0] in _PRUNED_SECTIONS:
                     _take_out(draft, keys, f"{finding.message} [{finding.rule}]")
             if draft.spec == before:
                 break
@@ -112,14 +114,14 @@ def _order(pointer: str) -> list[tuple[int, str]]:
 
 
 def _take_out(draft: Draft, keys: list[str], why: str) -> None:
-    """Take a key, or the list item that it is in, out of the draft.
+    """Take a key out of the draft, else the nearest thing around it that the draft has.
 
-    A tokenizer goes over as options, as a whole.
+    A tokenizer goes as a whole, and isn't named: its options are carried over.
     """
     while keys and draft.get(keys) is None:
         keys = keys[:-1]
     path, where, config = ".".join(keys), draft.found.where, draft.found.config
-    if keys and path not in _NEEDED:
+    if keys and path not in _NEVER_PRUNED:
         if keys[0] == "deepspeed_config" and config is not None:
             draft.leave(
                 ".".join(keys[1:]), config.locate("/" + "/".join(map(escape, keys[1:]))), why
@@ -143,12 +145,15 @@ def planned(spec: Mapping[str, Any]) -> Outcome:
 
 def planned_draft(draft: Draft) -> Outcome:
     """The best plan of the spec, without its secrets."""
-    leave_secrets(draft)
+    take_out_secrets(draft)
     return planned(draft.spec)
 
 
-def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
-    """Keys of the config that `dsgen generate` would refuse are named, and left out."""
+def replanned_without_refused(draft: Draft, added: tuple[str, ...]) -> Outcome:
+    """Plan the draft again; what `dsgen generate` would refuse is taken out of it, and named.
+
+    `added` are the options of the outcome that the files don't have.
+    """
     config, again = draft.found.config, planned_draft(draft)
     if again.plan is None:
         return again
@@ -165,10 +170,14 @@ def without_refused(draft: Draft, outcome: Outcome) -> Outcome:
             )
         elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, why)):
             errors.append(finding)
-    return again._replace(findings=(*again.findings, *errors), added=outcome.added)
+    return again._replace(findings=(*again.findings, *errors), added=added)
 
 
 def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:
+    """Take an option with its values out of the arguments, and name it.
+
+    `pointer` is the place of one of its words. Return whether there is such an option.
+    """
     index = pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
     place = read_whole(index)

@@ -79,10 +79,9 @@ def _granite(read: ConfigReader, shape: Shape) -> Shape:
 
 def _gpt_oss(read: ConfigReader, shape: Shape) -> Shape:
     experts_shape = read_experts(read, shape, experts=128, top_k=4)
-    if (
-        experts_shape["router_loss"] == 0.9
-    ):  # as published: no run's, as output_router_logits is false in transformers,
-        # and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
+    # 0.9 is what the published configs have, and no run uses it: output_router_logits is false in
+    # transformers, and NVIDIA's Megatron-Bridge has no such loss (gpt_oss_bridge.py:71 @ 067f987df)
+    if experts_shape["router_loss"] == 0.9:
         experts_shape["router_loss"] = None
     if "rope_parameters" not in read.config and "rope_scaling" not in read.config:
         # the class's own defaults
@@ -154,18 +153,18 @@ def routed_experts(
     given = read.optional_integer("n_shared_experts", low=0)
     shared_experts = shared if given is None else given
     first = read.integer("first_k_dense_replace", default=dense, low=0)
-    several, picked = (  # null means none
+    group_count, picked_groups = (  # null means none
         (read.optional_integer(key, low=0) or 0) if key in read.config else default
         for key, default in (("n_group", groups), ("topk_group", top))
     )
-    several = several if several > 1 else 0
+    group_count = group_count if group_count > 1 else 0
     return {
         **experts_shape,
         "shared_experts": shared_experts,
         "shared_ffn": shared_experts * experts_shape["moe_ffn"],
         **(mlp_layer_types(read, shape["layers"]) or dense_layers(shape["layers"], range(first))),
-        "router_groups": several,
-        "router_top_groups": picked if several else 0,
+        "router_groups": group_count,
+        "router_top_groups": picked_groups if group_count else 0,
         "router_scale": read.positive("routed_scaling_factor", default=scale),
     }
 
@@ -196,16 +195,17 @@ def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
     experts_shape = read_experts(read, shape, experts=64, top_k=6, width=1536)
     shared = read.integer("moe_num_shared_experts", default=2, low=0)
     first, last = (
-        read.integer(f"moe_layer_{end}_index", default=default, low=-1)
-        for end, default in (("start", 1), ("end", -1))
+        read.integer(f"moe_layer_{which}_index", default=default, low=-1)
+        for which, default in (("start", 1), ("end", -1))
     )
-    step, end = read.integer("moe_layer_interval", default=1), layers - 1 if last == -1 else last
+    step = read.integer("moe_layer_interval", default=1)
+    last = layers - 1 if last == -1 else last
     return {
         **experts_shape,
         "shared_experts": shared,
         "shared_ffn": shared * experts_shape["moe_ffn"],
         **dense_layers(
-            layers, (i for i in range(layers) if not first <= i <= end or (i + 1) % step)
+            layers, (i for i in range(layers) if not first <= i <= last or (i + 1) % step)
         ),
     }
 
@@ -234,7 +234,7 @@ def _llama4(read: ConfigReader, shape: Shape) -> Shape:
 def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
     """One shared MLP beside the experts.
 
-    Lists of a value for each layer count where the values are equal.
+    A list with a value for each layer is read where all its values are the same.
     """
     shared_experts = _same(read.config["num_shared_expert"]) if read.has("num_shared_expert") else 1
     if shared_experts != 1:
@@ -262,10 +262,11 @@ def _same(value: object) -> object:
     return value
 
 
-#: The names of the number of experts: two of a class, one alone, or both with the other first.
-_BOTH = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
-_LOCAL = {"num_experts": "num_local_experts", "layer_types": ""}
-_ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types": ""}
+#: Under which keys a class has the number of experts, the first of them first. An empty name: the
+#: class has no such key.
+_EXPERTS_OR_LOCAL = {"num_experts": "num_experts num_local_experts", "layer_types": ""}
+_LOCAL_ONLY = {"num_experts": "num_local_experts", "layer_types": ""}
+_LOCAL_OR_ROUTED = {"num_experts": "num_local_experts n_routed_experts", "mlp_layer_types": ""}
 _NORMALIZES: Final[Shape] = {"router_normalizes": switch("norm_topk_prob", False)}
 _SIGMOID: Final[Shape] = {
     "router_scores": "sigmoid",
@@ -281,7 +282,7 @@ _GRANITE = Family(
     kv_heads=None,
     positions=2048,
     attention_bias=False,
-    names=_LOCAL,
+    names=_LOCAL_ONLY,
     fields={"extras": multipliers},
     more=_granite,
 )
@@ -295,7 +296,7 @@ MOE: Final[Mapping[str, Family]] = {
         epsilon=1e-5,
         has_window=True,
         more=partial(read_experts, experts=8, top_k=2),
-        names=_BOTH,
+        names=_EXPERTS_OR_LOCAL,
     ),
     "phimoe": Family(
         vocab=32064,
@@ -308,7 +309,7 @@ MOE: Final[Mapping[str, Family]] = {
         has_window=True,
         fields={"norm": "layernorm", "head_bias": switch("lm_head_bias", False)},
         more=partial(read_experts, experts=16, top_k=2),
-        names=_LOCAL,
+        names=_LOCAL_ONLY,
     ),
     "gpt_oss": Family(
         vocab=201088,
@@ -358,7 +359,7 @@ MOE: Final[Mapping[str, Family]] = {
         kv_heads=4,
         positions=32768,
         attention_bias=False,
-        names=_BOTH,
+        names=_EXPERTS_OR_LOCAL,
         fields={"qk_norm": "head", **_NORMALIZES},
         more=partial(_qwen, experts=128, top_k=8, width=768, local=True),
     ),
@@ -375,7 +376,7 @@ MOE: Final[Mapping[str, Family]] = {
         attention_bias=False,
         fields={"qk_norm": "head"},
         more=partial(_qwen, experts=60, top_k=4, width=1408),
-        names=_BOTH,
+        names=_EXPERTS_OR_LOCAL,
     ),
     "deepseek_v2": Family(
         vocab=102400,
@@ -420,7 +421,7 @@ MOE: Final[Mapping[str, Family]] = {
             top=4,
             scale=2.5,
         ),
-        names=_ROUTED,
+        names=_LOCAL_OR_ROUTED,
     ),
     "glm4_moe": Family(
         vocab=151552,
@@ -439,7 +440,7 @@ MOE: Final[Mapping[str, Family]] = {
             "qk_norm": switch("use_qk_norm", False, "head", "none"),
             **_SIGMOID,
         },
-        names=_ROUTED,
+        names=_LOCAL_OR_ROUTED,
     ),
     "glm4_moe_lite": Family(
         vocab=154880,
@@ -468,7 +469,7 @@ MOE: Final[Mapping[str, Family]] = {
             values=256,
         ),
         names={
-            "num_experts": _ROUTED["num_experts"],
+            "num_experts": _LOCAL_OR_ROUTED["num_experts"],
             "qk_rope_head_dim": "head_dim qk_rope_head_dim",
             "first_k_dense_replace": "",
         },
@@ -484,7 +485,7 @@ MOE: Final[Mapping[str, Family]] = {
         head_dim=128,
         rotary_base=5e6,
         more=_minimax_m2,
-        names=_BOTH,
+        names=_EXPERTS_OR_LOCAL,
         fields={"qk_norm": switch("use_qk_norm", True, "full", "none"), "router_scores": "sigmoid"},
     ),
     "ernie4_5_moe": Family(
@@ -546,7 +547,7 @@ MOE: Final[Mapping[str, Family]] = {
         more=partial(read_experts, experts=64, top_k=8),
         names={"num_experts": "num_local_experts num_experts"},
     ),
-    "granitemoe": replace(_GRANITE, names={**_LOCAL, "shared_intermediate_size": ""}),
+    "granitemoe": replace(_GRANITE, names={**_LOCAL_ONLY, "shared_intermediate_size": ""}),
     "granitemoeshared": _GRANITE,
     "hunyuan_v1_moe": Family(
         vocab=290943,
@@ -568,6 +569,6 @@ MOE: Final[Mapping[str, Family]] = {
         attention_bias=False,
         more=_dots1,
         fields={"qk_norm": "head", "router_scores": "sigmoid", **_NORMALIZES},
-        names=_ROUTED,
+        names=_LOCAL_OR_ROUTED,
     ),
 }

@@ -15,7 +15,7 @@ from ..text.lookup import Files, is_written, place_of
 from .launches import Launch
 from .record import Programs
 from .references import references_of, templates_of
-from .repository import has_programs, is_named
+from .repository import has_programs, is_named_in_project
 from .script import CommandDocument, LaunchScript
 
 _JOBS: Final = (LaunchScript, CommandDocument)
@@ -117,7 +117,7 @@ class _Graph:
         for kind, numbers in alone.items():
             if len(numbers) == 1 and numbers != centre and self._takes(centre[0], kind):
                 path = self._units[numbers[0]][0].path
-                if anywhere and has_programs(path) and not is_named(path):
+                if anywhere and has_programs(path) and not is_named_in_project(path):
                     continue
                 self._next[centre[0]] += numbers
                 self._named |= set(numbers)

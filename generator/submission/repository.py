@@ -144,7 +144,7 @@ def has_programs(holder: str) -> bool:
     )
 
 
-def is_named(path: str) -> bool:
+def is_named_in_project(path: str) -> bool:
     """Return whether a project names a config.
 
     Its code has the name, or a comment or prose has it after an option.

@@ -73,8 +73,11 @@ class Submission:
         return other
 
     @cached_property
-    def read(self) -> dict[int, Any]:
-        """What a program reads documents as, by their identity, whatever release it has."""
+    def configs_read(self) -> dict[int, Any]:
+        """A cache of what programs read documents as, by the documents' identity.
+
+        The programs fill it; a copy by `judged_by` shares it.
+        """
         return {}
 
     @cached_property
@@ -109,9 +112,9 @@ class Submission:
 
     def is_alone(self, document: Document) -> bool:
         """Return whether a document of a folder with programs is named by no other."""
-        roots = self.files.roots_of(dirname(place_of(document.path)))
+        roots_above = self.files.roots_of(dirname(place_of(document.path)))
         return (
-            next(roots, None) is not None
+            next(roots_above, None) is not None
             and not self.readers_of(document)
             and has_programs(document.path)
         )
@@ -152,7 +155,7 @@ class Submission:
         return tuple(document for document in self.services if document.is_replicated)
 
     @cached_property
-    def commands(self) -> tuple[LaunchScript, ...]:
+    def shell_texts(self) -> tuple[LaunchScript, ...]:
         """Every shell text of the submission: scripts, and the commands of jobs."""
         jobs = (
             document.script for document in self.documents if isinstance(document, CommandDocument)
@@ -162,7 +165,7 @@ class Submission:
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Every launch line."""
-        return tuple(launch for script in self.commands for launch in script.launches)
+        return tuple(launch for script in self.shell_texts for launch in script.launches)
 
     def calls(self, program: str) -> bool:
         """Return whether a launch line starts its processes by a program."""
@@ -223,4 +226,4 @@ class Submission:
         readers = [
             loaded(record.nodes_of_script) for record in self.programs if record.nodes_of_script
         ]
-        return {shell: nodes for reader in readers for shell, nodes in reader(self)}
+        return {text_id: nodes for reader in readers for text_id, nodes in reader(self)}

@@ -65,6 +65,7 @@ class Files:
         self._tails_by_depth: dict[int, tuple[str, ...]] = {}
 
     def roots_of(self, folder: str) -> Iterator[str]:
+        """The folders that are checked which a folder is in, itself one of them."""
         return (above for above in map(place_of, _above(folder)) if above in self._roots)
 
     @cached_property

@@ -182,7 +182,9 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
     if job is None:
         return
     for shell, found in (
-        (script.shell, each) for script in submission.commands for each in script.shell.assignments
+        (script.shell, each)
+        for script in submission.shell_texts
+        for each in script.shell.assignments
     ):
         value = job.launch.environment.get(found.name)
         if found.exported and value is not None and found.value not in (None, value):

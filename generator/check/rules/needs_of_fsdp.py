@@ -92,7 +92,7 @@ def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
 def _mesh_of(fsdp: Fsdp, submission: Submission) -> dict[str, int] | None:
     """Copies of the shards, and context parallelism, of accelerate's mesh; None where not known."""
     given: dict[str, object] = {name: setting.value for name, setting in fsdp.mesh.items()}
-    for script in submission.commands:
+    for script in submission.shell_texts:
         for variable in script.shell.assignments:
             if variable.name.startswith(_OF_MESH):
                 name = variable.name.removeprefix(_OF_MESH).lower()

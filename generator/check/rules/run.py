@@ -14,13 +14,13 @@ from typing import Final
 
 from ...faults import guarded, note
 from ...findings import Finding, Severity, in_file_order
-from ...programs.deepspeed.config import has_auto
+from ...programs.deepspeed.config import Config, has_auto
 from ...programs.deepspeed.facts import says_layout
 from ...programs.deepspeed.submission import configs_of, release_of_deepspeed
 from ...programs.file_rules import rules_for, rules_of_programs
 from ...programs.releases import is_of_copy
 from ...rule import Rule, findings_by_rule, path_read, rules_in
-from ...submission.repository import is_named
+from ...submission.repository import is_named_in_project
 from ...submission.submission import Submission
 from ...text.slips import is_slip
 from ..codes import MOST_FINDINGS, bounded
@@ -128,31 +128,38 @@ def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]
 def _bounded_of_rule(
     rule: Rule, findings: Iterator[Finding], submission: Submission
 ) -> Iterator[Finding]:
-    """Return the findings of a rule; each of them after the bound would take the same time."""
-    certain = _without_repeats(_as_certain(rule, findings, submission))
-    yield from bounded(islice(certain, MOST_FINDINGS * (1 + len(submission.documents))))
+    """Return the findings of a rule, at most the first `MOST_FINDINGS` of a file.
+
+    After as many for each document the rule itself is stopped: to find one that is dropped takes as
+    long as one that is kept.
+    """
+    judged = _without_repeats(_notes_where_uncertain(rule, findings, submission))
+    yield from bounded(islice(judged, MOST_FINDINGS * (1 + len(submission.documents))))
 
 
-def _as_certain(
+def _notes_where_uncertain(
     rule: Rule, findings: Iterator[Finding], submission: Submission
 ) -> Iterator[Finding]:
-    """Make a note of what a rule says, where it isn't certain.
+    """Return a rule's findings, those that aren't certain lowered to notes.
 
-    It isn't where the release is not known exactly, or nothing is known to start what would fail.
+    They aren't where the release is not known exactly, or nothing is known to start what would
+    fail. What the release excludes is left out.
     """
     for finding in findings:
-        less = finding.severity is not Severity.NOTE and _is_unused(rule, finding, submission)
+        is_uncertain = finding.severity is not Severity.NOTE and _is_unused(
+            rule, finding, submission
+        )
         judged = ""
         if rule.since or rule.before:
             release = release_of_deepspeed(submission, finding.where.path)
             if not rule.holds_for(release.version):
                 continue
-            less = less or not release.certain(rule.holds_for)
+            is_uncertain = is_uncertain or not release.certain(rule.holds_for)
             judged = f"; judged by {release}" if release.where else ""
-        severity = Severity.NOTE if less else finding.severity
+        severity = Severity.NOTE if is_uncertain else finding.severity
         yield (
             replace(finding, message=finding.message + judged, severity=severity)
-            if less or judged
+            if is_uncertain or judged
             else finding
         )
 
@@ -164,29 +171,52 @@ def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
     a config that no program is known to read as it is.
     """
     path = finding.where.path
-    texts = (script.shell for script in submission.scripts if script.path == path)
-    if is_of_copy(path) or any(text.directives and not text.commands for text in texts):
-        return True
-    arguments = (
-        submission.of_kind("training arguments")
-        if rule.reads[:1] == ("training arguments",)
-        else ()
-    )
-    if arguments and all(file.assumed for file in arguments):
+    if (
+        is_of_copy(path)
+        or _is_without_commands(path, submission)
+        or _is_of_others(rule, submission)
+    ):
         return True
     if path not in unclaimed(submission) or rule.id == _OF_TEXT:
         return False
-    # a slip is one whatever the program does
+    configs = [config for config in configs_of(submission) if config.path == path]
+    # DeepSpeed reads no YAML: a program makes a config of it.
+    if configs and path.endswith((".yaml", ".yml")):
+        return True
+    if _is_of_slip(finding):  # a slip is one whatever the program does
+        return False
+    return not is_named_in_project(path) or (bool(configs) and _may_be_completed(rule, configs))
+
+
+def _is_without_commands(path: str, submission: Submission) -> bool:
+    """Return whether a file is a script of directives alone."""
+    texts = (script.shell for script in submission.scripts if script.path == path)
+    return any(text.directives and not text.commands for text in texts)
+
+
+def _is_of_others(rule: Rule, submission: Submission) -> bool:
+    """Return whether a rule is on arguments that may be those of a program that isn't here."""
+    if rule.reads[:1] != ("training arguments",):
+        return False
+    arguments = submission.of_kind("training arguments")
+    return bool(arguments) and all(file.assumed for file in arguments)
+
+
+def _is_of_slip(finding: Finding) -> bool:
+    """Return whether a finding is of a word that is another one mistyped, as its hint says."""
     meant = re.match(r"did you mean `?(\w+)", finding.hint or "")
-    slip = meant is not None and any(
+    return meant is not None and any(
         is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message)
     )
-    if path not in {config.path for config in configs_of(submission)}:
-        return not slip and not is_named(path)
-    # The program may hand another to the engine; not the Trainer, for which alone an "auto" is.
-    auto = any(file.path == path and has_auto(file) for file in configs_of(submission))
-    completed = rule.when in ("init", "training") and not auto
-    return path.endswith((".yaml", ".yml")) or (not slip and (completed or not is_named(path)))
+
+
+def _may_be_completed(rule: Rule, configs: Iterable[Config]) -> bool:
+    """Return whether what a rule finds in a file may be mended before it fails.
+
+    A program may complete the config before it makes an engine with it. The Trainer, for which
+    alone an "auto" is written, takes the file as it is.
+    """
+    return rule.when in ("init", "training") and not any(map(has_auto, configs))
 
 
 @lru_cache(maxsize=4)

@@ -34,12 +34,12 @@ def configs_of(submission: Submission) -> tuple[Config, ...]:
 
 def _config(config: DsConfig, submission: Submission) -> Config:
     release = release_of_deepspeed(submission, config.path)
-    if id(config) in submission.read:  # by another release, on behalf of the same consumer
-        config_read: Config = submission.read[id(config)]
+    if id(config) in submission.configs_read:  # by another release, on behalf of the same consumer
+        config_read: Config = submission.configs_read[id(config)]
         return replace(config_read, release=release)
 
     consumer, guessed = _consumer(config, submission)
-    submission.read[id(config)] = made = Config(
+    submission.configs_read[id(config)] = made = Config(
         json=config.json,
         target=config.target,
         consumer=consumer,

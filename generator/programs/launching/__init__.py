@@ -31,7 +31,8 @@ LAUNCHING: Final = ProgramRecord(
             folder="programs.launching.rules",
             modules=("launchers", "lines", "environment", "names"),
             when=lambda submission: (
-                submission.commands or submission.has("AzureML job", "hostfile", "environment file")
+                submission.shell_texts
+                or submission.has("AzureML job", "hostfile", "environment file")
             ),
         ),
         Rules(

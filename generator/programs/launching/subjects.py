@@ -14,7 +14,7 @@ from .launcher_call import LauncherCall
 
 #: Every shell text: scripts, and the commands of AzureML jobs.
 commands: Final = Subject[LaunchScript](
-    ("launch script", "AzureML job"), lambda submission: submission.commands
+    ("launch script", "AzureML job"), lambda submission: submission.shell_texts
 )
 #: Files named `.deepspeed_env`.
 environment_files: Final = Subject[EnvironmentFile](

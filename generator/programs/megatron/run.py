@@ -275,7 +275,7 @@ class MegatronRun(MegatronArguments):
         None where the submission has several jobs and none of them is surely its own.
         """
         whole = self.submission
-        if len({script.path for script in whole.commands}) < 2:
+        if len({script.path for script in whole.shell_texts}) < 2:
             return world_of(whole).gpus
         own = tuple(
             document for document in whole.documents if getattr(document, "path", None) == self.path

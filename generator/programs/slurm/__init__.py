@@ -22,7 +22,7 @@ SLURM: Final = ProgramRecord(
                 "torchrun",
                 "variables",
             ),
-            when=lambda submission: submission.commands,
+            when=lambda submission: submission.shell_texts,
         ),
     ),
     job_rules=("programs.slurm.rules.job",),

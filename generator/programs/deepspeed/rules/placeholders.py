@@ -62,5 +62,5 @@ def filled_in(config: Config) -> JsonText | None:
 
 def is_filled_in(submission: Submission, config: Config) -> bool:
     """Whether a script hands the config to a command that starts no training: it may rewrite it."""
-    words = (word for script in submission.commands for word in script.beside_launches)
+    words = (word for script in submission.shell_texts for word in script.beside_launches)
     return any(PurePath(word.value or word.raw).name == config.name for word in words)

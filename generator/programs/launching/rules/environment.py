@@ -100,7 +100,7 @@ def settings(
 
     They are in the order of its documents.
     """
-    for script in submission.commands:
+    for script in submission.shell_texts:
         shell = script.shell
         for assignment in shell.assignments:
             # Asked before places are looked up: long scripts have many other variables.

@@ -319,7 +319,7 @@ def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
         + [rf"^[ \t]*(?:export\s+)?{name}=.*" for name in variables]
     )
     contents = (
-        script.shell.text.content.replace("\\\n", " ") for script in call.submission.commands
+        script.shell.text.content.replace("\\\n", " ") for script in call.submission.shell_texts
     )
     return any(
         re.search(forms, re.sub(others, "", content, flags=re.MULTILINE)) for content in contents

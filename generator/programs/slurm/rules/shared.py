@@ -193,7 +193,7 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
                 message = f"{port.text}, and other users' jobs may run on {free}"
                 hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
                 yield Violation(port.where, message, hint, severity=severity)
-    for script in submission.commands:
+    for script in submission.shell_texts:
         yield from _side_by_side(submission, script.launches)
 
 
