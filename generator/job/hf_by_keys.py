@@ -29,6 +29,7 @@ from .hf_shape import (
     LONG,
     PUBLISHED,
     Shape,
+    one_a_layer,
     read_head_dim,
     read_kv_heads,
     read_rotary,
@@ -524,7 +525,7 @@ def _listed(read: KeyReader, listed: object, layers: int, others: Iterable[str])
         return [FULL] * layers
     if len(listed) < layers:
         message = f"layer_types has {len(listed)} values for {layers} layers"
-        read.report("layer_types", message, f"set num_hidden_layers: {len(listed)}")
+        read.report("layer_types", message, one_a_layer(len(listed), layers))
         return [FULL] * layers
     return [SOFTMAX.get(name, name) for name in map(str, listed[:layers])]
 

@@ -19,6 +19,7 @@ from .hf_hybrid import HYBRID
 from .hf_keys import (
     SPELLINGS,
     KeyReader,
+    KnownClass,
     conflicts,
     every_key,
     foreign_keys,
@@ -229,8 +230,20 @@ def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
     foreign = ((key, value) for key, value in values.items() if value not in routed.get(key, said))
     return remote + tuple(
         f"{key} {_said_of(value)}: transformers reads no such key for {family}"
+        f"{_read_instead(key, read.config, known)}"
         for key, value in foreign
     )
+
+
+def _read_instead(key: str, config: Mapping[str, object], known: KnownClass | None) -> str:
+    """Which key a class reads for what another class calls `key`, and the value that it has."""
+    names = next((said.split() for said in SPELLINGS.values() if key in said.split()), ())
+    name = next((name for name in names if known is not None and name in known.keys), None)
+    if known is None or name in (None, key):
+        return ""
+    if name in config:
+        return f", but {name}, which is {show(config[name])}"
+    return f", but {name}, whose default {show(known.keys[name])} is taken"
 
 
 def _sees_all(key: str, config: Mapping[str, object]) -> bool:
@@ -247,7 +260,8 @@ def _inline_windows(config: Mapping[str, object]) -> Iterator[str]:
     if keys:
         yield (
             f"{' and '.join(keys)}: an inline model's layers see the whole sequence; "
-            "set a model_type whose layers don't, such as mistral or gemma3_text"
+            "set a model_type whose layers don't, such as gemma3_text, or any name of your own, of "
+            "which these keys are read"
         )
 
 
@@ -540,9 +554,27 @@ def _refuse_costly_keys(
         message = message.replace("attention are", "attention is")
         like = mixers_like(meaning) if is_unknown else ""
         if not like:
-            read.report(key, message, f"remove {', '.join(keys)} if the model has none")
+            remove = f"remove {', '.join(keys)} if the model has none"
+            read.report(key, message, f"{remove}{_by_own_name(key, config)}")
         elif not _is_told(read):
             read.report(key, f"{message}; {like}", SET_TYPE)
+
+
+def _by_own_name(key: str, config: Mapping[str, object]) -> str:
+    """The end of a hint: that a `model_type` that nobody knows has the part, where it is read."""
+    own = {**config, "model_type": _OWN_TYPE}
+    if known_class(_usual(config)) is None and "model_type" in config:
+        return ""
+    try:
+        model_from_config(own, name=_OWN_TYPE, source=_OWN_TYPE)
+    except ConfigError:
+        return ""
+    read, _, _ = _read(own)
+    name = "another name as model_type, of which these keys are read"
+    return f", or set {name}" if key in read.read else ""
+
+
+_OWN_TYPE: Final = "of-your-own"  #: a `model_type` that no class has
 
 
 def _with_depths(model: Model, config: Mapping[str, object]) -> Model:

@@ -306,10 +306,20 @@ def layer_list(
         read.report(
             key,
             f"{key} has {len(value)} values for {layers} layers",
-            f"set num_hidden_layers: {len(value)}",
+            one_a_layer(len(value), layers),
         )
         return None
     return list(value[:layers])
+
+
+def one_a_layer(listed: int, layers: int) -> str:
+    """A hint on a list that is shorter than a model's layers: it may be their pattern."""
+    if listed and layers % listed == 0:
+        return (
+            f"write one value for each layer, as the {listed} repeated {layers // listed} times, "
+            f"or set num_hidden_layers: {listed}"
+        )
+    return f"write one value for each of the {layers} layers, or set num_hidden_layers: {listed}"
 
 
 def report_odd_kind(

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type
 from ..catalog.names import Machines, machines_of, nearest, nodes_with
-from ..findings import Finding, Severity
+from ..findings import Finding, Location, Severity
 from ..patterns import lazy_pattern
 from ..text.hjson.text import read_json as read_places
 from ..text.source import Source, escape, parse
@@ -469,8 +469,10 @@ def _build(
     where = source.locate("/model")
     try:
         model = model_from_config(config, name=name, source=origin or "the job spec")
+        places = [where if file else _place_of(note, config, source) for note in model.notes]
         return model, tuple(
-            codes.LEFT_OUT.at(where, f"{name}: {note}", None) for note in model.notes
+            codes.LEFT_OUT.at(place, f"{name}: {note}", None)
+            for place, note in zip(places, model.notes, strict=True)
         )
     except ConfigError as problem:
         lines = _lines_of_keys(path) if path else {}
@@ -485,6 +487,12 @@ def _build(
             for key, message, hint in problem.problems
             if key not in {*misspelled, *misspelled.values()}
         )
+
+
+def _place_of(note: str, config: Mapping[str, object], source: Source) -> Location:
+    """Where a note on an inline model points: at the key that it begins with."""
+    key = note.split(maxsplit=1)[0].rstrip(":,")
+    return source.locate(f"/model/{key}" if key in config else "/model")
 
 
 def _placed(file: str, path: Path | None, line: int | None) -> str:

@@ -981,7 +981,7 @@ def test_keys_that_change_the_model_are_never_ignored(key: str, value: object) -
     ((place, message, hint),) = problems(model_type="llama", **{key: value})
     assert place == key
     assert "not modelled for model_type llama" in message
-    assert hint == f"remove {key} if the model has none"
+    assert hint.startswith(f"remove {key} if the model has none")
     assert convert(model_type="llama", **{key: None}) == convert(model_type="llama")
 
 
@@ -1207,9 +1207,38 @@ def test_a_size_under_a_foreign_name_is_noted() -> None:
     same.
     """
     (note,) = convert(model_type="opt", n_layer=40).notes
-    assert note == "n_layer is 40: transformers reads no such key for opt"
+    assert note.startswith("n_layer is 40: transformers reads no such key for opt, but num_hidden_")
     (note,) = convert(model_type="mixtral", n_routed_experts=64).notes
-    assert note == "n_routed_experts is 64: transformers reads no such key for mixtral"
+    assert note == (
+        "n_routed_experts is 64: transformers reads no such key for mixtral, but "
+        "num_local_experts, whose default 8 is taken"
+    )
+    (note,) = convert(model_type="mixtral", n_routed_experts=64, num_local_experts=16).notes
+    assert note.endswith("but num_local_experts, which is 16")
+
+
+def test_a_part_that_a_type_lacks_is_had_by_another_name() -> None:
+    """A hint says that any other name is read by its keys, where this gives the part."""
+    shape = {**SMALL, "num_key_value_heads": 4, "num_experts": 8, "num_experts_per_tok": 2}
+    config = {**shape, "moe_intermediate_size": 32, "n_shared_experts": 2}
+    ((key, _, hint),) = problems(model_type="qwen3_moe", **config)
+    assert key == "n_shared_experts"
+    assert hint.endswith("or set another name as model_type, of which these keys are read")
+    assert Sizes(convert(model_type="mine", **config)).shared_ffn == 64
+    hints = [hint for _, _, hint in problems(model_type="qwen3_moe", **config, hc_mult=4)]
+    assert not any("another name" in hint for hint in hints)
+
+
+@pytest.mark.parametrize("model_type", ["gemma3_text", "mine"])
+def test_a_pattern_of_layers_is_to_be_repeated(model_type: str) -> None:
+    """A list that is shorter than the layers may be their pattern, which the hint repeats."""
+    kinds = ["sliding_attention", "full_attention"]
+    config = {**SMALL, "num_key_value_heads": 4}
+    ((key, _, hint),) = problems(model_type=model_type, **config, layer_types=kinds)
+    assert key == "layer_types"
+    assert hint.startswith("write one value for each layer, as the 2 repeated 2 times, or set")
+    ((_, _, hint),) = problems(model_type=model_type, **config, layer_types=kinds[:1] * 3)
+    assert hint.startswith("write one value for each of the 4 layers, or set")
     assert convert(model_type="falcon", n_layer=32, num_hidden_layers=32).notes == ()
 
 
