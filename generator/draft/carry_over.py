@@ -335,6 +335,8 @@ def _restored(
     `said`: the options that keys of the draft decide, as a DeepSpeed config does clipping.
     """
     parser, given = draft.parser, _given(draft, carried) | {*said}
+    if draft.found.trainer is not None:  # the program's own class may have another default
+        given |= {parser.key(f"--{name}") for name in draft.found.trainer.redefined}
     found: list[tuple[str, ...]] = []
     for key, words in rendered.items():
         option = parser.option(key)

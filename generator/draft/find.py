@@ -11,7 +11,7 @@ from ..check.read import Reading, read_documents
 from ..findings import Location
 from ..programs.deepspeed.config import Config
 from ..programs.deepspeed.submission import configs_of, named_in, used_config
-from ..programs.launching.front_ends import front_ends
+from ..programs.launching.front_ends import trains
 from ..programs.launching.launch_line import LAUNCHERS
 from ..programs.megatron.arguments import MegatronArguments
 from ..programs.megatron.facts import MegatronFacts, megatron_facts
@@ -135,8 +135,7 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     """The run of a launch line that may be of a training: it uses a launcher, or names a config."""
     launchers = {call.program for call in launch.calls} & {*LAUNCHERS, "srun", "mpirun"}
     starts_ranks = launchers or launch.front_end or configs_of(submission)
-    row = front_ends().get(launch.front_end)
-    if launch.program is None or not starts_ranks or (row is not None and not row.trains):
+    if launch.program is None or not starts_ranks or not trains(launch.front_end):
         return None
     arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
     of_launch = [one for one in arguments if one.launch is launch]

@@ -17,6 +17,7 @@ from ..patterns import lazy_pattern
 from ..programs.azureml.job import ENDS, AzureMLJob
 from ..programs.deepspeed.config import Config
 from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
+from ..programs.launching.front_ends import trains
 from ..programs.skypilot.read import SkyPilotTask
 from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
@@ -117,6 +118,13 @@ def read_machines(draft: Draft) -> None:
     if draft.get("cluster") is None:
         _read_cluster(draft, accelerator, world.gpus_per_node, world.nodes)
     _read_environment(draft)
+    for launch in submission.launches:
+        if not trains(launch.front_end) and launch.program is not None:
+            last = [launch.program, *launch.arguments][-1]
+            content = launch.script.text.content
+            text = content[launch.program.offset : last.offset + len(last.raw)]
+            where = launch.script.locate(launch.program)
+            draft.leave(text, where, "it serves the training: the spec has the training alone")
 
 
 def _read_plan(draft: Draft, folder: Path) -> None:

@@ -997,3 +997,19 @@ def test_fp8_alone_leaves_the_rest_in_fp32(tmp_path: Path, option: str, is_said:
     runs = find_runs([tmp_path])[1]
     made = draft_run(runs[0], runs[1:], {"cluster": "nvidia/dgx-h100"})
     assert ("training.precision" in made.comments) is is_said
+
+
+def test_a_server_of_a_training_has_no_part_in_its_spec(tmp_path: Path) -> None:
+    """The GPUs are those of the training's own step, and what runs beside it is named; the learning
+    rate is the default of the class that the program parses.
+    """
+    start = yaml.safe_load((FOLDER.parents[1] / "cases/HF046_served.yaml").read_text())["start"]
+    for name, text in start.items():
+        (tmp_path / name).write_text(text)
+    runs = find_runs([tmp_path])[1]
+    made = draft_run(runs[0], runs[1:], {"model": "qwen2.5-7b", "cluster": "nvidia/dgx-h100"})
+    carry_over(made)
+    assert made.get("gpus") == 32
+    assert made.get("training.learning_rate") == 1e-6
+    assert "--learning_rate" not in made.get("launch.arguments")
+    assert any(one.what.startswith("trl vllm-serve") for one in made.left)

@@ -334,6 +334,15 @@ def of_library(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
     return None
 
 
+def trains(name: str) -> bool:
+    """Return whether a launch line of a front end, empty: of none, is of a training.
+
+    What serves one isn't.
+    """
+    row = front_ends().get(name)
+    return row is None or row.trains
+
+
 def of_job(script: str, arguments: Sequence[str]) -> FrontEnd | None:
     """The front end that a job spec's script and arguments start; None of other programs."""
     texts = (script, *arguments)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from ...submission.claims import Claim, Trust
 from ...submission.script import LaunchScript
 from ...submission.submission import Submission
+from ...text.options import Argument
+from ..launching.front_ends import trains
 from .request import Request
 from .subjects import blocks, is_heterogeneous
 
@@ -23,7 +25,11 @@ def _claims(script: LaunchScript) -> Iterator[Claim]:
     nodes, option = request.nodes, request.argument("--nodes")
     per_node = request.gpus("--gpus-per-node") or request.gpus_per_node or request.gpus_of_tasks
 
-    if nodes is not None and option:
+    step = _step_of_all(script)
+    if step is not None and nodes is not None and step.value < nodes:
+        nodes, text = step.value, f"srun --nodes={step.value}"
+        yield Claim("nodes", nodes, step.where, text, Trust.DIRECTIVES)
+    elif nodes is not None and option:
         yield Claim("nodes", nodes, option.where, f"#SBATCH --nodes={nodes}", Trust.DIRECTIVES)
 
     if per_node is not None:
@@ -33,7 +39,21 @@ def _claims(script: LaunchScript) -> Iterator[Claim]:
 
         if nodes is not None:
             text = f"#SBATCH --nodes={nodes} × {gpus} GPUs a node"
+            if step is not None and step.value == nodes:
+                text = f"srun --nodes={nodes} × {gpus} GPUs a node"
             yield Claim("GPUs", nodes * gpus, where, text, Trust.DIRECTIVES)
+
+
+def _step_of_all(script: LaunchScript) -> Argument[int] | None:
+    """srun's number of nodes, where each training of a script runs in a step of so many.
+
+    What else the job has, such as a server that generates, trains nothing.
+    """
+    trained = [each for each in script.launches if trains(each.front_end)]
+    steps = [launch.call("srun") for launch in trained]
+    found = [None if step is None else step.integer("--nodes") for step in steps]
+    same = len({None if each is None else each.value for each in found}) == 1
+    return found[0] if same else None
 
 
 def nodes_of_scripts(submission: Submission) -> Iterator[tuple[int, int | None]]:

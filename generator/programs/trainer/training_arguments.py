@@ -70,6 +70,9 @@ _PARSER: Final = lazy_pattern(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser
 _BY_TRL: Final = frozenset(
     ["bf16", "gradient_checkpointing", "learning_rate", "logging_steps", "remove_unused_columns"]
 )
+#: The learning rates of TRL's classes.
+#: Source: huggingface/trl trl/trainer/{sft,grpo,dpo,kto}_config.py @ f2cd5771.
+_TRL_RATES: Final = {"SFTConfig": 2e-5, "GRPOConfig": 1e-6, "DPOConfig": 1e-6, "KTOConfig": 1e-6}
 _FIELD: Final = lazy_pattern(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
 _MODULE: Final = lazy_pattern(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _MOST_BYTES: Final = 1_000_000  # of a program; one by hand has far fewer
@@ -196,8 +199,13 @@ class TrainingArguments(Values):
         )
 
     def setting(self, name: str) -> object:
-        """An argument's value, or its default; None if unknown or of a wrong type."""
+        """An argument's value, or its default, by the program's own class too.
+
+        None if unknown or of a wrong type.
+        """
         stated = self.stated(name)
+        if stated is None and self.complete and not self.has(name):
+            return self.by_class.get(name)
         return stated.value if stated is not None else None
 
     @property
@@ -383,7 +391,11 @@ def _by_trl(program: str, file: Path, path: str) -> Mapping[str, object]:
     if not _OF_TRL.search(text) or _SUBCLASS.search(text) or '"bf16"' in text or "bf16=" in text:
         return {}
     release = release_of("trl", path) or release_of("trl", program)
-    return {"bf16": True} if release is None or release.certain(lambda v: v >= (0, 19)) else {}
+    if release is not None and not release.certain(lambda v: v >= (0, 19)):
+        return {}
+    rates = {_TRL_RATES.get(name) for name in _OF_TRL.findall(text)}
+    rate = rates.pop() if len(rates) == 1 and "learning_rate" not in text else None
+    return {"bf16": True, **({} if rate is None else {"learning_rate": rate})}
 
 
 def _parses_them(program: Path) -> bool:
