@@ -170,6 +170,20 @@ def is_legal(job: Job, layout: Layout) -> bool:
     return all(rule.allows(job, layout) for rule in rules)
 
 
+#: The `model_type`s whose code Liger replaces by its kernels, where it is told to; it leaves the
+#: code of others as it is.
+#: **Source**: linkedin/Liger-Kernel src/liger_kernel/transformers/monkey_patch.py @ ead96b61
+#: (0.8.2), MODEL_TYPE_TO_APPLY_LIGER_FN.
+_BY_LIGER: Final = (
+    "deepseek_v4 exaone4 falcon_h1 gemma gemma2 gemma3 gemma3_text gemma4 gemma4_text glm4 "
+    "glm4v glm4v_moe gpt_oss granite hunyuan_v1_dense hunyuan_v1_moe internvl llama llama4 "
+    "llama4_text llava ministral mistral mixtral mllama mllama_text_model nemotron olmo2 olmo3 "
+    "paligemma phi3 pixtral qwen2 qwen2_5_vl qwen2_5_vl_text qwen2_vl qwen2_vl_text qwen3 "
+    "qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen3_vl "
+    "qwen3_vl_moe qwen3_vl_moe_text qwen3_vl_text smollm3 smolvlm"
+)
+
+
 def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
     """Yield each key of `training` that saves memory and may change results.
 
@@ -179,7 +193,12 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
     """
     training, known = job.training, {finding.rule for finding in check_job(job)}
     keys: dict[str, tuple[bool, Any]] = {
-        "kernels": (training.kernels is None and not job.fuses_kernels, "fused"),
+        "kernels": (
+            training.kernels is None
+            and not job.fuses_kernels
+            and job.model.family in _BY_LIGER.split(),
+            "fused",
+        ),
         "cross_entropy": (
             (training.cross_entropy or job.framework.cross_entropy) == "fused"
             and job.engine.fused_logit_bytes > job.engine.unfused_logit_bytes,
