@@ -1,4 +1,4 @@
-"""Values with their places, placeholders, and what a file's name says of its purpose."""
+"""Values with their places; placeholders and other text that is still to be filled in."""
 
 from __future__ import annotations
 
@@ -121,17 +121,17 @@ _LEFT_OPEN: Final = lazy_pattern(
     r"\.{2,}|…|\?+|[xX*_-]{2,}|[xX]|"
     r"(?=.*[xX*])(?:[0-9]{1,3}|[xX*]{1,3})(?:\.(?:[0-9]{1,3}|[xX*]{1,3})){3}|"
     r"(?:[xX#?*]{1,5}[.:]){1,7}[xX#?*]{1,5}|%(?:\(\w+\))?[ds]|"
-    # seen ahead, so that one is enough
+    # looked for ahead, so that the text is gone through once, not again from each character
     r"(?=.*(?<![A-Za-z])(?:your[_ -]|path[/_]to[/_])).*",
     re.IGNORECASE,
 )
-#: Words that no number is, and no name of a host, which has neither blanks nor underscores (RFC
+#: Several words: no number, and no name of a host, which has neither blanks nor underscores (RFC
 #: 1123, section 2.1).
 _WORDS: Final = lazy_pattern(r"[a-z]+(?:[_ .-]*[_ ]+[a-z]+)+", re.IGNORECASE)
 
-#: The same in a shell's words, where `<` and `>` would be redirections: `<path to data>`, but
+#: The placeholder `<path to data>` in a shell's words, where `<` and `>` may be redirections:
 #: neither `<in >out` nor `<in>out` nor `<in 2> err`.
-IN_WORDS: Final = lazy_pattern(
+PLACEHOLDER_IN_SHELL: Final = lazy_pattern(
     r"<[A-Za-z][^<>|;&$`\"\n]{0,100}(?<![ \t])(?<![ \t][0-9])>(?=[\s\"'/:,._\\;)|&-]|\Z)(?!/dev/)"
 )
 
@@ -158,17 +158,17 @@ def is_left_open(text: str, name: str = "") -> bool:
     return bool(text) and (named or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None)
 
 
-def is_words(text: str) -> bool:
-    """Return whether a text is words, as no number is and no host: `node_ip`, `number of nodes`."""
+def is_several_words(text: str) -> bool:
+    """Return whether a text is several words, so no number and no host: `number of nodes`."""
     return _WORDS.fullmatch(text) is not None
 
 
 #: A number, an amount or a time that is to be written: `NUM_GPUS`, `XXG`, `hh:mm:ss`.
-_CAPITALS: Final = lazy_pattern(
+_NUMBER_TO_FILL: Final = lazy_pattern(
     r"[A-Z]+(?:[:_-][A-Z0-9]+)*|(?:d{1,2}-)?hh(?::mm)?(?::ss)?", re.ASCII
 )
 
 
-def is_to_fill(text: str, name: str = "") -> bool:
-    """Return whether a text where a number is due stands for one that the reader is to write."""
-    return _CAPITALS.fullmatch(text) is not None or is_left_open(text, name)
+def is_number_to_fill(text: str, name: str = "") -> bool:
+    """Return whether a text where a number is due stands for one that is still to be written."""
+    return _NUMBER_TO_FILL.fullmatch(text) is not None or is_left_open(text, name)

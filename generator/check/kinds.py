@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path, PurePath
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from ..findings import Finding
 from ..numerals import is_whole
@@ -36,11 +36,12 @@ _CONFIG_NAME: Final = lazy_pattern(
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 _OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")
 _SHEBANG: Final = lazy_pattern(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
-#: A first line that names a program, and none that reads as sh does: `#!/usr/bin/expect -f`, csh.
+#: A first line that names a program other than a shell with the grammar of sh: expect, csh, fish.
 _OTHER_SHEBANG: Final = lazy_pattern(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)")
 _DIRECTIVE: Final = lazy_pattern(rb"^#SBATCH[ \t]+-", re.MULTILINE)
 _HOST_LINE: Final = lazy_pattern(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
-_LAUNCHER: Final = lazy_pattern(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
+#: Commands by which a text whose name tells no kind is taken for a launch script.
+_SHOWS_SCRIPT: Final = lazy_pattern(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
 _MEGATRON_OPTIONS: Final = (
     "--num-layers",
     "--hidden-size",
@@ -54,7 +55,8 @@ _OPTION_LINE: Final = lazy_pattern(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset(
     {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
 )
-_LAUNCHERS: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
+#: A text with none of these has no launch line: they are looked for first, as that is fast.
+_IN_LAUNCH_LINES: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
 #: What is between deepspeed and its script is bounded, so that many words on a line take no longer
 #: than many lines.
 _LAUNCH_LINE: Final = lazy_pattern(
@@ -88,20 +90,6 @@ _OF_OTHERS: Final = frozenset(
 )
 
 
-R = TypeVar("R")
-
-
-def read_record(record: Callable[..., R], entry: Mapping[str, Any], *unread: str) -> R:
-    """Make a record of a JSON object, with sets for its lists, and without the keys `unread`."""
-    return record(
-        **{
-            key: frozenset(value) if isinstance(value, list) else value
-            for key, value in entry.items()
-            if key not in unread
-        }
-    )
-
-
 @cache
 def _all_signs() -> Mapping[Kind, Signs]:
     """Return the signs of each kind that has keys for signs."""
@@ -122,7 +110,7 @@ def is_candidate(path: PurePath) -> bool:
     return suffix in _SCRIPTS | MAPPINGS or name in _OUR_TEXTS or name.startswith("hostfile")
 
 
-def may_hold(path: PurePath) -> bool:
+def may_hold_launch_line(path: PurePath) -> bool:
     """Return whether a file that is no document may have launch lines, by its name.
 
     A hidden one is the configuration of a service, which may start a job by them.
@@ -147,7 +135,10 @@ def has_launch_line(path: Path, most_bytes: int) -> bool:
 
 def starts_launcher(content: bytes) -> bool:
     """Return whether a text has a line, or a list, that starts a launcher."""
-    return any(name in content for name in _LAUNCHERS) and _LAUNCH_LINE.search(content) is not None
+    return (
+        any(name in content for name in _IN_LAUNCH_LINES)
+        and _LAUNCH_LINE.search(content) is not None
+    )
 
 
 def begins_with_shell(path: Path) -> bool:
@@ -180,7 +171,7 @@ def is_batch_script(path: Path) -> bool:
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
     """Tell whether keys are those of a kind, misspelt ones too.
 
-    Half of them are, or one that shows the kind; a file without keys may be of any kind.
+    Half of them are, or one that hardly any other kind has; a file without keys may be of any.
     """
     signs = _all_signs()[kind]
     matches = (get_close_matches(key, signs.every, n=1, cutoff=_ALIKE) for key in keys)
@@ -266,7 +257,7 @@ def is_evidence(keys: frozenset[str]) -> bool:
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
-    """Tell whether its name makes a JSON file a DeepSpeed config, whose keys show no kind."""
+    """Tell whether a JSON file whose keys show no kind is a DeepSpeed config by its name."""
     if keys & _OF_OTHERS:
         return False
     if name.endswith(".hjson"):
@@ -310,9 +301,10 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
         return "Megatron-Bridge overrides" if _sets_bridge(lines) else None
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
-    if _kind_by_keys(keys, named=False) == "job spec":  # which names a launcher as its framework
+    # before launchers are looked for: a spec names one as its framework
+    if _kind_by_keys(keys, named=False) == "job spec":
         return "job spec"
-    if "#SBATCH" in content or _LAUNCHER.search(content):
+    if "#SBATCH" in content or _SHOWS_SCRIPT.search(content):
         return "launch script"
     return _kind_by_keys(keys, named=named)
 
@@ -358,7 +350,7 @@ def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
     )
     below = chain.from_iterable(map(files_below, folders))
     for path in islice(below, _MOST_HIDDEN):
-        by_name = is_candidate(path) or may_hold(path)
+        by_name = is_candidate(path) or may_hold_launch_line(path)
         if not by_name or os.path.islink(path):  # noqa: PTH114 - as in `candidates`
             continue
         if has_launch_line(path, most_bytes) or is_batch_script(path):
@@ -373,7 +365,7 @@ def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]
     """
     links = list[Path]()
     for path in files_below(folder, hidden=hidden):
-        by_name = is_candidate(path) or may_hold(path)
+        by_name = is_candidate(path) or may_hold_launch_line(path)
         if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
             if by_name:
                 links.append(path)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from ..dataclass import dataclass
 from ..findings import Location
@@ -33,7 +33,6 @@ from ..submission.record import loaded
 from ..text.document import Document
 from ..text.source import Source, escape
 from ..text.text import Text
-from .kinds import read_record
 
 #: A list of defaults, a value that must be given, a resolver, another key's value. Source:
 #: hydra-core 1.3, omegaconf 2.3 (grammar).
@@ -142,7 +141,15 @@ class _Program:
 @lru_cache(maxsize=1)
 def _programs() -> Mapping[str, _Program]:
     text = read_text(__package__, "other_programs.json")
-    return {name: read_record(_Program, entry) for name, entry in json.loads(text).items()}
+    return {name: _program(entry) for name, entry in json.loads(text).items()}
+
+
+def _program(entry: Mapping[str, Any]) -> _Program:
+    """A program's record from its JSON object, whose lists are sets."""
+    fields: dict[str, Any] = {
+        key: frozenset(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
+    return _Program(**fields)
 
 
 def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str | None:

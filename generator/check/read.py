@@ -122,7 +122,7 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
         reading.findings.append(codes.UNREADABLE.at(where, message, "check its permissions"))
     for path in kinds.candidates(folder, hidden):
         is_batch = not path.suffix and kinds.is_batch_script(path)
-        if kinds.is_candidate(path) or is_batch or not kinds.may_hold(path):
+        if kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
             found.append(path)
         elif kinds.has_launch_line(path, MAX_BYTES):
             if not path.suffix and kinds.begins_with_shell(path):

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from ..findings import NOTE, Edit, Location, Severity, Violation
-from ..places import is_to_fill, is_words
+from ..places import is_number_to_fill, is_several_words
 from ..text.wording import listed as listed
 
 
@@ -118,7 +118,7 @@ def note_if_to_fill(
 
     It is a note where the reader is to write another value.
     """
-    if isinstance(text, str) and (is_words(text) or is_to_fill(text, name)):
+    if isinstance(text, str) and (is_several_words(text) or is_number_to_fill(text, name)):
         return NOTE
     return otherwise
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from generator.places import is_left_open, is_words
+from generator.places import is_left_open, is_several_words
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_an_options_own_name_is_a_placeholder_of_it_alone() -> None:
 )
 def test_words_are_neither_a_number_nor_a_host(text: str, words: bool) -> None:
     """Words with blanks or underscores are no host's name and no number, whatever they say."""
-    assert is_words(text) == words
+    assert is_several_words(text) == words

@@ -2,9 +2,9 @@
 
 The service starts a process per GPU (AML013).
 
-The command is words that a shell takes as data, but for the paths that the service puts in: it
-replaces `${{inputs.NAME}}` and the like in the text of a command, and azure-ai-ml makes
-`${{inputs.NAME}}` of `{inputs.NAME}` before; a shell of each process runs what comes out.
+Three programs read the command: azure-ai-ml makes `${{inputs.NAME}}` of `{inputs.NAME}`, the
+service replaces that by a path, and a shell in each process runs what comes out. So all but the
+paths that the service puts in is quoted, as data.
 Source: azure-ai-ml azure/ai/ml/_utils/utils.py:845-869 (map_single_brackets_and_warn),
 _schema/_sweep/sweep_job.py, parameterized_sweep.py @ 1.35.2; Azure/azureml-examples @ 085cd6ea
 cli/jobs/basics/hello-sweep.yml.
@@ -74,9 +74,9 @@ class Command:
     @property
     def text(self) -> str:
         """The command: variables with expressions, or that look like some, then the program."""
-        held_back = [f"{name}={word}" for name, word in self._held_back()]
+        in_command = [f"{name}={word}" for name, word in self._set_in_command()]
         words = [
-            *(("env", *held_back) if held_back else ()),
+            *(("env", *in_command) if in_command else ()),
             "python",
             *map(self._word, self.program.start),
         ]
@@ -84,6 +84,7 @@ class Command:
         resume, folder = self.program.resume, self.plan.job.output.checkpoints
         if folder is None:
             return " ".join(words)
+        # ends.sh reads CHECKPOINTS, sets SAVED (the last step; 0: none) and defines end_rank
         begins = f"CHECKPOINTS={self._word(folder)}; . {self.configs[ENDS]}; "
         if resume is not None:
             last = (
@@ -96,14 +97,19 @@ class Command:
     @property
     def variables(self) -> dict[str, str]:
         """The variables that are plain text to the service too."""
-        held_back = dict(self._held_back())
+        in_command = dict(self._set_in_command())
         return {
             name: value
             for name, value in environment(self.plan, self.program).items()
-            if name not in held_back
+            if name not in in_command
         }
 
-    def _held_back(self) -> Iterator[tuple[str, str]]:
+    def _set_in_command(self) -> Iterator[tuple[str, str]]:
+        """The variables that the command sets, with their shell words.
+
+        The service would not leave them as they are: some have expressions of dsgen's own, others
+        text that looks like one; or they are of one trial alone. Those of a spec are text.
+        """
         of_spec = self.plan.job.launch.environment
         for name, value in environment(self.plan, self.program).items():
             if name not in of_spec and EXPRESSION.search(self.bound.word(value)):
@@ -132,7 +138,7 @@ def expression(section: str, name: str) -> str:
 def _data(text: str) -> str:
     """A shell word for text in which the service replaces nothing.
 
-    The quotes are left between the marks of an expression.
+    After the first mark of an expression an empty pair of quotes is put, so that none is seen.
     """
     return _LIVE.sub(lambda match: f"{match[0]}''", shell_word(text))
 
@@ -165,14 +171,14 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
     return {
         "$schema": _SCHEMA,
         "type": "command",
-        **described(plan, job.name),
-        **running(plan, made.text, made.variables),
+        **display_fields(plan, job.name),
+        **process_fields(plan, made.text, made.variables),
         "inputs": {
             **{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()},
             **bound.inputs,
         },
         "outputs": bound.outputs,
-        **around(plan),
+        **placement(plan),
         "services": options.get("services"),
         "limits": {"timeout": limit_s} if limit_s is not None else None,
         "tags": tags(plan),
@@ -242,8 +248,8 @@ def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str
     return {**options, **moved, **({"inputs": inputs} if inputs else {})}
 
 
-def _before(launch: JobLaunch, folder: Path) -> str:
-    """Return what is uploaded, which has to hold the script."""
+def _first_step(launch: JobLaunch, folder: Path) -> str:
+    """What to do first, as the line above the command that starts the job."""
     uploaded = _uploaded(launch, folder)
     if launch.is_module or launch.script.startswith("/"):
         return f"Start the job; the image has to have {launch.script}:"
@@ -265,7 +271,7 @@ TAGGED_DEEPSPEED: Final = "0.13.1"  #: spec.yaml, tags
 OWN_FOLDER = "."  #: uploaded unless the spec names another: what lies above it may be anything
 
 
-def described(plan: Plan, name: str) -> dict[str, object]:
+def display_fields(plan: Plan, name: str) -> dict[str, object]:
     """Return what the studio shows of a job."""
     options = launch_options(plan)
     experiment = options.get("experiment_name", plan.job.name)
@@ -276,24 +282,17 @@ def described(plan: Plan, name: str) -> dict[str, object]:
     }
 
 
-def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
+def process_fields(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str, object]:
     """Return what runs on the nodes."""
     options, (provider, _, size) = launch_options(plan), plan.job.cluster.name.partition("/")
     # Without a compute the service itself runs the job, on the instance type that is asked for.
     serverless = "compute" not in options and provider == "azure"
     vendor = plan.job.cluster.accelerator.vendor
     name = options.get("environment", _CURATED_ID if vendor == "nvidia" else IMAGES[vendor])
-    bare, image = name.removeprefix("azureml:"), "/" in name and not name.startswith("azureml:")
-    # A name gets `@latest` unless it says its version (AML003, AML004); an image has a slash.
-    named = (
-        name
-        if "//" in name
-        else f"azureml:{bare}" + "@latest" * (":" not in bare and "@" not in bare)
-    )
     return {
         "code": options.get("code", OWN_FOLDER),
         "command": command,
-        "environment": {"image": name} if image else named,
+        "environment": _environment(name),
         "environment_variables": dict(variables) or None,
         "distribution": {"type": "pytorch", "process_count_per_instance": processes_per_node(plan)},
         "resources": {
@@ -304,7 +303,19 @@ def running(plan: Plan, command: str, variables: Mapping[str, str]) -> dict[str,
     }
 
 
-def around(plan: Plan) -> dict[str, object]:
+def _environment(name: str) -> str | dict[str, str]:
+    """An environment by its name; an image has a slash."""
+    bare = name.removeprefix("azureml:")
+    if "/" in name and bare == name:
+        return {"image": name}
+    if "//" in name:
+        return name
+    # the service takes no name without a version or a label (AML003, AML004)
+    has_version = ":" in bare or "@" in bare
+    return f"azureml:{bare}" if has_version else f"azureml:{bare}@latest"
+
+
+def placement(plan: Plan) -> dict[str, object]:
     """Return where the job runs, as whom, and how it queues."""
     options = launch_options(plan)
     compute, identity = options.get("compute", ""), options.get("identity")
@@ -323,7 +334,8 @@ def tags(plan: Plan) -> dict[str, str]:
 
 FILE: Final = "tune.yml"
 _SWEEP_SCHEMA: Final = "https://azuremlschemas.azureedge.net/latest/sweepJob.schema.json"
-_TRIALS: Final = "trials"  #: the folder of this file, with the configuration files of all trials
+#: The input that is the folder of tune.yml, with the configuration files of all trials.
+_TRIALS_INPUT: Final = "trials"
 _NUMBER: Final = "${{search_space.trial}}"
 _SWEEP_NOTE: Final = (
     "Grid sampling runs every number once. No metric is logged, so the service names no best "
@@ -365,15 +377,15 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     entries = {
         "$schema": _SWEEP_SCHEMA,
         "type": "sweep",
-        **described(plan, f"{plan.job.name}-tune"),
+        **display_fields(plan, f"{plan.job.name}-tune"),
         "trial": {
             key: value
-            for key, value in running(plan, text, _shared(made)).items()
+            for key, value in process_fields(plan, text, _shared(made)).items()
             if value is not None
         },
         "inputs": {**configs, **inputs},
         "outputs": outputs,
-        **around(plan),
+        **placement(plan),
         "sampling_algorithm": "grid",
         "search_space": {"trial": {"type": "choice", "values": list(range(1, len(plans) + 1))}},
         "objective": {"goal": "minimize", "primary_metric": "step_time_s"},
@@ -397,16 +409,16 @@ def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Comman
 
 def _trials_input(plan: Plan) -> str:
     """The name of the input with all trials, which the job may have given to one of its own."""
-    return f"{_TRIALS}_files" if _TRIALS in bindings(plan.job).inputs else _TRIALS
+    return f"{_TRIALS_INPUT}_files" if _TRIALS_INPUT in bindings(plan.job).inputs else _TRIALS_INPUT
 
 
 def _shared(made: Sequence[Command]) -> Mapping[str, str]:
     """Variables that have the same value in every trial."""
-    others = [each.variables for each in made]
+    by_trial = [each.variables for each in made]
     return {
         name: value
-        for name, value in others[0].items()
-        if all(job.get(name) == value for job in others)
+        for name, value in by_trial[0].items()
+        if all(variables.get(name) == value for variables in by_trial)
     }
 
 
@@ -444,5 +456,5 @@ LAUNCHER: Final = Launcher(
     in_folder=False,
     uploaded=_uploaded,
     placed=_placed,
-    before=_before,
+    before=_first_step,
 )

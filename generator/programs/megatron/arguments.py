@@ -12,7 +12,7 @@ from ...dataclass import dataclass
 from ...findings import Location
 from ...job.records import Job
 from ...patterns import lazy_pattern
-from ...places import IN_WORDS, Lines
+from ...places import PLACEHOLDER_IN_SHELL, Lines
 from ...submission.launches import Launch
 from ...submission.repository import program_of
 from ...text.document import FileText, Kind
@@ -426,7 +426,7 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
     )
     # Each line once: a long one may hold all strays.
     texts = {_line_of(stray.where, lines) for stray in parsed.strays}
-    to_fill = {text for text in texts if IN_WORDS.search(text)}
+    to_fill = {text for text in texts if PLACEHOLDER_IN_SHELL.search(text)}
     strays = (
         stray
         for stray in parsed.strays

@@ -17,7 +17,7 @@ from ...dataclass import dataclass
 from ...findings import Location, Version
 from ...numerals import python_float, python_int, whole
 from ...patterns import lazy_pattern
-from ...places import IN_WORDS
+from ...places import PLACEHOLDER_IN_SHELL
 from ...resources import read_text
 from ...text.shell.records import Word
 from ...text.wording import listed
@@ -388,7 +388,7 @@ def parse_words(
 
 def _without_gap(word: Word) -> Word:
     """The word without what is still to be filled in, as in `<path to data>`, which isn't known."""
-    gap = IN_WORDS.search(word.prefix)
+    gap = PLACEHOLDER_IN_SHELL.search(word.prefix)
     if gap is None:
         return word
     return Word(raw="", value=None, offset=word.offset, parts=(word.prefix[: gap.start()],))

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...numerals import is_whole, read_whole, whole
 from ...patterns import lazy_pattern
-from ...places import IN_WORDS
+from ...places import PLACEHOLDER_IN_SHELL
 from .printed import PRINTS, Reads, piped
 from .records import Word
 from .state import State
@@ -200,7 +200,7 @@ class Expander:
             if not text.startswith("\\\n", position) and position + 1 < end:
                 self._literal(text[position + 1], position, position + 2)
             return position + 2
-        if character == "<" and (placeholder := IN_WORDS.match(text, position, end)):
+        if character == "<" and (placeholder := PLACEHOLDER_IN_SHELL.match(text, position, end)):
             self._unknown(position, placeholder.end())
             return placeholder.end()
         if character == "'":
@@ -582,7 +582,7 @@ class Expander:
                     continue
                 text = piece.text[start:end] if piece.text is not None else ""
                 cut = piece.cut(start, end) if piece.text is not None else piece
-                if _GLOB.search(text) or ("<" in text and IN_WORDS.search(text)):
+                if _GLOB.search(text) or ("<" in text and PLACEHOLDER_IN_SHELL.search(text)):
                     cut = Piece(None, cut.start, cut.end, cut.names)
                 fresh = self._current is None
                 field = self._open()

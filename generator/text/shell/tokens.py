@@ -11,7 +11,7 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...patterns import lazy_pattern
-from ...places import IN_WORDS
+from ...places import PLACEHOLDER_IN_SHELL
 
 #: Stands for an unknown piece in a text that is read again, such as that of `bash -c`. No text has
 #: this non-character.
@@ -172,7 +172,7 @@ class Tokens:
     def _other(self, position: int) -> int:
         text = self._text
         redirect = _REDIRECT.match(text, position)
-        if redirect and not IN_WORDS.match(text, position):
+        if redirect and not PLACEHOLDER_IN_SHELL.match(text, position):
             return self._redirect(redirect)
         if text.startswith("((", position) and self._begins_command():
             end = self._word_end(position + 2, ("=)", "=)"))
@@ -359,7 +359,11 @@ def scan(text: str, position: int, closers: tuple[str, ...] = ()) -> tuple[int, 
             waiting.append((_QUOTES.sub(r"\1", begun[2]), begun[1] == "-"))
         elif context and character == "\n" and waiting:
             position = _behind_bodies(text, position + 1, waiting)
-        elif not context and character == "<" and (placeholder := IN_WORDS.match(text, position)):
+        elif (
+            not context
+            and character == "<"
+            and (placeholder := PLACEHOLDER_IN_SHELL.match(text, position))
+        ):
             position = placeholder.end()
         elif not context:
             return position, True

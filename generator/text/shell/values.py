@@ -11,13 +11,13 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from ...patterns import lazy_pattern
-from ...places import IN_WORDS
+from ...places import PLACEHOLDER_IN_SHELL
 
 _CLOSE: Final = 4  # characters between two pieces of one word: quotes, or a backslash
 _CHARACTERS_A_PIECE: Final = 64  # that cost as much as a piece
 _MOST_PERHAPS: Final = 100  # words that may be in the place of one
 _MOST_EITHER: Final = 8  # texts that one word may have
-_RUNS: Final = lazy_pattern(rf"[ \t\n]+|(?:[^ \t\n<]+|{IN_WORDS.pattern}|<)+")
+_RUNS: Final = lazy_pattern(rf"[ \t\n]+|(?:[^ \t\n<]+|{PLACEHOLDER_IN_SHELL.pattern}|<)+")
 #: An option, or a key of Hydra with its value: neither is another option's value.
 _OPTION_OR_KEY: Final = lazy_pattern(r"-|\+{0,2}\w+\.[\w.]*=")
 #: The beginning of such a word up to its value.

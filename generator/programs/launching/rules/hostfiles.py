@@ -12,7 +12,7 @@ from typing import Final
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import whole
-from ....places import is_left_open, is_placeholder, is_words
+from ....places import is_left_open, is_placeholder, is_several_words
 from ....rules.violations import deepspeed_now, listed, note_if_to_fill
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
@@ -93,7 +93,7 @@ def _is_to_fill(entry: HostEntry) -> bool:
     return (
         is_placeholder(entry.raw)
         or is_left_open(host)
-        or is_words(host.strip(" []"))
+        or is_several_words(host.strip(" []"))
         or slots[:1].isalpha()
     )
 

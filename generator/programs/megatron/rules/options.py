@@ -9,7 +9,7 @@ from typing import Final
 from ....catalog.names import most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....numerals import python_float
-from ....places import is_to_fill
+from ....places import is_number_to_fill
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ..arguments import MOST_STRAYS
 from ..options import PROJECTS, REMOVED, GivenOption, Stray, forks, option_table
@@ -201,7 +201,7 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
             )
             extended = run.is_anothers or (option.name in open_choices and hint is None)
             may_be = option.is_choice and extended and run.beside.parser is None
-            to_fill = not option.is_choice and is_to_fill(option.text, option.name)
+            to_fill = not option.is_choice and is_number_to_fill(option.text, option.name)
             message = f"{given}{option.written} {option.problem}"
             yield Violation(
                 option.where, message, hint, severity=NOTE if may_be or to_fill else None
