@@ -122,7 +122,6 @@ def test_a_front_end_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         },
     )
     monkeypatch.setattr(table, "front_ends", lambda: rows)
-    monkeypatch.setattr("dsgen.programs.megatron.arguments.front_ends", lambda: rows)
     monkeypatch.setattr("dsgen.programs.launching.settings.front_ends", lambda: rows)
     table.of_command.__globals__["_by_command"].cache_clear()
     (tmp_path / "run.sh").write_text(
