@@ -104,15 +104,18 @@ _NO_ESTIMATE: Final = (
 def memory_not_judged(submission: Submission) -> Iterator[NotChecked]:
     """The runs of a job of which the memory isn't estimated, with the reason.
 
-    It is said where a job is given, and of files that were edited since their plan was made.
+    It is said where a job is given, and of files that were edited since their plan was made; of
+    what needs a job, where a model is given and machines.
     """
-    is_of_job = submission.context.job is not None or any(changed_files(submission))
-    if not is_of_job or not submission.launches:
+    context = submission.context
+    is_of_job = context.job is not None or any(changed_files(submission))
+    is_asked = is_of_job or (context.model is not None and submission.cluster is not None)
+    if not is_asked or not submission.launches:
         return
     from .rules.needs import needs, unjudged  # saves start-up time where no job is known
 
     runs = {(run.where, run.reason) for run in unjudged(submission)}
-    if not runs and not any(True for _ in needs(submission)):
+    if is_of_job and not runs and not any(True for _ in needs(submission)):
         launch = submission.launches[0]
         runs = {(_place(launch), _NO_ESTIMATE)}
     for where, reason in sorted(runs, key=lambda run: (run[0].path, run[0].line or 0, run[1])):

@@ -416,3 +416,22 @@ def test_memory_has_one_verdict(tmp_path: Path) -> None:
         one.rule == "MEM001" and one.where.path.endswith("ds.json") for one in answer.findings
     )
     assert not any(one.is_memory for one in answer.not_checked)
+
+
+def test_fsdp_without_a_job_has_no_verdict_on_memory(tmp_path: Path) -> None:
+    """What model and machines leave open of FSDP's files is said; without them nobody asked."""
+    (tmp_path / "fsdp.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n"
+        "mixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n"
+        "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n"
+    )
+    (tmp_path / "run.sh").write_text(
+        "accelerate launch --config_file fsdp.yaml sft.py --output_dir o --bf16 true"
+        " --per_device_train_batch_size 1 --gradient_accumulation_steps 4"
+        " --report_to none --save_strategy no\n"
+    )
+    asked = validate([tmp_path], model="qwen2.5-32b", cluster="dgx-h100").not_checked
+    assert [(one.is_memory, one.reason.partition(":")[0]) for one in asked] == [
+        (True, "a job spec says what files with FSDP leave open")
+    ]
+    assert not validate([tmp_path]).not_checked

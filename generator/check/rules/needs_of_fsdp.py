@@ -26,7 +26,10 @@ _MESH: Final = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
 def of_fsdp(submission: Submission) -> Iterator[Need | Unjudged]:
     """The needs of the Trainer's runs with FSDP, where a job says what their files leave open."""
     planned = planned_of(submission)
-    if planned is None or planned.engine.sharding != "units":
+    if planned is None:
+        yield from _without_job(submission)
+        return
+    if planned.engine.sharding != "units":
         return
     from ...programs.trainer.rules.fsdp import sharded  # saves start-up time
 
@@ -37,6 +40,22 @@ def of_fsdp(submission: Submission) -> Iterator[Need | Unjudged]:
         else:
             job, device = job_or_reason, "cpu" if fsdp.offloads else None
             yield from need_of(submission, Facts(job=job), job, device, of_spec=True, pinned=True)
+
+
+def _without_job(submission: Submission) -> Iterator[Unjudged]:
+    """The runs with FSDP, where a model and machines are given and no job."""
+    context = submission.context
+    if context.model is None or submission.cluster is None:
+        return
+    from ...programs.trainer.rules.fsdp import sharded  # saves start-up time
+
+    for fsdp in sharded(submission):
+        if fsdp.arguments is not None:
+            reason = (
+                "a job spec says what files with FSDP leave open: give --job "
+                "(`dsgen init --from` the folder writes one)"
+            )
+            yield Unjudged(where=fsdp.where, reason=reason)
 
 
 def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:

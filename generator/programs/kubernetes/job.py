@@ -38,7 +38,7 @@ from ...submission.script import (
 from ...text.document import FileText, Kind, YamlDocument, read_yaml
 from ...text.source import Source
 from ...text.text import Text
-from ...text.wording import walk
+from ...text.wording import counted, walk
 from ..launching.script import script_of
 from .kinds import HOLDERS, KINDS, OF_MASTER, HolderKind, PodKind, holder_of, kind_of
 
@@ -265,7 +265,24 @@ class KubernetesJob(CommandDocument):
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the job asks for."""
         at = next(((role.count_at, role.resources) for role in self.trainers), ("spec", "spec"))
-        return claims_of_nodes(self.nodes, self.gpus, self.locate(at[0]), self.locate(at[1]))
+        started, nodes = self.processes_per_pod, self.nodes
+        for claim in claims_of_nodes(nodes, self.gpus, self.locate(at[0]), self.locate(at[1])):
+            if claim.quantity == "GPUs" and nodes and started and started < (self.gpus or 0):
+                key = self.row.processes
+                text = f"{counted(nodes, 'node')} × {key.rpartition('/')[2]} {started}"
+                yield Claim("GPUs", nodes * started, self.locate(key), text)
+            else:
+                yield claim
+
+    @property
+    def processes_per_pod(self) -> int | None:
+        """The processes that torchrun starts in a pod by the job's own count; None where it is told
+        otherwise, or there is none.
+        """
+        at = self.row.processes
+        calls = [call for one in self.launches for call in one.calls if call.program == "torchrun"]
+        told = any(call.opaque or call.has("--nproc-per-node") for call in calls)
+        return read_whole(str(self.value(at))) if at and calls and not told else None
 
 
 _ROWS: Final[tuple[PodKind | HolderKind, ...]] = (*KINDS, *HOLDERS)

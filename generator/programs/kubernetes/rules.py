@@ -439,21 +439,14 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
     used.
     Fix: set it to the GPUs of a pod
     """
-    at = job.row.processes
-    text, gpus = str(job.value(at)) if at else "", job.gpus
-    calls = [call for launch in job.launches for call in launch.calls if call.program == "torchrun"]
-    count = read_whole(text)
-    if count is None or not gpus or not calls or count == gpus:
+    at, count, gpus = job.row.processes, job.processes_per_pod, job.gpus
+    if count is None or not gpus or count == gpus:
         return
-    if not any(call.opaque or call.has("--nproc-per-node") for call in calls):
-        key = at.rpartition("/")[2]
-        effect = (
-            f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
-        )
-        message = f"{key} is {count}; a pod has {gpus} GPUs: {effect}"
-        yield violation(
-            job, at, message, f"set {key} to {gpus}", severity=ERROR if count > gpus else WARNING
-        )
+    key = at.rpartition("/")[2]
+    effect = f"{gpus - count} of them are not used" if count < gpus else "the rest find no device"
+    message = f"{key} is {count}; a pod has {gpus} GPUs: {effect}"
+    severity = ERROR if count > gpus else WARNING
+    yield violation(job, at, message, f"set {key} to {gpus}", severity=severity)
 
 
 def _words(job: KubernetesJob, role: Role) -> list[str]:
