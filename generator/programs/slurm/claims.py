@@ -45,11 +45,12 @@ def _claims(script: LaunchScript) -> Iterator[Claim]:
 
 
 def _step_of_all(script: LaunchScript) -> Argument[int] | None:
-    """srun's number of nodes, where each training of a script runs in a step of so many.
-
-    What else the job has, such as a server that generates, trains nothing.
+    """srun's number of nodes, where a script serves its training by launches of their own, and
+    each training runs in a step of so many nodes.
     """
     trained = [each for each in script.launches if trains(each.front_end)]
+    if len(trained) == len(script.launches):
+        return None
     steps = [launch.call("srun") for launch in trained]
     found = [None if step is None else step.integer("--nodes") for step in steps]
     same = len({None if each is None else each.value for each in found}) == 1
