@@ -214,8 +214,8 @@ def _reason(launch: Launch) -> str:
         name, engine = settings.front_end.name, settings.front_end.otherwise
         if engine and settings.starts_another:
             keys = " and keys" if settings.front_end.spelling == "keys" else ""
-            but = f", but for counts{keys}" if settings.is_judged_in_part else ""
-            return f"{engine}, with which {name} trains here{but}"
+            checked = f"; only counts{keys} are checked" if settings.is_judged_in_part else ""
+            return f"{engine}, with which {name} trains here{checked}"
         if settings.front_end.in_file:
             return f"the file with the settings of {name} is not among the files read"
         of_program = f" of {mask(settings.program)}" if settings.front_end.reads else ""

@@ -245,10 +245,11 @@ def _way_on(draft: Draft) -> str:
         return "add the folder that has it: dsgen init --from LAUNCH FOLDER"
     answers_by_flag = {f"--{key}": draft.get(key) for key in ("model", "cluster", "gpus")}
     answers_by_flag["--target"] = draft.get("launch.target") or "slurm"
+    open_answers = {"--model": "MODEL", "--cluster": "NODE_TYPE"}  # it can't do without these
     flags = (
         f"{flag} {shlex.quote(str(value))}"
-        for flag, value in answers_by_flag.items()
-        if isinstance(value, str | int)
+        for flag, known in answers_by_flag.items()
+        if isinstance(value := open_answers.get(flag) if known is None else known, str | int)
     )
     command = " ".join(("dsgen init", *flags, "--framework huggingface"))
     return (

@@ -19,10 +19,10 @@ _BATCH = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpu-per-node=8\nsrun python 
 
 _UNREAD = {
     "python3 -m verl.trainer.main_ppo data.max_epochs=2": (
-        "FSDP, with which verl trains here, but for counts and keys"
+        "FSDP, with which verl trains here; only counts and keys are checked"
     ),
     "srun python -m verl.trainer.main_ppo a.b=1": (
-        "FSDP, with which verl trains here, but for counts and keys"
+        "FSDP, with which verl trains here; only counts and keys are checked"
     ),
     "deepspeed --module openrlhf.cli.train_sft --x 1": (
         "the options of openrlhf.cli.train_sft of OpenRLHF are not read"

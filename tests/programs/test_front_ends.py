@@ -105,7 +105,7 @@ def test_another_engine_is_not_read(tmp_path: Path) -> None:
         "#!/bin/bash\npython train.py --actor-num-nodes 2 --colocate --train-backend fsdp\n"
     )
     (only,) = validate([tmp_path]).not_checked
-    assert only.reason == "FSDP, with which slime trains here, but for counts"
+    assert only.reason == "FSDP, with which slime trains here; only counts are checked"
 
 
 def test_a_front_end_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

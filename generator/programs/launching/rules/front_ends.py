@@ -150,7 +150,9 @@ def values_are_taken(settings: Settings) -> Violations:
         number, bounds = python_float(text), takes.get("up_to")
         if bounds is not None and number is not None and not 0 < number <= bounds:
             message = f"{setting} is not above 0 and at most {bounds}: {takes['then']}"
-            yield Violation(setting.where, message, f"use {setting.name} {takes['such_as']}")
+            yield Violation(
+                setting.where, message, f"use {setting.name}{setting.sign}{takes['such_as']}"
+            )
         # What has a letter that no choice has may be a fork's: `arpo` beside `grpo`.
         choices = takes.get("of", ())
         slips = (choice for choice in choices if is_slip(text, choice) and set(text) <= set(choice))
@@ -214,7 +216,13 @@ def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violati
 
 
 def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violations:
-    """The violations of an identity that doesn't hold, whatever branches the script takes."""
+    """The violations of an identity that doesn't hold, whatever branches the script takes.
+
+    What asks for settings that a misspelt key may be says nothing: the key is named.
+    """
+    absent = [short for short, sign in identity.get("where", {}).items() if sign == "-"]
+    if absent and _are_misspelt(settings, absent):
+        return
     counts = (identity.get("count", ""), identity.get("of", ""), identity.get("at", ""))
     shorts = [*settings.shorts_in(*counts), *identity.get("where", {})]
     made = _of_counts if "count" in identity else _of_settings
@@ -230,6 +238,15 @@ def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violati
             return
         first = first or violations
     yield from first
+
+
+def _are_misspelt(settings: Settings, shorts: Iterable[str]) -> bool:
+    """Return whether a key that the program lacks is a slip of a setting's name."""
+    front_end = settings.front_end
+    names = {name for short in shorts for name in front_end.settings[short]["names"]}
+    written = (name for name, _ in settings.options() if "." in name and name[0] != "-")
+    unknown = [name for name in written if name not in front_end.options]
+    return not settings.hides and any(front_end.near(name) in names for name in unknown)
 
 
 def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
@@ -334,7 +351,7 @@ def _hint(
         values = sorted(islice(passing, most))
         if values:
             more = " or more" if identity["is"] == "at least" and values[0] > number else ""
-            return f"use {setting.name} {listed(values)}{more}"
+            return f"use {setting.name}{setting.sign}{listed(values)}{more}"
     return None
 
 
@@ -363,7 +380,7 @@ def _machine_hint(settings: Settings, identity: Mapping[str, Any]) -> str | None
         and all(_passes(settings, broken_identity, "per_node", value) for broken_identity in broken)
     )
     values = sorted(islice(passing, 2))
-    return f"use {setting.name} {listed(values)}" if values else None
+    return f"use {setting.name}{setting.sign}{listed(values)}" if values else None
 
 
 def _is_of_per_node(settings: Settings, identity: Mapping[str, Any]) -> bool:
