@@ -435,3 +435,34 @@ def test_fsdp_without_a_job_has_no_verdict_on_memory(tmp_path: Path) -> None:
         (True, "a job spec says what files with FSDP leave open")
     ]
     assert not validate([tmp_path]).not_checked
+
+
+def test_expressions_of_azureml_are_the_paths_that_they_stand_for(tmp_path: Path) -> None:
+    """Of a job's command, the option alone that was edited has another value than planned."""
+    job = dsgen.load_job(
+        {
+            "name": "run",
+            "framework": "deepspeed",
+            "model": "llama-3-8b",
+            "cluster": "azure/standard_nd96isr_h100_v5",
+            "nodes": 2,
+            "training": {"sequence_length": 8192, "global_batch": 128, "duration": {"steps": 9}},
+            "data": {"path": "azureml:corpus:1/tok"},
+            "output": {"checkpoints": "azureml://datastores/training/paths/runs/l8"},
+            "launch": {
+                "target": "azureml",
+                "script": "train.py",
+                "azureml": {"compute": "h100", "environment": "training:7"},
+            },
+        }
+    )
+    found = dsgen.search(job, top=1)
+    assert isinstance(found, dsgen.SearchResult)
+    for file in dsgen.render(found.plans[0]):
+        (tmp_path / file.path).write_text(file.text)
+    written = tmp_path / "job.yml"
+    written.write_text(written.read_text().replace("{inputs.data}", "{inputs.other}"))
+    reasons = [one.reason for one in validate([tmp_path]).not_checked if one.is_memory]
+    assert reasons == [
+        "--data_path has another value than in arguments.txt, which has those of the plan"
+    ]

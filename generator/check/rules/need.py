@@ -12,6 +12,8 @@ from ...estimate.memory import memory
 from ...facts.facts import Facts
 from ...findings import Location
 from ...job.records import Job
+from ...patterns import lazy_pattern
+from ...programs.azureml.job import AzureMLJob
 from ...programs.deepspeed.config import OFFLOADED, Config
 from ...programs.megatron.facts import MegatronFacts
 from ...programs.trainer.training_arguments import known_arguments
@@ -82,6 +84,10 @@ def need_of(
         )
 
 
+#: What AzureML puts an input or output in for.
+_EXPRESSION: Final = lazy_pattern(r"\$\{\{\s*(inputs|outputs)\.(\w+)\s*\}\}")
+
+
 def fits_integers(job: Job, layout: Layout) -> bool:
     """Whether the products of all sizes fit into the 64-bit integers that numpy computes with."""
     model, training = job.model, job.training
@@ -120,13 +126,31 @@ def other_than_planned(submission: Submission) -> str:
         name
         for launch in submission.launches
         for name, word, where in _own_values(launch)
-        if word not in words and where not in configs
+        if where not in configs and words.isdisjoint(_planned_forms(word, submission))
     )
     if not others:
         return ""
     verb = "has another value" if len(others) == 1 else "have other values"
     named = mask(", ".join(list(others)[:MOST_NAMED]))
     return f"{named} {verb} than in arguments.txt, which has those of the plan"
+
+
+def _planned_forms(text: str, submission: Submission) -> Iterator[str]:
+    """A value as a plan's arguments may have it.
+
+    What AzureML puts in for an input or output is the path that the job has for it; a file beside
+    the job is one of the folder of `arguments.txt`.
+    """
+    yield text
+    for job in submission.of(AzureMLJob):
+        paths = (job.value(f"{one[1]}/{one[2]}/path") for one in _EXPRESSION.finditer(text))
+        if "${{" in text and all(isinstance(path, str) for path in paths):
+            filled = _EXPRESSION.sub(
+                lambda one, job=job: str(job.value(f"{one[1]}/{one[2]}/path")),  # type: ignore[misc]
+                text,
+            ).replace('"', "")
+            yield filled
+            yield f'"$CONFIG_DIR"/{filled.removeprefix("./")}'
 
 
 def _own_values(launch: Launch) -> Iterator[tuple[str, str, Location]]:
