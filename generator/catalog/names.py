@@ -24,8 +24,9 @@ _VERSION: Final = lazy_pattern(r"v[0-9]{1,2}(?:\.[0-9]{1,2})?")
 _TUNING: Final = lazy_pattern(
     r"instruct|chat|it|hf|base|pt|sft|dpo|thinking|preview|cased|uncased|bf16|meta|c4ai|[0-9]{4}"
 )
-#: Of a card's name, beside its family and its memory: vendor, brand, form, kind of memory.
-_CARD: Final = lazy_pattern(
+#: Words of a card's name that are neither its family nor its memory: vendor, brand, form, kind of
+#: memory.
+_CARD_EXTRAS: Final = lazy_pattern(
     r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm[0-9]?|oam|hbm[0-9]?e?|pcie|nvl"
 )
 _COUNTED: Final = lazy_pattern(
@@ -109,7 +110,9 @@ def find_node_type(name: str) -> NodeType | None:
     """The node type called `name`, with or without its provider; `None` when there is none."""
     node_types = load_catalog().node_types
     plain = name.strip().lower().replace(" ", "-").removeprefix("ml.")
-    return _find(plain, node_types) or node_types.get(_by_last_part().get(_last_part(plain), ""))
+    return _find(plain, node_types) or node_types.get(
+        _by_name_without_provider().get(_without_standard(plain), "")
+    )
 
 
 def find_model(name: str) -> ModelEntry | None:
@@ -200,7 +203,7 @@ def _nearest_node_type(name: str, names: Mapping[str, str]) -> str | None:
     """
     machines = machines_of(name)
     if machines is not None:
-        if find_node_type(machines.accelerator):  # it has its own number: `32xgb300-nvl72`
+        if find_node_type(machines.accelerator):  # with a number of its own: `32xgb300-nvl72`
             return machines.accelerator
         if near := closest(machines.accelerator, names, _SURELY):
             return near
@@ -257,7 +260,7 @@ def _by_squeezed() -> Mapping[str, str]:
     return {"".join(_words(called)): name for called, name in names.items()}
 
 
-def _last_part(name: str) -> str:
+def _without_standard(name: str) -> str:
     """A node type's name without what Azure puts before each of its own: `Standard_`."""
     return name.replace("_", "-").removeprefix("standard-")
 
@@ -266,14 +269,14 @@ def _series(name: str) -> str:
     """The letters that a machine's name begins with, less its provider: `g` of
     `aws/g5.12xlarge`.
     """
-    last = _last_part(name.strip().lower().removeprefix("ml.").rpartition("/")[2])
+    last = _without_standard(name.strip().lower().removeprefix("ml.").rpartition("/")[2])
     return re.split(r"[^a-z]", last, maxsplit=1)[0]
 
 
 @cache
-def _by_last_part() -> Mapping[str, str]:
+def _by_name_without_provider() -> Mapping[str, str]:
     """Node types by their names without provider, where only one has it."""
-    parts = [_last_part(name.partition("/")[2]) for name in load_catalog().node_types]
+    parts = [_without_standard(name.partition("/")[2]) for name in load_catalog().node_types]
     return {
         part: name
         for part, name in zip(parts, load_catalog().node_types, strict=True)
@@ -286,7 +289,7 @@ def _card(words: list[str], accelerators: Mapping[str, Accelerator]) -> Accelera
     PCIe.
     """
     memory = [word for word in words if re.fullmatch(r"[0-9]+gb", word)]
-    family = [word for word in words if word not in memory and not _CARD.fullmatch(word)]
+    family = [word for word in words if word not in memory and not _CARD_EXTRAS.fullmatch(word)]
     if not family:
         return None
     fitting = []

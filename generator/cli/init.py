@@ -130,14 +130,14 @@ def _spec_of_files(
     paths: Sequence[str], answers: Mapping[str, Any], output: Path
 ) -> tuple[str, Outcome]:
     """The spec of the launch that files hold, as text, and what became of its settings."""
-    from ..draft import carry_over, spec_text, unwritten  # here, to save start-up time
+    from ..draft import carry_over, spec_text, why_unwritten  # here, to save start-up time
     from ..job.needs import listed_versions
 
     draft = _draft(paths, answers)
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(draft, answers)
-    outcome = carry_over(draft)._replace(unwritten=unwritten(draft))
+    outcome = carry_over(draft)._replace(unwritten=why_unwritten(draft))
     if outcome.unwritten:  # no file of the plan repeats what is wrong in it
         outcome = outcome._replace(of_launch=_errors_in(paths, draft))
     if isinstance(model := draft.get("model"), str):

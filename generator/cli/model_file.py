@@ -23,7 +23,10 @@ from .catalog_text import sizes
 
 
 class UnusableFile(click.ClickException):
-    """A file that isn't the config of a model that can be planned: the command line is right."""
+    """A file that isn't the config of a model that can be planned.
+
+    It ends with status 2 but without the usage, as the command line is right.
+    """
 
     exit_code = 2
 

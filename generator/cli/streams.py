@@ -46,6 +46,8 @@ _LETTER: Final = r"[^\x20-\x2f:-@\[-^`{-\x7e\n]"  # letters of a command's name,
 _COMMAND: Final = lazy_pattern(
     rf"^{_BLANK}*(?P<colon>:){_BLANK}*:|#{_MARK}*(?P<hash>#)(?:(?i:vso)|{_LETTER}*\[)", re.MULTILINE
 )
+#: Blanks before a command, which still begins its line: dropped, so that they don't use up what is
+#: remembered.
 _LEADING: Final = lazy_pattern(rf"^{_BLANK}+")
 
 #: Characters that are remembered of an unfinished line: a command may be printed in pieces.
@@ -155,8 +157,8 @@ class Guarded:
 def guarded() -> Iterator[None]:
     """Filter standard output and standard error while the body runs.
 
-    Where the reader of one is gone, what would have ended with status 0 ends with `READER_GONE`, as
-    if by SIGPIPE, but at its own end: output that `| head` drops takes no file away.
+    Where the reader of one is gone (`| head`), the command still runs to its end and writes its
+    files; then it ends with `READER_GONE` in place of 0, as if by SIGPIPE.
     """
     before = sys.stdout, sys.stderr
     during = sys.stdout, sys.stderr = _guard(sys.stdout), _guard(sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .carry_over import carry_over
 from .draft import Draft, Keys, LeftOut
 from .find import ExistingRun, find_runs
-from .front_ends import unwritten
+from .front_ends import why_unwritten
 from .refused import Outcome
 from .run import draft_run, spec_text
 
@@ -19,5 +19,5 @@ __all__ = [
     "draft_run",
     "find_runs",
     "spec_text",
-    "unwritten",
+    "why_unwritten",
 ]

@@ -39,6 +39,7 @@ def read_front_end(draft: Draft) -> None:
 
     draft.refused = draft.refused or _other_engine(draft, settings)
     names = settings.front_end.settings.keys()
+    # a count is the product of the settings that it names
     gpus = settings.count("nodes per_node") if {"nodes", "per_node"} <= names else None
     experts = _number(settings, "expert")
     experts = experts if experts and experts > 1 else None
@@ -54,7 +55,7 @@ def read_front_end(draft: Draft) -> None:
         "layout.recompute": _recompute(settings),
         "layout.offload": _offload(settings),
         "training.global_batch": _number(settings, "batch"),
-        **settings.front_end.spec,
+        **settings.front_end.spec,  # what all its runs are
     }
     for key, short in settings.front_end.pins.items():
         setting = settings.get(short)
@@ -63,6 +64,7 @@ def read_front_end(draft: Draft) -> None:
         if draft.get(key) is None:
             draft.set(key, value)
 
+    # The front end's own values where the engine's defaults would be.
     for key, entry in settings.front_end.instead.items():
         if settings.meets(entry["where"]):
             draft.set(key, entry["value"])
@@ -71,7 +73,8 @@ def read_front_end(draft: Draft) -> None:
     # Where no file says how long the model's contexts are, they hold what it is trained on.
     longest = draft.get("training.sequence_length")
     assumed = "model.max_position_embeddings"
-    if assumed in draft.comments and (longest or 0) > (draft.get(assumed) or 0):
+    is_assumed = assumed in draft.comments  # by which a spec says that no file has it
+    if is_assumed and (longest or 0) > (draft.get(assumed) or 0):
         draft.set(assumed, longest)
 
     tuner = _get(settings, "tuner")
@@ -82,7 +85,7 @@ def read_front_end(draft: Draft) -> None:
         draft.set("training.lora", lora if alpha is None else {**lora, "alpha": alpha.number})
     elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
-    _name_what_is_beside(draft, settings)
+    _name_unplanned(draft, settings)
     generates = settings.front_end.generates
     generates_itself = bool(generates) and settings.meets(generates)
     if generates_itself or any(_is_set(settings, one) for one in _GENERATES if one in names):
@@ -91,7 +94,7 @@ def read_front_end(draft: Draft) -> None:
 
 
 def _settings(draft: Draft) -> Settings | None:
-    """The settings of a front end's launch, or of a Trainer's by the classes of one."""
+    """The settings of a front end's launch, or of a Trainer's whose script uses its classes."""
     launch = draft.found.launch
     if launch is None:
         return None
@@ -104,7 +107,7 @@ def _settings(draft: Draft) -> Settings | None:
 
 
 def _other_engine(draft: Draft, settings: Settings) -> LeftOut | None:
-    """Why no spec says a launch that starts an engine other than the one its row reads."""
+    """Why a launch has no spec: it starts, or may start, an engine that isn't read."""
     row = settings.front_end
     if settings.starts_another and not settings.hides:
         why = f"dsgen plans {row.otherwise} for the Hugging Face Trainer alone"
@@ -115,11 +118,13 @@ def _other_engine(draft: Draft, settings: Settings) -> LeftOut | None:
     return None
 
 
-def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
-    """Say which models a method has beside the one that is planned, and what its sequences are."""
-    cut = _get(settings, "cut")
-    if cut is not None and cut.where is not None and (cut.number or 1) > 1:
-        draft.leave(str(cut), cut.where, "not planned: the spec has whole sequences on each GPU")
+def _name_unplanned(draft: Draft, settings: Settings) -> None:
+    """Name what a launch does and no plan has: split sequences, further models, its kind."""
+    split = _get(settings, "cut")  # of sequences over GPUs
+    if split is not None and split.where is not None and (split.number or 1) > 1:
+        draft.leave(
+            str(split), split.where, "not planned: the spec has whole sequences on each GPU"
+        )
 
     for entry in settings.front_end.beside:
         if settings.meets(entry["where"]):
@@ -139,7 +144,7 @@ def _name_what_is_beside(draft: Draft, settings: Settings) -> None:
 def subcommand_of(draft: Draft) -> tuple[str, ...]:
     """The word between a front end's command and its options: `sft` of `swift sft --model ...`.
 
-    None of a launch with Megatron's options, among which a spec has no other word.
+    Empty for a launch with Megatron's options: a spec's arguments hold options alone.
     """
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
@@ -155,8 +160,8 @@ def subcommand_of(draft: Draft) -> tuple[str, ...]:
     return (text,) if text is not None and text in subcommands else ()
 
 
-def unwritten(draft: Draft) -> str:
-    """That no plan writes the launch, where it is a front end's own; empty: a plan does."""
+def why_unwritten(draft: Draft) -> str:
+    """Why dsgen can't write this front end's launch; empty where it can."""
     launch = draft.found.launch
     settings = None if launch is None else settings_of(launch)
     return "" if settings is None else settings.front_end.unwritten
@@ -200,6 +205,11 @@ def _is_set(settings: Settings, short: str) -> bool:
     return setting is not None and setting.where is not None and setting.text != "false"
 
 
+def _is_unset(settings: Settings, short: str) -> bool:
+    """Whether nothing gives a setting a value."""
+    return settings.meets({short: "-"})
+
+
 def _accumulate(draft: Draft, settings: Settings) -> None:
     """Set the accumulation and the batch that a front end takes where no option says them.
 
@@ -222,9 +232,13 @@ def _get(settings: Settings, short: str) -> Setting | None:
 
 
 def _number(settings: Settings, short: str) -> int | None:
-    """The number that the launch writes for a setting, or a count of them; None for a default."""
+    """The number that the launch writes for a setting, itself or as a product of several.
+
+    None where all are defaults.
+    """
     if short in settings.front_end.counts:
         count = settings.count(settings.front_end.counts[short])
+        # its `settings` are those that are written
         return count.value if count is not None and count.settings else None
     setting = _get(settings, short)
     return setting.number if setting is not None and setting.where is not None else None
@@ -239,7 +253,7 @@ def _length(draft: Draft, settings: Settings) -> int | None:
     count = settings.count(of_parts) if of_parts is not None else None
     if count is not None:
         return count.value
-    if setting is None and of_parts is not None and settings.meets({"prompt": "-"}):
+    if setting is None and of_parts is not None and _is_unset(settings, "prompt"):
         response = settings.get("response")
         if response is not None:
             why = "no option bounds the prompts, which come on top: set training.sequence_length"

@@ -204,7 +204,7 @@ def gpus_of(plan: Path) -> tuple[int | None, int | None]:
     return gpus, nodes
 
 
-def planned_gpus(submission: Submission) -> int | None:
+def gpus_planned_otherwise(submission: Submission) -> int | None:
     """The GPUs of the plan beside files that have others; None where that isn't known.
 
     A spec, or a number that a user gives, says what is meant.

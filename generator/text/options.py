@@ -247,8 +247,8 @@ class CommandLine:
         return self.read(name, str)
 
     def integer(self, name: str) -> Argument[int] | None:
-        number = self.options.integer(name)
-        return self.read(name, lambda _: number)
+        """An option whose value is known, and an integer."""
+        return self.read(name, python_int)
 
 
 def value_part(word: Word, after: int) -> Word:
@@ -263,11 +263,10 @@ def value_part(word: Word, after: int) -> Word:
     if word.value is not None:
         value = word.value[after:]
         return word._replace(raw=raw, offset=offset, value=value, parts=(value,))
-    parts = (word.prefix[after:] or None, *word.parts[1:])
-    # A cut may leave an empty part in front of an unknown one.
-    return word._replace(
-        raw=raw, offset=offset, parts=parts[1:] if parts[:2] == (None, None) else parts
-    )
+    known_left, rest = word.prefix[after:], word.parts[1:]
+    # where nothing is left of the known part, one that isn't known stands for it and for the next
+    parts = rest if not known_left and rest[:1] == (None,) else (known_left or None, *rest)
+    return word._replace(raw=raw, offset=offset, parts=parts)
 
 
 def basename(word: Word) -> str:
@@ -311,7 +310,7 @@ class _Reader:
             if word.value == "--":
                 break
             if word.prefix.startswith("-") and len(word.prefix) > 1:
-                if word.value is None and "=" not in word.prefix and self._takes_names(word):
+                if word.value is None and "=" not in word.prefix and self._is_long_name(word):
                     opaque.append(word)  # `--$NAME` can be any option
                 else:
                     self._option(word)
@@ -339,8 +338,8 @@ class _Reader:
             entries=tuple(self._entries), rest=(*rest, *words[self._at :]), opaque=tuple(opaque)
         )
 
-    def _takes_names(self, word: Word) -> bool:
-        """Return whether a word is a name, whole or in part, and no letters."""
+    def _is_long_name(self, word: Word) -> bool:
+        """Return whether a word is an option's name, not single letters after one dash."""
         name = word.prefix.partition("=")[0]
         return (
             name.startswith("--") or self._table.single_dash or self._table.find(name) is not None
@@ -348,10 +347,11 @@ class _Reader:
 
     def _option(self, word: Word) -> None:
         name, equals, _ = word.prefix.partition("=")
-        one_dash = (
+        # `-nodes` in place of `--nodes`: a name, which is unknown, and no letters
+        is_misdashed = (
             len(name) > 3 and not self._table.single_dash and f"-{name}" in self._table.options
         )
-        if self._takes_names(word) or one_dash:
+        if self._is_long_name(word) or is_misdashed:
             option = self._table.find(name)
             if option is None and self._table.single_dash and not name.startswith("--"):
                 option = self._table.find("-" + name)

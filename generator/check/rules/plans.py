@@ -11,7 +11,7 @@ from ...rules.violations import derived
 from ...submission.plan_file import files_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
-from ...submission.world import gpus_of, planned_gpus, world_of
+from ...submission.world import gpus_of, gpus_planned_otherwise, world_of
 from ...text.around import is_before_writing, is_readable
 from ...text.wording import counted
 
@@ -54,7 +54,7 @@ def files_are_the_plans(submission: Submission) -> Violations:
     for path, is_there in changed_files(submission):
         where, name = Location(path=str(path)), path.name
         if is_there and not submission.launches:
-            continue  # what launches is read with other files, or is missing
+            continue  # the files here aren't what runs: that is read with others, or is missing
         if is_there:
             message = f"{name} was edited since dsgen wrote it: what plan.json says may not hold"
             yield Violation(where, message, _EDITED)
@@ -72,7 +72,7 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
     time are not those of plan.json.
     Fix: write the nodes and GPUs of plan.json, or write the files anew for the other number
     """
-    gpus, world = planned_gpus(submission), world_of(submission)
+    gpus, world = gpus_planned_otherwise(submission), world_of(submission)
     if gpus is None or world.gpus is None:
         return
     plan = submission.plan_files[0]
@@ -82,7 +82,7 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
     each = gpus // nodes if nodes and gpus % nodes == 0 else None
     meant = {"GPUs": gpus, "processes": gpus, "nodes": nodes, "GPUs per node": each}
     differing = [claim for claim in edited if meant[claim.quantity] not in (None, claim.value)]
-    # the number that was changed before what is reckoned with it
+    # nodes and GPUs per node first: the others are reckoned from them
     differing.sort(key=lambda claim: claim.quantity not in ("nodes", "GPUs per node"))
     if not differing:
         return

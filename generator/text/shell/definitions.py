@@ -65,8 +65,8 @@ def definitions(
 ) -> list[Definition]:
     """The functions whose commands are read where they are called, in order.
 
-    Left out are those in brackets, those of which there are two, and those that run their
-    arguments. None are read where one isn't closed.
+    Left out are those whose body is in `( )`, those of a name that is defined twice, and those that
+    run their arguments. There are none where one isn't closed.
     """
     every = list[Definition]()
     for definition in _in_order(tokens, text, beginnings):
@@ -131,7 +131,10 @@ def _head(tokens: Sequence[Token], text: str, first: int) -> Head | None:
 
 
 def _sign(token: Token, text: str) -> str:
-    """The character that a token is; nothing of a longer one."""
+    """The one character that a token is; empty for a longer one.
+
+    `token.text` has no `{`, in which bash has something to do.
+    """
     return text[token.start] if token.end == token.start + 1 else ""
 
 

@@ -51,6 +51,7 @@ _PRINTING: Final = frozenset(
     {"echo", "printf", "cat", "date", "tput", "tee", "sleep", "exit", "return", "[", "test", "true"}
 )
 _MOST_UNCALLED: Final = 500  # functions that are read though nothing calls them
+#: Commands that are run for their answer: that one fails is no surprise.
 _TESTS: Final = frozenset(
     {
         *("[", "test", "[[", "false", "which", "command", "type", "hash"),
@@ -111,21 +112,22 @@ class Reader:
         self._shell = shell
         self._state = shell.state
         self._base = len(shell.state.frames)
-        self._open: dict[str, int] = {}  # how many blocks of a kind are open
+        self._open_counts: dict[str, int] = {}  # how many blocks of a kind are open
         self._changes: dict[int, Changes] = {}  # what loops change, by their places
-        self._pattern = False  # a pattern of `case` comes next
-        self._function = ""  # the function whose body comes next
-        self._parameters = False  # the `)` of `name()` comes next
+        self._awaits_pattern = False  # a pattern of `case` comes next
+        self._awaits_body_of = ""  # the function whose body comes next
+        self._awaits_bracket = False  # the `)` of `name()` comes next
         self._chain = Chain()
         self._before = "\n"  # the operator or line end before the command
-        self._executed = False  # a command was seen, so sbatch reads no further directive
+        self._has_run = False  # a command was seen, so sbatch reads no further directive
         self._blocks: list[_Block] = []
-        self._result: bool | None = None  # of the chain before
-        self._expected = True  # whether the script expects that to hold
-        self._asks = False  # the condition of an `if` comes next
-        self._asked: list[str] = []  # its parts, as written
-        # The texts that these say variables have, where all of them hold.
-        self._told: list[tuple[str, Piece]] | None = []
+        self._last_result: bool | None = None  # of the chain that ended last
+        self._is_expected = True  # whether the script expects that to hold
+        self._in_condition = False  # the condition of an `if` comes next
+        self._condition_parts: list[str] = []  # its parts, as written
+        # `NAME == text` of each part of it; None where parts are joined by `||`, negated, or come
+        # after one that was.
+        self._equalities: list[tuple[str, Piece]] | None = []
         self._ended = False  # by `exit`: what comes after it never runs
 
     def read(self) -> None:
@@ -151,22 +153,23 @@ class Reader:
         takes_directives = is_whole or (shell.is_job and body is None)
         for token in tokens:
             if self._ended:
-                # bash reads on command by command, and so never what is below.
+                # bash reads one command at a time, so a quote that nothing closes below `exit` does
+                # no harm
                 if is_whole and (unterminated or 0) >= token.start:
                     shell.script.unterminated = None
                 break
             if token.kind in (NEWLINE, OPERATOR):
                 if command or token.kind == OPERATOR or self._before not in _JOINS:
-                    self._until(command, token.text)
+                    self._read_command(command, token.text)
                     command, self._before = [], token.text
             elif token.kind != COMMENT:
                 command.append(token)
             elif takes_directives:
-                directive = directive_of(token, shell.source, ignored=self._executed)
+                directive = directive_of(token, shell.source, ignored=self._has_run)
                 shell.script.directives.append(directive)
-                if not self._executed:
+                if not self._has_run:
                     self._state.told.update(told_by(directive))
-        self._until([] if self._ended else command, "\n")
+        self._read_command([] if self._ended else command, "\n")
         if not self._ended:
             self._unclosed(self._blocks)
         while len(self._state.frames) > self._base:
@@ -227,15 +230,15 @@ class Reader:
         """Opens a block; a loop's begins at `place`."""
         changes = self._changes.get(place, {})
         changing = set(changes)
-        runs, self._result, self._expected = self._chain.runs, None, True
+        runs, self._last_result, self._is_expected = self._chain.runs, None, True
         self._blocks.append(_Block(kind, place, self._chain))
         self._chain = Chain()
-        self._open[kind] = self._open.get(kind, 0) + 1
-        if SHIFTS in changing:
+        self._open_counts[kind] = self._open_counts.get(kind, 0) + 1
+        if SHIFTS in changing:  # the loop shifts the arguments
             self._shell.set_arguments(None)
-        if kind == "loop" and self._open[kind] == DEEPEST_LOOP + 1:
+        if kind == "loop" and self._open_counts[kind] == DEEPEST_LOOP + 1:
             changing = set(self._state.values)
-        elif kind == "loop" and self._open[kind] > DEEPEST_LOOP:
+        elif kind == "loop" and self._open_counts[kind] > DEEPEST_LOOP:
             changing = set()  # the loop around it changes all
         added = {name for name, adds in changes.items() if adds}
         self._state.open(kind, changing, added, runs=runs)
@@ -255,46 +258,48 @@ class Reader:
             shell.script.unclosed = known[-1].place, _LAST_WORDS[known[-1].kind]
 
     def _close_block(self, kind: str) -> None:
-        if self._open.get(kind):
+        if self._open_counts.get(kind):
             self._close_within(kind)
-            self._open[kind] -= 1
-            self._pattern = self._pattern and kind != "case"
+            self._open_counts[kind] -= 1
+            self._awaits_pattern = self._awaits_pattern and kind != "case"
             self._state.close()
             self._finish_chain()
             self._chain = self._blocks.pop().chain
+            # A group succeeds as its last commands do; of another block that isn't known, and the
+            # script expects it to.
             is_group = kind in ("{", "(")
             self._chain.add(
-                self._result if is_group else None, expected=self._expected or not is_group
+                self._last_result if is_group else None, expected=self._is_expected or not is_group
             )
 
-    def _until(self, tokens: list[Token], separator: str) -> None:
-        """One command's tokens, and the operator or line end after them."""
-        if self._pattern and self._skip_pattern(tokens, separator):
+    def _read_command(self, tokens: list[Token], separator: str) -> None:
+        """Read one command, and do what the operator or line end after it says."""
+        if self._awaits_pattern and self._read_pattern(tokens, separator):
             return
         words = [token for token in tokens if token.kind == WORD] if separator == "(" else []
         name = self._shell.raw(words[-1]) if words else ""
         if name and name not in _NO_FUNCTION:  # `name (` of a function's definition
-            self._function, self._parameters = name, True
+            self._awaits_body_of, self._awaits_bracket = name, True
             return
         if tokens:
             last, tokens = tokens[-1:], self._keywords(tokens)
-            if self._pattern and separator in (")", "|"):  # `case WORD in PATTERN)`
-                self._skip_pattern(last, separator)
+            if self._awaits_pattern and separator in (")", "|"):  # `case WORD in PATTERN)`
+                self._read_pattern(last, separator)
                 return
-            if self._pattern and separator == "(":  # `case WORD in (PATTERN)`
+            if self._awaits_pattern and separator == "(":  # `case WORD in (PATTERN)`
                 return
         if tokens and not self._state.never:
-            self._executed = True
+            self._has_run = True
             self._command(tokens, separator)
         if separator in ("\n", ";"):
             self._finish_chain()
         elif separator == "(":
             self._open_block("(")
-        elif separator == ")" and self._parameters:
-            self._parameters = False
+        elif separator == ")" and self._awaits_bracket:
+            self._awaits_bracket = False
         elif separator == ")":
             self._close_block("(")
-        elif separator in (";;", ";&", ";;&") and self._open.get("case"):
+        elif separator in (";;", ";&", ";;&") and self._open_counts.get("case"):
             # the pattern of the next branch follows
             self._close_within("case")
             self._finish_chain()
@@ -303,11 +308,11 @@ class Reader:
             frame.ended, frame.matches = True, False
             if separator != ";;":
                 frame.falls, frame.chosen = True, False
-            self._pattern = True
+            self._awaits_pattern = True
         elif separator in _LISTS:
             self._chain.join(separator)
             if separator == "||":
-                self._told = None
+                self._equalities = None
         elif separator == "&":
             self._finish_chain()
 
@@ -344,8 +349,10 @@ class Reader:
             self._state.close()
         if inner is None:
             return
-        # What a file sets that may not be sourced; one that is asked for will be there.
-        runs = chain.runs if inner.state is self._state and not chain.only_files else True
+        # A file that may not be sourced sets its variables in a block that may not run; where a
+        # condition only asks whether it is there, it is.
+        in_same_shell = inner.state is self._state
+        runs = chain.runs if in_same_shell and not chain.only_files else True
         if runs is not True:
             self._state.open("{", runs=runs)
         reader = Reader(inner)
@@ -354,29 +361,29 @@ class Reader:
             self._call(inner, is_apart=is_apart)
         else:
             reader.read()
-        if inner.state is not self._state:
+        if not in_same_shell:
             reader.read_uncalled()
         if runs is not True:
             self._state.close()
-        if inner.state is not self._state:
+        if not in_same_shell:
             shell.script.set_inside.update(inner.state.history)
         if inner.is_file:
-            inner.followed.close()
+            inner.followed.close()  # which `Shell._file` opened
 
     def _condition(self, tokens: list[Token]) -> bool | None:
         """Return whether a condition holds; what it says is kept for the branch that asks."""
         source = self._shell.source
         start, end = tokens[0].start, tokens[-1].end
         written = source.text[start:end]
-        if self._asks:
-            self._asked.append(written)
+        if self._in_condition:
+            self._condition_parts.append(written)
         self._chain.names += names_in(written)
         self._chain.only_files = self._chain.only_files and asks_for_file(written)
-        if not self._asks or self._told is None or self._chain.negated:
-            self._told = None
+        if not self._in_condition or self._equalities is None or self._chain.negated:
+            self._equalities = None
         elif test := _COMPARED.fullmatch(source.text, start, end):
             place = source.place(test.start(2))
-            self._told.append((test[1], Piece(test[2], place, place)))
+            self._equalities.append((test[1], Piece(test[2], place, place)))
         if self._state.in_function and "$" in written:
             return None
         return self._shell.conditions.holds(tokens)
@@ -384,42 +391,46 @@ class Reader:
     def _finish_chain(self) -> None:
         """Ends the commands that are joined; the next one is on its own."""
         if self._chain.begun:
-            self._result, self._expected = self._chain.holds, self._chain.expected
+            self._last_result, self._is_expected = self._chain.holds, self._chain.expected
             self._chain = Chain()
 
-    def _ask(self) -> None:
+    def _decide_branch(self) -> None:
         """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" =
         "train" ]; then`.
         """
-        state, self._asks = self._state, False
+        state, self._in_condition = self._state, False
         if not state.frames or state.frames[-1].kind != "if":
             return
-        written, told = " ".join(self._asked), self._told or ()
-        names = [name for one in self._asked for name in names_in(one)]
-        state.decide(self._result, names, fixed=not names and "$" not in written)
+        written, told = " ".join(self._condition_parts), self._equalities or ()
+        names = [name for one in self._condition_parts for name in names_in(one)]
+        state.decide(self._last_result, names, fixed=not names and "$" not in written)
         for name, piece in told:
             state.assume(name, Value((piece,)))
 
-    def _skip_pattern(self, tokens: list[Token], separator: str) -> bool:
-        """Passes over a pattern of `case`; whether these tokens were part of it."""
+    def _read_pattern(self, tokens: list[Token], separator: str) -> bool:
+        """Reads a pattern of `case`, and decides of its branch; whether these tokens are of one."""
         if tokens and self._shell.raw(tokens[0]) == "esac":
-            self._pattern = False
+            self._awaits_pattern = False
             return False
         frame, state = self._state.frames[-1], self._state
         start, end = (tokens[0].start, tokens[0].end) if len(tokens) == 1 else (0, 0)
         matches = None
         if frame.subjects and len(tokens) == 1 and not frame.falls:
             matches = self._shell.conditions.matches(frame.subjects, start, end)
-        is_only = frame.matches is False and not frame.ways
+        is_first_pattern = frame.matches is False and not frame.ways
         if tokens:
             frame.matches, frame.ways = either(frame.matches, matches), True
         if separator == ")":
-            self._pattern, frame.ways = False, False
+            self._awaits_pattern, frame.ways = False, False
             frame.ended = False
             raw = self._shell.source.text[start:end]
             state.decide(frame.matches, frame.subject_names)
             frame.total = frame.total or raw == "*"
-            if frame.matches is not True and is_only and (literal := _LITERAL.fullmatch(raw)):
+            if (
+                frame.matches is not True
+                and is_first_pattern
+                and (literal := _LITERAL.fullmatch(raw))
+            ):
                 place = self._shell.source.place(start + literal.start(1))
                 for name in frame.subject_names:
                     state.assume(name, Value((Piece(literal[1], place, place),)))
@@ -431,26 +442,26 @@ class Reader:
             raw = self._shell.raw(token)
             if raw not in _RESERVED or token.kind != WORD:
                 return tokens[position:]
-            self._executed = True
+            self._has_run = True
             if raw in ("if", "elif"):
-                self._asks, self._asked, self._told = True, [], []
+                self._in_condition, self._condition_parts, self._equalities = True, [], []
             elif raw == "then":
-                self._ask()
+                self._decide_branch()
             elif raw == "!":
                 self._chain.negated = not self._chain.negated
             if raw in _HEADERS:
                 return self._header(raw, tokens[position:])
             if raw in _OPENING:
-                kind = "function" if raw == "{" and self._function else _OPENING[raw]
+                kind = "function" if raw == "{" and self._awaits_body_of else _OPENING[raw]
                 self._open_block(kind, token.start)
                 if kind == "function":
-                    self._state.frames[-1].name, self._function = self._function, ""
+                    self._state.frames[-1].name, self._awaits_body_of = self._awaits_body_of, ""
             elif raw in _CLOSING:
                 kind, frames = _CLOSING[raw], self._state.frames
                 self._close_block(
                     "function" if kind == "{" and frames and frames[-1].kind == "function" else kind
                 )
-            elif raw in ("else", "elif") and self._open.get("if"):
+            elif raw in ("else", "elif") and self._open_counts.get("if"):
                 self._close_within("if")
                 self._state.next_branch(total=raw == "else")
         return []
@@ -461,11 +472,11 @@ class Reader:
         """
         names = [self._shell.raw(token) for token in tokens]
         if raw == "function":
-            self._function = names[1] if len(names) > 1 else ""
+            self._awaits_body_of = names[1] if len(names) > 1 else ""
             return self._keywords(tokens[names.index("{") :]) if "{" in names else []
         if raw == "case":
             self._open_block("case", tokens[0].start)
-            self._pattern = True
+            self._awaits_pattern = True
             if len(tokens) > 1 and tokens[1].kind == WORD:
                 frame, match = self._state.frames[-1], _ONE_VARIABLE.fullmatch(names[1])
                 frame.subject_names = (match[1] or match[2],) if match else names_in(names[1])

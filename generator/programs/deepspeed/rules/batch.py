@@ -12,7 +12,7 @@ from ....submission.claims import Claim
 from ....submission.repository import sets_key
 from ....submission.subjects import subject
 from ....submission.submission import Submission
-from ....submission.world import planned_gpus, world_of
+from ....submission.world import gpus_planned_otherwise, world_of
 from ..config import ACCUMULATION, BATCH_KEYS, Config, Number
 from ..schema import as_hjson
 from .subjects import Run, configs, runs, said, shown
@@ -60,7 +60,9 @@ class _Batch(NamedTuple):
     replicas: Number | None  #: None where the number of GPUs isn't known
     gpus_claim: Claim | None  #: what says the number of GPUs, where that is in another file
     other_nodes: Claim | None  #: a number of nodes that contradicts it
-    planned_gpus: int | None  #: those of the plan beside the files, where these have others
+    gpus_planned_otherwise: (
+        int | None
+    )  #: those of the plan beside the files, where these have others
     train: Number | None
     micro: Number | None
     steps: Number | None
@@ -150,7 +152,7 @@ def _batches(submission: Submission) -> Iterator[_Batch]:
                 replicas_of(config, submission),
                 source if source and not source.where.flag else None,  # a flag is in no file
                 _other_nodes(submission),
-                planned_gpus(submission),
+                gpus_planned_otherwise(submission),
                 *map(numbers.get, BATCH_KEYS),
             )
 
@@ -278,8 +280,8 @@ def batch_is_the_product(batch: _Batch) -> Violations:
         hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
         if batch.other_nodes:
             hint = f"write the same nodes in both first: {batch.other_nodes.placed}"
-        elif batch.planned_gpus:
-            hint = f"write the plan's {batch.planned_gpus:,} GPUs first, or {hint}"
+        elif batch.gpus_planned_otherwise:
+            hint = f"write the plan's {batch.gpus_planned_otherwise:,} GPUs first, or {hint}"
         elif batch.replicas != int(batch.replicas):
             hint = "first make the GPUs a whole number of replicas"
         yield batch.violation(

@@ -9,8 +9,8 @@ from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ..config import OFFLOADED, OPTIMIZER, PARAMS, ZERO, Config, whole_of
 from .subjects import (
     Run,
-    building,
     configs,
+    optimizer_from_config,
     runs,
     shown,
     steps_by_torch,
@@ -21,7 +21,7 @@ from .subjects import (
 
 _STATES: Final = f"{ZERO}/offload_optimizer"
 _PARAM: Final = f"{ZERO}/offload_param"
-#: with the pointer of the block
+#: Each of `OFFLOADED`, with the pointer of its block.
 _OFFLOADS: Final = tuple(zip(OFFLOADED, (_STATES, _PARAM), strict=True))
 _TORCH_ADAM: Final = "/optimizer/params/torch_adam"
 #: Keys of an offload that are for NVMe only.
@@ -33,9 +33,9 @@ _ZENFLOW: Final = f"{ZERO}/zenflow"
 _SELECT: Final = f"{_ZENFLOW}/select_interval"
 _UPDATE: Final = f"{_ZENFLOW}/update_interval"
 _STRATEGY: Final = f"{_ZENFLOW}/select_strategy"
-_ZEN: Final = "runtime/zenflow"
-_LOW: Final = f"{_ZEN}/zenflow_stage_1_and_2.py"
-_SUPER: Final = "runtime/superoffload/superoffload_stage3.py:59"
+_ZENFLOW_SOURCES: Final = "runtime/zenflow"
+_BELOW_3_PY: Final = f"{_ZENFLOW_SOURCES}/zenflow_stage_1_and_2.py"
+_SUPEROFFLOAD_PY: Final = "runtime/superoffload/superoffload_stage3.py:59"
 _SWAPPED: Final = "runtime/zero/partition_parameters.py:1229; runtime/zero/stage3.py:840"
 _UNCHECKED: Final = (
     "runtime/swap_tensor/aio_config.py:20 of DeepSpeed 0.19.8 hands them "
@@ -100,14 +100,14 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
         yield Violation(where, message, hint)
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30")
 )
 def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
-    # "and understand the performance impacts"
+    # for those who "understand the performance impacts", as DeepSpeed's error says of this key
     meant = config.switch("/zero_force_ds_cpu_optimizer") is False
     if config.stage and config.offloads("optimizer") and steps_by_torch(config) and not meant:
         message = (
@@ -117,7 +117,7 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
         yield to_remove(config, _TORCH_ADAM, message)
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53")
 )
 def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
@@ -132,7 +132,7 @@ def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, "use AdamW, Adagrad or Lion")
 
 
-@building.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
+@optimizer_from_config.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
 def partial_offload_steps_adam(config: Config) -> Violations:
     """With a ratio below 1 the optimizer is Adam: DeepSpeedCPUAdam and torch's AdamW share the
     step.
@@ -141,13 +141,13 @@ def partial_offload_steps_adam(config: Config) -> Violations:
     """
     ratio, name = config.number(f"{_STATES}/ratio"), config.optimizer
     torch_adam = bool(config.switch(_TORCH_ADAM))
-    other = name is not None and (name not in ("adam", "adamw") or torch_adam)
+    is_refused = name is not None and (name not in ("adam", "adamw") or torch_adam)
     if (
         config.stage == 3
         and config.offloads("optimizer")
         and ratio is not None
         and ratio < 1
-        and other
+        and is_refused
     ):
         what = "torch_adam" if torch_adam else shown(config.value(OPTIMIZER))
         message = (
@@ -173,7 +173,7 @@ def superchips_offload_at_stage_3(config: Config) -> Violations:
         )
 
 
-@configs.rule("ZERO054", NOTE, "silent", deepspeed_now(_SUPER), since=(0, 18, 0))
+@configs.rule("ZERO054", NOTE, "silent", deepspeed_now(_SUPEROFFLOAD_PY), since=(0, 18, 0))
 def cores_are_for_super_offload(config: Config) -> Violations:
     """cpuadam_cores_perc is written with super_offload.
     Prevents: The setting silently has no effect.
@@ -242,8 +242,10 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
     for what, block in _OFFLOADS:
         device = config.offload(what)
         if device in ("cpu", "none") and config.block(block):
-            keys = map(f"{block}/{{}}".format, _NVME_ONLY[block])
-            yield from unused(config, filter(config.value, keys), f"with device: {device}")
+            pointers = [f"{block}/{name}" for name in _NVME_ONLY[block]]
+            # 0, false and null ask for nothing
+            asked = filter(config.value, pointers)
+            yield from unused(config, asked, f"with device: {device}")
 
 
 @configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
@@ -266,7 +268,7 @@ def aio_counts_are_positive(config: Config) -> Violations:
     Fix: write an integer greater than 0"""
     for pointer in ("/aio/block_size", "/aio/queue_depth", "/aio/intra_op_parallelism"):
         value, key = config.value(pointer), config.schema.key(pointer)
-        # hjson reads 1e6 as an integer
+        # DeepSpeed itself reads with hjson, to which 1e6 is an integer; others' json makes a float
         exact = isinstance(value, int) or config.consumer == "deepspeed"
         positive = exact and not isinstance(value, bool) and (whole_of(value) or 0) > 0
         if key is not None and value not in (None, "auto") and not positive:
@@ -304,10 +306,12 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
 _zenflows: Final = configs.where(
     lambda config: isinstance(config.value(_ZENFLOW), dict) and config.stage
 )
-_below_stage_3: Final = _zenflows.where(lambda config: config.stage in (1, 2))
+_zenflows_below_stage_3: Final = _zenflows.where(lambda config: config.stage in (1, 2))
 
 
-@_below_stage_3.rule("ZERO057", ERROR, "init", deepspeed_now(f"{_LOW}:116"), since=(0, 17, 6))
+@_zenflows_below_stage_3.rule(
+    "ZERO057", ERROR, "init", deepspeed_now(f"{_BELOW_3_PY}:116"), since=(0, 17, 6)
+)
 def zenflow_offloads(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 offloads the optimizer.
     Prevents: `Zenflow must be used with cpu offload`
@@ -354,7 +358,7 @@ def zenflow_selects_seldom(config: Config) -> Violations:
     "ZERO060",
     ERROR,
     "init",
-    deepspeed_now(f"{_LOW}:76; {_ZEN}/engine_stage3.py:101"),
+    deepspeed_now(f"{_BELOW_3_PY}:76; {_ZENFLOW_SOURCES}/engine_stage3.py:101"),
     since=(0, 17, 6),
 )
 def zenflow_offload_overlaps(config: Config) -> Violations:
@@ -386,7 +390,9 @@ def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
         yield violation(config, pointer, message, hint)
 
 
-@_below_stage_3.rule("ZERO062", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
+@_zenflows_below_stage_3.rule(
+    "ZERO062", ERROR, "init", deepspeed_now(f"{_BELOW_3_PY}:84"), since=(0, 17, 6)
+)
 def zenflow_has_params(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own
     AdamW.
@@ -401,7 +407,9 @@ def zenflow_has_params(config: Config) -> Violations:
         yield Violation(config.locate_key(_ZENFLOW), message, hint)
 
 
-@_below_stage_3.rule("ZERO063", ERROR, "init", deepspeed_now(f"{_LOW}:84"), since=(0, 17, 6))
+@_zenflows_below_stage_3.rule(
+    "ZERO063", ERROR, "init", deepspeed_now(f"{_BELOW_3_PY}:84"), since=(0, 17, 6)
+)
 def zenflow_params_are_torchs(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which
     they are passed.

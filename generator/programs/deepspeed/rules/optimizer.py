@@ -26,8 +26,8 @@ from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions
 from ..submission import release_of_deepspeed
 from .subjects import (
-    building,
     configs,
+    optimizer_from_config,
     said,
     shown,
     steps_by_torch,
@@ -133,7 +133,7 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
     Prevents: `... is not a supported DeepSpeed Optimizer`
     Fix: use AdamW"""
-    for config in building(submission):
+    for config in optimizer_from_config(submission):
         if (config.optimizer or "").lower() in _ONE_BIT:
             message = f"{said(config, OPTIMIZER)} was removed in DeepSpeed 0.19.7"
             yield violation(config, OPTIMIZER, message, 'use "AdamW", or DeepSpeed 0.19.6')
@@ -147,7 +147,7 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
             yield Violation(where, message, "remove --elastic_training")
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "OPT008", ERROR, "init", deepspeed("runtime/engine.py:2235"), before=_WITHOUT_ONE_BIT
 )
 def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
@@ -159,7 +159,7 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, 'use stage 0, or "AdamW"')
 
 
-@building.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
+@optimizer_from_config.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
 def norm_is_no_parameter(config: Config) -> Violations:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's
     max_grad_norm.
@@ -236,7 +236,7 @@ def clipping_is_a_norm(config: Config) -> Violations:
         yield violation(config, _CLIPPING, message, "use 1.0, or 0 for never")
 
 
-@building.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
+@optimizer_from_config.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
 def optimizer_has_a_type(config: Config) -> Violations:
     """The optimizer block names its type: without one, DeepSpeed ignores the block.
     Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's
@@ -251,7 +251,7 @@ def optimizer_has_a_type(config: Config) -> Violations:
         yield Violation(config.locate_key(_OPTIMIZER), message, 'add "type": "AdamW"')
 
 
-@building.rule("OPT004", ERROR, "init", deepspeed_now("runtime/engine.py:2018"))
+@optimizer_from_config.rule("OPT004", ERROR, "init", deepspeed_now("runtime/engine.py:2018"))
 def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
     Prevents: `... is not a supported DeepSpeed Optimizer`
@@ -270,7 +270,7 @@ def optimizer_is_known(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, hint)
 
 
-@building.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
+@optimizer_from_config.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
 def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
     Prevents: Training with the default, such as lr 0.001, in place of the written value.
@@ -299,7 +299,7 @@ def _default_of_adam(config: Config, key: str) -> object:
     return parameters[key].default if key in parameters else key == "adam_w_mode"
 
 
-@building.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
+@optimizer_from_config.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
 def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
     Prevents: Weight decay of another kind than the one named.
@@ -311,7 +311,7 @@ def adam_decays_as_named(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, f"{message} adam_w_mode is true by default", hint)
 
 
-@building.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
+@optimizer_from_config.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
 def adamw_is_adamw(config: Config) -> Violations:
     """Type AdamW is used without adam_w_mode: false.
     Prevents: The setting silently has no effect.
@@ -334,7 +334,7 @@ def lamb_scales_dynamically(config: Config) -> Violations:
         yield violation(config, _SCALE, message, "set loss_scale to 0")
 
 
-@building.rule("OPT020", NOTE, "silent", deepspeed_now("runtime/engine.py:2592"))
+@optimizer_from_config.rule("OPT020", NOTE, "silent", deepspeed_now("runtime/engine.py:2592"))
 def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
     """legacy_fusion is used at stage 0, with its 16-bit optimizer.
     Prevents: The setting silently has no effect.
@@ -352,7 +352,7 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
             yield Violation(where, message.format(key), hint)
 
 
-@building.rule("OPT021", ERROR, "init", _CONSTRUCTORS)
+@optimizer_from_config.rule("OPT021", ERROR, "init", _CONSTRUCTORS)
 def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
@@ -370,7 +370,7 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
         yield from _unknown(config, accepted, message)
 
 
-@building.rule("OPT022", ERROR, "init", _AMSGRAD)
+@optimizer_from_config.rule("OPT022", ERROR, "init", _AMSGRAD)
 def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     """DeepSpeed's own Adam and LAMB are used without amsgrad, which they don't implement.
     Prevents: `FusedAdam does not support the AMSGrad variant.`
@@ -385,7 +385,9 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
         )
 
 
-@building.rule("OPT023", ERROR, "silent", derived("a step is the rate times a direction"))
+@optimizer_from_config.rule(
+    "OPT023", ERROR, "silent", derived("a step is the rate times a direction")
+)
 def rates_are_above_zero(config: Config) -> Violations:
     """The learning rate is greater than 0.
     Prevents: A job that trains nothing.
@@ -423,7 +425,7 @@ def rates_are_written(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, 'add "lr" to params')
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "OPT025", ERROR, "init", derived("params reach Python constructors as they are in the JSON")
 )
 def numbers_are_no_text(config: Config) -> Violations:
@@ -445,7 +447,7 @@ def numbers_are_no_text(config: Config) -> Violations:
                 )
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "OPT026",
     ERROR,
     "init",
@@ -466,7 +468,7 @@ def betas_are_two(config: Config) -> Violations:
         yield violation(config, f"{PARAMS}/betas", message, "set betas to [0.9, 0.999]")
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411, :2420"), since=(0, 19, 8)
 )
 def muon_reads_its_parameters(config: Config) -> Violations:
@@ -477,7 +479,7 @@ def muon_reads_its_parameters(config: Config) -> Violations:
         yield from _unknown(config, _MUON, "{} has no effect: Muon doesn't read it")
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "OPT049",
     ERROR,
     "silent",

@@ -11,7 +11,7 @@ from ....submission.repository import sets_key
 from ....submission.subjects import Subject
 from ....text.wording import escape
 from ..config import PARAMS, Config, whole_of
-from .subjects import counted_from_1, said, scheduling, shown
+from .subjects import counted_from_1, said, schedule_from_config, shown
 
 _SCHEDULER: Final = "/scheduler"
 _TYPE: Final = "/scheduler/type"
@@ -47,11 +47,11 @@ _TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 def _of(*names: str) -> Subject[Config]:
     """The configs whose schedule DeepSpeed builds, and has one of these names."""
-    return scheduling.where(lambda config: config.text(_TYPE) in names)
+    return schedule_from_config.where(lambda config: config.text(_TYPE) in names)
 
 
 #: The configs that name a schedule, known or not.
-_named: Final = scheduling.where(lambda config: config.text(_TYPE) is not None)
+_named: Final = schedule_from_config.where(lambda config: config.text(_TYPE) is not None)
 _cycles: Final = _of("OneCycle")
 _range_tests: Final = _of("LRRangeTest")
 _ending: Final = _of("WarmupDecayLR", "WarmupCosineLR")
@@ -59,7 +59,7 @@ _rated: Final = _of("WarmupLR", "WarmupDecayLR")
 _warming: Final = _of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 
 
-@scheduling.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
+@schedule_from_config.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
 def scheduler_has_a_type(config: Config) -> Violations:
     """The scheduler block names its type: without one, DeepSpeed ignores the block.
     Prevents: There is no schedule: the rate silently stays as it is.

@@ -39,7 +39,7 @@ _PLACEHOLDER: Final = lazy_pattern(
 def is_placeholder(value: object) -> TypeGuard[str]:
     """Whether a value looks like a template's variable.
 
-    hjson reads one without quotes up to its line's end.
+    hjson reads text without quotes up to its line's end, the comma included.
     """
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value.strip().rstrip(",")) is not None
 
@@ -59,7 +59,7 @@ _MOST_CHARACTERS: Final = 200_000
 
 
 class Run(NamedTuple):
-    """One config, and the submission that it belongs to."""
+    """One config as the job of a submission uses it."""
 
     config: Config
     submission: Submission
@@ -76,14 +76,17 @@ configs: Final = ds_configs.where(lambda config: config.is_readable)
 
 
 def _built(what: str) -> Subject[Config]:
-    """The configs for which DeepSpeed builds `what`: a program may pass its own instead."""
+    """The configs for which DeepSpeed builds `what`: a program may pass its own instead.
+
+    Megatron-DeepSpeed always does, a script where code near the config says so.
+    """
     of_programs = configs.where(lambda config: config.consumer != "megatron-deepspeed")
     return of_programs.where(
         lambda config: config.consumer != "deepspeed" or not tells(what, config.path)
     )
 
 
-building, scheduling = _built("an optimizer"), _built("a schedule")
+optimizer_from_config, schedule_from_config = _built("an optimizer"), _built("a schedule")
 #: The readable configs, for rules that hold them against the rest of the submission.
 runs: Final = Subject[Run](
     configs.reads, lambda submission: (Run(config, submission) for config in configs(submission))
@@ -131,7 +134,7 @@ def to_remove(
 ) -> Violation:
     """A violation whose fix removes the key, where the config is no part of a script."""
     where = config.locate_key(pointer) if at_key else config.locate(pointer)
-    edits = () if config.embedded else remove_member(config.json, pointer)
+    edits = edits_of(config, partial(remove_member, pointer=pointer))
     hint = hint or f"remove {pointer.rpartition('/')[2]}"
     return Violation(where, message, hint, edits=edits, severity=severity)
 
@@ -148,7 +151,7 @@ def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
 def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
     """A violation where a flag is on; `effect`: what it does then."""
     if config.switch(pointer):
-        block, name = f"/{pointer}".split("/")[-2:]
+        block, name = pointer.split("/")[-2:]
         what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
         yield violation(config, pointer, f"{what} {effect}", hint or f'set "{name}" to false')
 
@@ -185,7 +188,7 @@ def divides(config: Config, pointer: str, gpus: int | None, what: str = "{} GPUs
 
 
 class Place(NamedTuple):
-    """A key of a config: the section it is in, its pointer, and its value as hjson reads it."""
+    """A key of a config, its section, and its value as hjson reads it."""
 
     config: Config
     section: Section

@@ -8,7 +8,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_now, derived, violation
 from ..config import OPTIMIZER, ZERO, Config
-from .subjects import Run, building, configs, runs, said, shown, unused
+from .subjects import Run, configs, optimizer_from_config, runs, said, shown, unused
 
 _STAGE: Final = f"{ZERO}/stage"
 #: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.
@@ -118,7 +118,7 @@ def keys_are_read(config: Config) -> Violations:
     yield from unused(config, here, "in this version: nothing reads it")
 
 
-@building.rule(
+@optimizer_from_config.rule(
     "ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45")
 )
 def optimizers_are_tested_with_zero(config: Config) -> Violations:
@@ -136,7 +136,7 @@ def optimizers_are_tested_with_zero(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, f"{message}, so DeepSpeed refuses it", hint)
 
 
-@building.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
+@optimizer_from_config.rule("ZERO042", ERROR, "init", deepspeed("runtime/zero/utils.py:45"))
 def lamb_needs_whole_tensors(config: Config) -> Violations:
     """LAMB runs without ZeRO: its trust ratio is a layer's norm, which flat partitions don't have.
     Prevents: `You are using an untested ZeRO Optimizer`, or trust ratios of partitions
