@@ -30,6 +30,14 @@ def files_of(plan: Path) -> Iterator[tuple[str, str]]:
             yield name, digest
 
 
+def cluster_of(plan: Path) -> str:
+    """The name of the cluster of a plan's job; empty where it has none."""
+    job = plan_of(text_around(plan, plan.parent)).get("job")
+    cluster = job.get("cluster") if isinstance(job, dict) else None
+    name = cluster.get("name") if isinstance(cluster, dict) else None
+    return name if isinstance(name, str) else ""
+
+
 def missing_files(plan: Path) -> tuple[str, ...]:
     """The names that a plan lists and that aren't beside it."""
     folder = plan.parent

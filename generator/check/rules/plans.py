@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ...findings import NOTE, WARNING, Location, Violation, Violations
 from ...rules.violations import derived
-from ...submission.plan_file import files_of
+from ...submission.plan_file import cluster_of, files_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import gpus_of, gpus_planned_otherwise, world_of
@@ -67,11 +67,12 @@ def files_are_the_plans(submission: Submission) -> Violations:
 
 @submissions.rule("SUB018", WARNING, "silent", _PLANNED, reads=("launch script",))
 def gpus_are_the_plans(submission: Submission) -> Violations:
-    """An edited launch file beside a plan.json has as many GPUs as the plan.
+    """An edited launch file beside a plan.json has as many GPUs as the plan, on nodes of its type.
     Prevents: Another job is trained than the one that was planned: its global batch, memory and
     time are not those of plan.json.
-    Fix: write the nodes and GPUs of plan.json, or write the files anew for the other number
+    Fix: write the nodes and GPUs of plan.json, or write the files anew for the others
     """
+    yield from _other_nodes(submission)
     gpus, world = gpus_planned_otherwise(submission), world_of(submission)
     if gpus is None or world.gpus is None:
         return
@@ -98,6 +99,36 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
         f"for {counted(world.gpus, 'GPU')}"
     )
     yield Violation(differing[0].where, message, hint)
+
+
+def _other_nodes(submission: Submission) -> Violations:
+    """Pods of an edited file that need nodes with other accelerators than the plan's.
+
+    A spec says itself what is meant. Types that the catalog doesn't have say nothing.
+    """
+    from ...catalog import load_catalog  # these save start-up time where there is no plan
+    from ...programs.kubernetes.job import KubernetesJob
+
+    if submission.context.job or submission.job is not None or len(submission.plan_files) != 1:
+        return
+    plan, types = submission.plan_files[0], load_catalog().node_types
+    planned = types.get(cluster_of(plan))
+    if planned is None:
+        return
+    meant, card = planned.name.partition("/")[2], planned.accelerator
+    changed = {str(file.path) for file in changed_files(submission)}
+    jobs = [each for each in submission.documents if isinstance(each, KubernetesJob)]
+    for job, place, name in ((each, *named) for each in jobs for named in each.node_types()):
+        node = types.get(f"{planned.provider}/{name.lower()}")
+        is_edited = str(Path(job.path)) in changed
+        if is_edited and node is not None and node.accelerator != card:
+            message = (
+                f"the pods need {name}, with {node.accelerator.name}, but {plan.name} means "
+                f"{meant}, with {card.name}: memory and time aren't those of the plan"
+            )
+            remedy = f"write the files anew with dsgen generate for cluster: {node.name}"
+            yield Violation(job.locate(place), message, f"write {meant}, or {remedy}")
+            return
 
 
 def _digest(path: Path) -> str:

@@ -205,6 +205,13 @@ class KubernetesJob(CommandDocument):
         """The kind, as the object names it."""
         return self.row.name
 
+    def node_types(self) -> Iterator[tuple[str, str]]:
+        """The types of machines that selectors of its pods name, with their places."""
+        for role in self.roles:
+            for name, place, value in self.entries(f"{role.pod}/nodeSelector"):
+                if name in _INSTANCE_TYPES and isinstance(value, str):
+                    yield place, value
+
     @property
     def has_slots(self) -> bool:
         """Whether its launcher starts the processes, one for each slot of its workers."""
@@ -264,9 +271,12 @@ class KubernetesJob(CommandDocument):
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the job asks for."""
-        at = next(((role.count_at, role.resources) for role in self.trainers), ("spec", "spec"))
+        first = next(iter(self.trainers), None)
+        most = max(self.trainers, key=lambda role: role.count or 0, default=None)
+        counted_at, gpus_at = (most.count_at, first.resources) if most and first else ("spec",) * 2
+        places = (self.locate(counted_at), self.locate(gpus_at))
         started, nodes = self.processes_per_pod, self.nodes
-        for claim in claims_of_nodes(nodes, self.gpus, self.locate(at[0]), self.locate(at[1])):
+        for claim in claims_of_nodes(nodes, self.gpus, *places):
             if claim.quantity == "GPUs" and nodes and started and started < (self.gpus or 0):
                 key = self.row.processes
                 text = f"{counted(nodes, 'node')} × {key.rpartition('/')[2]} {started}"
