@@ -104,7 +104,9 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     may_send = job.framework.dispatches_by_node and has_deepep and dispatcher != "alltoall"
     crosses_nodes = ring.size > ring.per_node
     takes_token = deepep_takes(job.model.feed_forward, between_nodes=True)
-    has_kernels = (ring.per_node == _DEEPEP_RANKS) & is_among(ring.nodes, _DEEPEP_NODES)
+    # Its peers open one another's memory by CUDA IPC, which ends with a node, not with a rack.
+    in_nodes = (job.nodes_together == 1) & (ring.per_node == _DEEPEP_RANKS)
+    has_kernels = in_nodes & is_among(ring.nodes, _DEEPEP_NODES)
     reaches = (has_kernels & takes_token) | (dispatcher == "hybridep")
     return may_send & crosses_nodes & reaches
 

@@ -172,6 +172,18 @@ def test_deepep_counts_eight_ranks_a_node() -> None:
         training__global_batch=128,
     )
     assert not sends_tokens_once_per_node(whole, Layout(data=128, expert=128))
+
+    # Racks of 72 split groups of 16 into pieces of eight, which are no nodes of eight.
+    racks = job(
+        model="qwen3-30b-a3b",
+        cluster="nvidia/gb300-nvl72-compute-tray",
+        gpus=576,
+        training__global_batch=576,
+    )
+    split = Layout(data=576, expert=16)
+    assert group(racks, split.expert, split.expert_tensor).per_node == 8
+    assert not sends_tokens_once_per_node(racks, split)
+
     single = job(
         model="qwen3-30b-a3b", cluster="nvidia/dgx-b200", gpus=128, training__global_batch=128
     )
