@@ -165,6 +165,7 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
     Fix: correct the script's path"""
     shell = script.shell
     may_be_there = _names_made(script)
+    is_home_known = _home_of(script) is not None
     for command in shell.commands:
         word = _script_of(command)
         if word is None:
@@ -179,18 +180,17 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
         message = f"the script {word.path} is not there"
         if near is not None and called_path.name not in names:
             yield Violation(where, message, f"did you mean {called_path.with_name(near)}?")
-        elif word.value is not None and _is_missing(PurePath(word.value), script):
+        elif is_home_known and word.value and _is_missing(PurePath(word.value), shell.text.path):
             hint = "correct the path, or add the script"
             yield Violation(where, message, hint, severity=WARNING)
 
 
-def _is_missing(path: PurePath, script: LaunchScript) -> bool:
-    """Whether a relative path leads nowhere from a folder from which the programs of the script's
-    launches are there: then it starts in that folder.
+def _home_of(script: LaunchScript) -> Path | None:
+    """The folder in which a script starts: the only one from which programs of its launches are
+    there; None where it is unknown, or a command brings other files.
     """
-    if path.is_absolute() or any(map(_brings_files, script.shell.commands)):
-        return False
-    holder = script.shell.text.path
+    if any(map(_brings_files, script.shell.commands)):
+        return None
     programs = [
         PurePath(launch.program.value)
         for launch in script.launches
@@ -199,10 +199,16 @@ def _is_missing(path: PurePath, script: LaunchScript) -> bool:
     relative = [program for program in programs if program.suffix and not program.is_absolute()]
     homes = [
         folder
-        for folder in folders_above(holder)
+        for folder in folders_above(script.shell.text.path)
         if any(is_there(folder / program) for program in relative)
     ]
-    return len(homes) == 1 and not any(is_there(folder / path) for folder in folders_above(holder))
+    return homes[0] if len(homes) == 1 else None
+
+
+def _is_missing(path: PurePath, holder: str) -> bool:
+    """Whether a relative path leads nowhere from the folders above the file that holds it."""
+    folders = folders_above(holder)
+    return not path.is_absolute() and not any(is_there(folder / path) for folder in folders)
 
 
 def _names_made(script: LaunchScript) -> set[str]:
