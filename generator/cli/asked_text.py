@@ -103,9 +103,8 @@ def _add_decisions(table: Table, plans: Sequence[Plan]) -> None:
     """Add a row for each dimension and detail in which the plans differ."""
     cells = []
     for plan in plans:
-        sharding = plan.job.engine.sharding
-        also = ", ".join(details(plan.layout, sharding=sharding)) or "nothing"
-        cells.append({**dimensions(plan.layout, sharding=sharding), "also": also})
+        also = ", ".join(details(plan.layout, plan.job.engine)) or "nothing"
+        cells.append({**dimensions(plan.layout, plan.job.engine), "also": also})
     for name in dict.fromkeys(name for each in cells for name in each):
         if len({each.get(name) for each in cells}) > 1:
             nothing = _LIKE_NOTHING_SET.get(name, "1")

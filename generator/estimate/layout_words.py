@@ -1,7 +1,7 @@
 """A layout in words and in cells of a table.
 
-Messages and tables say `sharding`, the engine's way of it, in the engine's own words: ZeRO's stages
-where it partitions, or what FSDP2 does with units.
+Sharding is named as the layout's engine names it, `ZeRO 1` or `FSDP2 (reshard)`; without an
+engine, in ZeRO's words.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ..job.engine import Engine
 from .layout import PARTS_OF, Layout, Offload, Recompute
 
 _PLAIN: Final = Layout(data=1)
+_ZERO: Final = "ZeRO"
 
 #: The columns of a table, in order: heading and field. Recomputation comes last.
 _COLUMNS: Final[Mapping[str, str]] = {
@@ -21,17 +23,17 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "VP": "virtual_pipeline",
     "CP": "context",
     "EP": "expert",
-    "ZeRO": "zero_stage",
+    _ZERO: "zero_stage",
     "mb": "micro_batch",
 }
 
 #: Fields without a column: what is said of a layout that has it, and of one that doesn't where
-#: the other of two has it.
+#: the other of two has it. `{}` is the field's value, `{sharding}` the engine's name for sharding.
 _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
     "sequence_parallel": ("sequence parallel", "no sequence parallel"),
     "context_heads": ("Ulysses over {}", "no Ulysses"),
     "expert_tensor": ("each expert over {} GPUs", "experts whole"),
-    "zero_copies": ("{} copies of the ZeRO shards", "one copy of the ZeRO shards"),
+    "zero_copies": ("{} copies of the {sharding} shards", "one copy of the {sharding} shards"),
     "zero_hpz": ("ZeRO++ over {} GPUs", "no ZeRO++"),
     "sync_each_batch": (
         "gradients reduced in each micro-batch",
@@ -41,10 +43,6 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
     "expert_overlap": ("expert overlap", "no expert overlap"),
     "first_stage_layers": ("{} layers on the first stage", "first stage like the others"),
     "last_stage_layers": ("{} layers on the last stage", "last stage like the others"),
-}
-#: Those that an engine which shards by units words in its own way.
-_DETAILS_OF_UNITS: Final[Mapping[str, tuple[str, str]]] = {
-    "zero_copies": ("{} copies of the FSDP shards", "one copy of the FSDP shards"),
 }
 
 
@@ -63,7 +61,7 @@ def told_with(asked: Iterable[str], changed: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def in_words(layout: Layout, *, sharding: str = "partitions") -> str:
+def in_words(layout: Layout, engine: Engine | None = None) -> str:
     """A layout as one says it.
 
     An example is `32 replicas × 4 tensor × 8 pipeline, ZeRO 1, 48 micro-batches of 1`.
@@ -76,11 +74,11 @@ def in_words(layout: Layout, *, sharding: str = "partitions") -> str:
     if layout.expert > 1:
         parts.append(f"experts over {layout.expert} GPUs")
     if layout.zero_stage:
-        parts.append(stage_in_words(layout, sharding))
+        parts.append(stage_in_words(layout, engine))
     if layout.recompute:
         recomputed = _recomputed(layout)
         parts.append("full recompute" if recomputed == "full" else f"recompute of {recomputed}")
-    parts += filter(None, _words_by_field(layout, sharding).values())
+    parts += filter(None, _words_by_field(layout, engine).values())
     count = f"{layout.gradient_accumulation:,}"
     batches = "micro-batch" if layout.gradient_accumulation == 1 else "micro-batches"
     return ", ".join((*parts, f"{count} {batches} of {layout.micro_batch:,}"))
@@ -94,24 +92,32 @@ def _product(layout: Layout) -> str:
     return " × ".join((f"{layout.data:,} {replicas}", *factors))
 
 
-def stage_in_words(layout: Layout, sharding: str) -> str:
-    """What is sharded, with the engine's name: `ZeRO 1`, or `FSDP2 (reshard)`."""
-    if sharding == "units":
-        return f"FSDP2 ({_stage_cell(layout, sharding)})"
-    return f"ZeRO {layout.zero_stage}"
+def stage_in_words(layout: Layout, engine: Engine | None = None) -> str:
+    """What is sharded, with the engine's name for it: `ZeRO 1`, or `FSDP2 (reshard)`."""
+    if _shards_units(engine):
+        return f"{_sharding_name(engine)} ({_stage_cell(layout, engine)})"
+    return f"{_sharding_name(engine)} {layout.zero_stage}"
 
 
-def details(layout: Layout, *, sharding: str = "partitions") -> tuple[str, ...]:
+def _sharding_name(engine: Engine | None) -> str:
+    return engine.sharding_name if engine else _ZERO
+
+
+def _shards_units(engine: Engine | None) -> bool:
+    return engine is not None and engine.sharding == "units"
+
+
+def details(layout: Layout, engine: Engine | None = None) -> tuple[str, ...]:
     """What a table's columns don't say, in words: `sequence parallel`, `optimizer offloaded`."""
-    return (*filter(None, _words_by_field(layout, sharding).values()), *_uncolumned_modules(layout))
+    return (*filter(None, _words_by_field(layout, engine).values()), *_uncolumned_modules(layout))
 
 
-def differing(layout: Layout, other: Layout, *, sharding: str = "partitions") -> tuple[str, ...]:
+def differing(layout: Layout, other: Layout, engine: Engine | None = None) -> tuple[str, ...]:
     """The `details` by which a layout differs from another one: `no sequence parallel`."""
-    ours, theirs = _words_by_field(layout, sharding), _words_by_field(other, sharding)
+    ours, theirs = _words_by_field(layout, engine), _words_by_field(other, engine)
     words = [
-        ours[name] or without
-        for name, (_, without) in _wordings(sharding).items()
+        ours[name] or without.format(sharding=_sharding_name(engine))
+        for name, (_, without) in _DETAILS.items()
         if ours[name] != theirs[name]
     ]
     if ours["offload"] != theirs["offload"]:
@@ -121,23 +127,22 @@ def differing(layout: Layout, other: Layout, *, sharding: str = "partitions") ->
     return (*words, *modules) if modules != _uncolumned_modules(other) else (*words,)
 
 
-def _words_by_field(layout: Layout, sharding: str) -> dict[str, str]:
+def _words_by_field(layout: Layout, engine: Engine | None) -> dict[str, str]:
     """What is said of each field without a column; empty where it is off or the default.
 
     Recomputed modules are left out: most often they have a column.
     """
+    sharding = _sharding_name(engine)
     words = {
-        name: wording.format(getattr(layout, name)) if _is_set(layout, name) else ""
-        for name, (wording, _) in _wordings(sharding).items()
+        name: wording.format(getattr(layout, name), sharding=sharding)
+        if _is_set(layout, name)
+        else ""
+        for name, (wording, _) in _DETAILS.items()
     }
     share = f"{layout.offload_fraction:.0%} of the " if layout.offload_fraction < 1 else ""
     parameters = " and parameters" if layout.offload is Offload.OPTIMIZER_AND_PARAMETERS else ""
     offloaded = f"{share}optimizer{parameters} offloaded" if layout.offload else ""
     return {**words, "offload": offloaded}
-
-
-def _wordings(sharding: str) -> Mapping[str, tuple[str, str]]:
-    return {**_DETAILS, **_DETAILS_OF_UNITS} if sharding == "units" else _DETAILS
 
 
 def _is_set(layout: Layout, name: str) -> bool:
@@ -149,7 +154,7 @@ def _uncolumned_modules(layout: Layout) -> tuple[str, ...]:
     return (f"recompute of {_recomputed(layout)}",) if len(_module_names(layout)) > 1 else ()
 
 
-def dimensions(layout: Layout, *, sharding: str = "partitions") -> dict[str, str]:
+def dimensions(layout: Layout, engine: Engine | None = None) -> dict[str, str]:
     """A row of a table with a column for each dimension: its cells by heading.
 
     A cell is empty where its dimension is 1 or off.
@@ -157,7 +162,7 @@ def dimensions(layout: Layout, *, sharding: str = "partitions") -> dict[str, str
     cells = {}
     for heading, name in _COLUMNS.items():
         if name == "zero_stage":
-            cells["FSDP2" if sharding == "units" else heading] = _stage_cell(layout, sharding)
+            cells[_sharding_name(engine)] = _stage_cell(layout, engine)
         elif name in ("data", "micro_batch") or _is_set(layout, name):
             cells[heading] = f"{getattr(layout, name):,}"
         else:
@@ -165,12 +170,12 @@ def dimensions(layout: Layout, *, sharding: str = "partitions") -> dict[str, str
     return {**cells, "recompute": _recompute_cell(layout)}
 
 
-def _stage_cell(layout: Layout, sharding: str) -> str:
-    """What is sharded, in a cell: the ZeRO stage, empty for 0, or FSDP2's way.
+def _stage_cell(layout: Layout, engine: Engine | None) -> str:
+    """What is sharded, in a cell: the ZeRO stage, empty for 0, or what becomes of a unit.
 
-    FSDP2 keeps the parameters of a unit after its forward pass, or shards them again.
+    The parameters of a unit are kept after its forward pass, or sharded again.
     """
-    if sharding == "units":
+    if _shards_units(engine):
         return {2: "keep", 3: "reshard"}.get(layout.zero_stage, str(layout.zero_stage))
     return str(layout.zero_stage) if layout.zero_stage else ""
 

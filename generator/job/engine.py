@@ -28,6 +28,7 @@ class Engine:
     #: units that are gathered from stage 2; units: each parameter is spread by its rows, and units
     #: of the model are gathered, which stage 3 frees after the forward pass and stage 2 keeps.
     sharding: Literal["partitions", "distributed", "units"]
+    sharding_name: str = "ZeRO"  #: what messages and tables call that
     #: Of the sequence. ring: keys and values go around; exchange: all-to-alls swap sequence for
     #: heads, in the engine's own attention; script: the same, where the script asks for it; gather:
     #: every rank gathers keys and values, of batches without padding.

@@ -107,7 +107,7 @@ def drawn_points(job: Job, estimated: Estimates, points: Points) -> dict[str, An
         "shown": len(points.rows),
         "estimated": points.of,
         "near": points.near,
-        "layout": [in_words(layout, sharding=job.engine.sharding) for layout in rows],
+        "layout": [in_words(layout, job.engine) for layout in rows],
         "front": np.flatnonzero(points.front).tolist(),
         "extrapolated": np.flatnonzero(unmeasured(job, rows)).tolist(),
         "names": {str(number): points.names[number] for number in sorted(points.names)},

@@ -148,7 +148,7 @@ def sharding_text(plan: Plan, other: Plan) -> str:
     if abs(more) >= _AS_LARGE:
         size = f"{abs(more) / GIB:.1f} GiB {'more' if more > 0 else 'less'}"
     name = other.job.framework.sharding
-    stage = stage_in_words(other.layout, other.job.engine.sharding)
+    stage = stage_in_words(other.layout, other.job.engine)
     own, others = plan.job.pins, other.job.pins
     dropped = [f"layout.{key}" for key in FIELDS if getattr(own, key) != getattr(others, key)]
     without = f" (without {', '.join(dropped)})" if dropped else ""

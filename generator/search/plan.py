@@ -315,7 +315,7 @@ class Plan:
 
     def in_words(self) -> str:
         """The layout as one says it."""
-        return in_words(self.layout, sharding=self.job.engine.sharding)
+        return in_words(self.layout, self.job.engine)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -542,10 +542,7 @@ class Infeasible:
 
 def _html(plans: Mapping[str, Plan], job: Job) -> str:
     """Plans as a table for notebooks: a column for each dimension that any of them uses."""
-    cells = {
-        name: dimensions(plan.layout, sharding=plan.job.engine.sharding)
-        for name, plan in plans.items()
-    }
+    cells = {name: dimensions(plan.layout, plan.job.engine) for name, plan in plans.items()}
     headings = [*next(iter(cells.values()))]
     used = [name for name in headings if any(row[name] for row in cells.values())]
     rows = (

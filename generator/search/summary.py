@@ -270,7 +270,7 @@ def dimension_cells(plans: Sequence[Plan]) -> list[dict[str, str]]:
     """A row of cells for each plan, by heading: a column for each dimension that any of them
     uses.
     """
-    table = [dimensions(plan.layout, sharding=plan.job.engine.sharding) for plan in plans]
+    table = [dimensions(plan.layout, plan.job.engine) for plan in plans]
     headings = dict.fromkeys(heading for row in table for heading in row)
     used = [heading for heading in headings if any(row.get(heading) for row in table)]
     return [{heading: row.get(heading, "") for heading in used} for row in table]
@@ -280,7 +280,7 @@ def unlike(plan: Plan, best: Plan) -> str:
     """The details in which a plan differs from the chosen one, and whether measured runs are like
     it alone.
     """
-    words = list(differing(plan.layout, best.layout, sharding=best.job.engine.sharding))
+    words = list(differing(plan.layout, best.layout, best.job.engine))
     is_beyond = bool(plan.uncertainty.evidence.beyond)
     if is_beyond != bool(best.uncertainty.evidence.beyond):
         words.append("extrapolated" if is_beyond else "measured")

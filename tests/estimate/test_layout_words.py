@@ -14,6 +14,7 @@ from dsgen.estimate.layout import (
     Recompute,
 )
 from dsgen.estimate.layout_words import details, differing, dimensions, in_words
+from dsgen.programs.trainer.engine import FSDP2
 
 USUAL = Layout(data=16, tensor=4, pipeline=16, zero_stage=1, gradient_accumulation=96)
 PRODUCT = "16 replicas × 4 tensor × 16 pipeline"
@@ -107,13 +108,15 @@ def test_a_dimension_of_one_is_blank() -> None:
     }
 
 
-def test_units_of_fsdp2_are_in_its_own_words() -> None:
-    """An engine that shards by units has a column and words of its own, and none of ZeRO's."""
+@pytest.mark.parametrize("name", ["FSDP2", "SimpleFSDP"])
+def test_units_are_in_the_words_of_their_engine(name: str) -> None:
+    """An engine that shards by units has a column and words with its own name, none of ZeRO's."""
+    engine = replace(FSDP2, sharding_name=name)
     freed = Layout(data=8, zero_stage=3, zero_copies=2)
     kept = replace(freed, zero_stage=2, zero_copies=1)
-    assert in_words(freed, sharding="units").startswith("8 replicas, FSDP2 (reshard), ")
-    cells = [dimensions(layout, sharding="units") for layout in (freed, kept)]
-    assert [row["FSDP2"] for row in cells] == ["reshard", "keep"]
+    assert in_words(freed, engine).startswith(f"8 replicas, {name} (reshard), ")
+    cells = [dimensions(layout, engine) for layout in (freed, kept)]
+    assert [row[name] for row in cells] == ["reshard", "keep"]
     assert "ZeRO" not in cells[0]
-    assert details(freed, sharding="units") == ("2 copies of the FSDP shards",)
-    assert differing(kept, freed, sharding="units") == ("one copy of the FSDP shards",)
+    assert details(freed, engine) == (f"2 copies of the {name} shards",)
+    assert differing(kept, freed, engine) == (f"one copy of the {name} shards",)

@@ -239,7 +239,7 @@ def header(
 def what_runs(plan: Plan, command: str) -> tuple[Raw, ...]:
     """Comment lines that say what made a file, and the job and layout that it is for."""
     job, layout = plan.job, plan.layout
-    stage = stage_in_words(layout, job.engine.sharding)
+    stage = stage_in_words(layout, job.engine)
     lines = (
         f"Written by dsgen {__version__}: {command}",
         f"Job {job.name}: {job.framework} trains {job.model.name} on {job.nodes} × "
@@ -400,7 +400,7 @@ def fill_pick(name: str, plans: Sequence[Plan], command: str, **values: object) 
     least, most = plans[-1].job.nodes, job.nodes
     nodes = f"{least} to {most}" if least < most else str(most)
     replica = f"{layout.tensor} tensor × {layout.pipeline} pipeline × {layout.context} context"
-    stage = stage_in_words(layout, job.engine.sharding)
+    stage = stage_in_words(layout, job.engine)
     lines = (
         f"Written by dsgen {__version__}: {command}",
         f"Job {job.name}: {job.framework} trains {job.model.name} on {nodes} × {job.cluster.name}, "

@@ -23,6 +23,7 @@ ENGINE: Final = replace(
 FSDP2: Final = Engine(
     layers="whole",
     sharding="units",  # _fsdp_param.py, _init_sharded_param; _fsdp_param_group.py, reshard
+    sharding_name="FSDP2",
     context="gather",  # accelerate, accelerator.py, _prepare_cp: torch's context parallelism
     pipeline="none",
     experts="whole",  # models/mixtral/modeling_mixtral.py: tensors of all experts
