@@ -24,13 +24,12 @@ from ..search.elastic import SMALLEST_SHARE, Spare, Spares
 from ..search.plan import Plan
 from ..search.summary import energy
 from ..text.wording import in_spec
-from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, gib, long_time, same_unit, seconds
+from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, gib, long_time, same_unit, seconds, time_unit
 from .printing import ASIDE, BAD, BOLD
 from .tables import Column, Lines, Part, Table, Text, numbers, whole, words
 
 _LIKE_NOTHING_SET: Final = {"ZeRO": "0", "recompute": "none"}  # in a cell; of others it is 1
 _MOST_CAUSES: Final = 3  # that differ most, where several questions share a table
-_SHOWN_CAUSE: Final = 0.005  # of a second or a GiB: less would be 0.00
 _DIFFERENT_PRECISION: Final = 0.1  # of the logarithm: a tenth more or less time
 
 
@@ -92,7 +91,8 @@ def _side_by_side(asked: Sequence[Difference | None]) -> Table:
     _add_decisions(table, plans)
     slower = [f"{100 * alone.slowdown:+.1f}%"] if alone else []
     table.add_row("step time", *(_step(plan, has_band=bool(alone)) for plan in plans), *slower)
-    _add_causes(table, [each.time for each in shown], _SECONDS, alone=bool(alone))
+    time = _unit_of_time(plans)
+    _add_causes(table, [each.time for each in shown], time, alone=bool(alone))
     table.add_row("MFU", *(percent(plan.throughput.mfu) for plan in plans))
     table.add_row("memory", *(_need(plan, has_band=bool(alone)) for plan in plans))
     _add_causes(table, [each.memory for each in shown], _GIBIBYTES, alone=bool(alone))
@@ -128,11 +128,23 @@ class _Unit(NamedTuple):
 
     name: str
     size: float
+    decimals: int
     text: Callable[[float], str]  #: of a size
 
+    @property
+    def least(self) -> float:
+        """The smallest difference that isn't rounded to nothing."""
+        return 0.5 * 10.0**-self.decimals * self.size
 
-_SECONDS: Final = _Unit("s", 1.0, lambda size: f"{size:,.2f} s")
-_GIBIBYTES: Final = _Unit("GiB", GIB, lambda size: f"{gib(size)} GiB")
+
+_GIBIBYTES: Final = _Unit("GiB", GIB, 2, lambda size: f"{gib(size)} GiB")
+
+
+def _unit_of_time(plans: Sequence[Plan]) -> _Unit:
+    """The unit of the plans' step times, with about the digits that these have."""
+    size, name = time_unit([float(plan.step_time.total_s) for plan in plans], steps=True)
+    decimals = 1 if name == "ms" else 2
+    return _Unit(name, size, decimals, lambda time_s: f"{time_s / size:,.{decimals}f} {name}")
 
 
 def _add_causes(
@@ -150,11 +162,12 @@ def _add_causes(
     }
     largest = sorted(labels, key=lambda label: -most[label])[: None if alone else _MOST_CAUSES]
     for label in labels:
-        if label not in largest or most[label] < _SHOWN_CAUSE * unit.size:
+        if label not in largest or most[label] < unit.least:
             continue
         ours = next(causes[label].ours for causes in by_label if label in causes)
         theirs = [causes[label].theirs if label in causes else 0.0 for causes in by_label]
-        more = [f"{(theirs[0] - ours) / unit.size:+,.2f} {unit.name}"] if alone else []
+        difference = (theirs[0] - ours) / unit.size
+        more = [f"{difference:+,.{unit.decimals}f} {unit.name}"] if alone else []
         cells = (unit.text(size) if size else "" for size in (ours, *theirs))
         table.add_row(f"  {label}", *cells, *more)
 

@@ -27,7 +27,7 @@ from ..rules.layout.identities import (
     pinned_values,
 )
 from ..rules.run import FIT_RULES, binding_rules, check_pins
-from ..units import GIB
+from ..units import GIB, time_unit
 from .choice import why_first
 from .feasible import Feasible, feasible_layouts, make_plan
 from .nearby import FOLLOWING, changed, neighbour, with_values
@@ -138,9 +138,16 @@ class Difference:
         """
         is_slower = self.slowdown >= 0
         largest = _largest(self.time)
-        for_it = _listed([cause for cause in largest if (cause.more > 0) == is_slower], 1.0, "s")
-        against = _listed([cause for cause in largest if (cause.more > 0) != is_slower], 1.0, "s")
+        size, name = self.time_unit
+        for_it = _listed([cause for cause in largest if (cause.more > 0) == is_slower], size, name)
+        against = _listed([cause for cause in largest if (cause.more > 0) != is_slower], size, name)
         return f"{for_it}, but {against}" if for_it and against else for_it or against
+
+    @property
+    def time_unit(self) -> tuple[float, str]:
+        """The unit that suits both steps, as seconds and name."""
+        steps = (self.ours.step_time.total_s, self.theirs.step_time.total_s)
+        return time_unit([float(step) for step in steps], steps=True)
 
     @property
     def memory_text(self) -> str:

@@ -75,6 +75,16 @@ def test_comparisons_are_printed_in_order() -> None:
         assert f"\n{row}" in text
 
 
+def test_parts_of_a_short_step_are_in_milliseconds() -> None:
+    """Parts that differ by less than a hundredth of a second show, in the unit of the steps."""
+    job = ("--gpus", "8", "--cluster", "8xh100", "--model", "llama-3.2-1b")
+    sizes = ("--global-batch", "8", "--sequence-length", "2048")
+    result = run("plan", *job, *sizes, "--compare", "zero=3")
+    table = result.stdout.partition("\nstep time")[2]
+    assert re.search(r"^  data +[0-9.]+ ms +[0-9.]+ ms +\+[0-9.]+ ms$", table, re.MULTILINE)
+    assert re.search(r"data parallelism \+[0-9.]+ ms", result.stdout)
+
+
 def test_comparisons_and_spares_keep_to_the_schema() -> None:
     """`--format json` adds both to the plans, as the published schema describes them."""
     questions = (
