@@ -102,8 +102,9 @@ def steps_by_component(source: Source) -> Iterator[Step]:
 
 
 def _component(source: Source, named: str) -> tuple[Text, Source] | None:
-    """The file of a command component that a pipeline names, where it is one of its project."""
+    """The file of a command component that a pipeline names; None where none can be read."""
     plain = named.removeprefix("file:")
+    # a registered component is `azureml:NAME:VERSION`: its file isn't here
     if source.folder is None or not plain.endswith((".yml", ".yaml")) or ":" in plain:
         return None
     path = source.folder / plain
@@ -120,15 +121,17 @@ def _component(source: Source, named: str) -> tuple[Text, Source] | None:
 
 
 def _step(source: Source, at: str, of_step: Mapping[str, Any], of_file: Source, text: Text) -> Step:
+    """The job of a pipeline's step at `at`: the component's keys, then those that the step sets."""
     component: dict[str, Any] = of_file.data  # type: ignore[assignment]  # `_component` has seen it
     declared = component.get("inputs")
     inputs: dict[str, object] = {}
     if isinstance(declared, dict):
+        # Rules ask of a step's inputs only that they are defined, so any text does as a value.
         inputs = {str(name): "${{parent.inputs}}" for name in declared}
     kept: dict[str, Any] = {key: component[key] for key in _OF_COMPONENT if key in component}
 
     def joined(by_pointer: Mapping[str, Any], in_pipeline: Mapping[str, Any]) -> dict[str, Any]:
-        """Entries by pointer: the component's, but the pipeline's for the keys of the step."""
+        """Places or texts by pointer: the pipeline's for the step's keys, else the component's."""
         of_keys = tuple(f"/{key}" for key in of_step)
         entries: dict[str, Any] = {
             pointer: entry
@@ -185,7 +188,7 @@ def _part(
     of_inherited = tuple(f"/{key}" for key in inherited)
 
     def of_job(by_pointer: Mapping[str, Any]) -> dict[str, Any]:
-        """The job's entries of those of the file, by the pointer within the job."""
+        """The file's places or texts that are of this job, by their pointers within the job."""
         from_file = {
             pointer: entry
             for pointer, entry in by_pointer.items()
@@ -326,9 +329,8 @@ def read_file(file: FileText) -> Iterator[AzureMLJob | Finding]:
 
 def read_jobs(source: Source, text: Text) -> tuple[AzureMLJob, ...]:
     """The job of a YAML document, or those of a pipeline or sweep."""
-    inside, named = tuple(parts(source)), tuple(steps_by_component(source))
-    jobs = [read_azureml(part, text) for part in inside]
-    jobs += (read_azureml(step, step.text) for step in named)
+    jobs = [read_azureml(part, text) for part in parts(source)]
+    jobs += [read_azureml(step, step.text) for step in steps_by_component(source)]
     return tuple(jobs) or (read_azureml(source, text),)
 
 
@@ -349,11 +351,11 @@ def is_of_azureml(schema: object) -> bool:
 
 
 def other_than_command(source: Source) -> str | None:
-    """The kind of a file with keys of a job, such as `pipeline job`; None for command jobs.
+    """The kind of a file that has keys of a job, such as `pipeline job`; None for command jobs.
 
-    azure-ai-ml reads `type`, and loads a job without one as a command job; `$schema` is for
-    editors, and shows which files are no jobs. Source: azure-ai-ml entities/_job/job.py:208-248 @
-    1.35.2.
+    azure-ai-ml reads `type` alone, and loads a job without one as a command job. `$schema` is for
+    editors; here it tells components, deployments and the like from jobs.
+    Source: azure-ai-ml entities/_job/job.py:208-248 @ 1.35.2.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if any(parts(source)) or any(steps_by_component(source)):
@@ -375,7 +377,9 @@ def other_than_command(source: Source) -> str | None:
         return "prompt flow"
     if "version" in data and _declares_inputs(data.get("inputs")):
         return "component"
-    return next((what for key, what in _OTHERS if key in data and "command" not in data), None)
+    if "command" in data:
+        return None
+    return next((other_kind for key, other_kind in _OTHERS if key in data), None)
 
 
 def _declares_inputs(inputs: object) -> bool:

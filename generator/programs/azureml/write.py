@@ -2,9 +2,9 @@
 
 The service starts a process per GPU (AML013).
 
-Three programs read the command: azure-ai-ml makes `${{inputs.NAME}}` of `{inputs.NAME}`, the
-service replaces that by a path, and a shell in each process runs what comes out. So all but the
-paths that the service puts in is quoted, as data.
+Three programs read the command, one after another: azure-ai-ml turns `{inputs.NAME}` into
+`${{inputs.NAME}}`, the service replaces that by a path, and a shell in each process runs the
+result. So everything is quoted as plain text, except what the service is meant to replace.
 Source: azure-ai-ml azure/ai/ml/_utils/utils.py:845-869 (map_single_brackets_and_warn),
 _schema/_sweep/sweep_job.py, parameterized_sweep.py @ 1.35.2; Azure/azureml-examples @ 085cd6ea
 cli/jobs/basics/hello-sweep.yml.
@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ...dataclass import dataclass
-from ...job.needs import EXPRESSION, IMAGES, Bindings, bindings
+from ...job.needs import EXPRESSION, IMAGES, Bindings, Entry, bindings
 from ...job.records import JobLaunch
 from ...patterns import lazy_pattern
 from ...search.plan import Plan
@@ -56,24 +56,27 @@ _NOTES = (
     "Configuration files travel as inputs, so they arrive whatever folder `code` is. "
     "Paths here are relative to this file.",
 )
-#: What the service or azure-ai-ml would replace, or leave out where it is optional.
-_LIVE: Final = lazy_pattern(r"\$(?=\{\{|\[\[)|(?<!\{)\{(?=(?:inputs|outputs|search_space)\.)")
+#: The first character of an expression: `${{...}}`, `$[[...]]` (an optional part, which the service
+#: drops where its input is missing), or the old form `{inputs.NAME}`.
+_EXPRESSION_START: Final = lazy_pattern(
+    r"\$(?=\{\{|\[\[)|(?<!\{)\{(?=(?:inputs|outputs|search_space)\.)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program's words, as the shell of a process is given them."""
+    """The command of a job: the words of a program, quoted for the shell of each process."""
 
     plan: Plan
     program: Program
     bound: Bindings
-    apart: frozenset[str] = frozenset()  #: variables that are set in the command
-    #: what stands for the path of each configuration file, as a shell word
-    configs: Mapping[str, str]
+    #: names of variables whose values differ between trials: `env` in the command sets them
+    of_one_trial: frozenset[str] = frozenset()
+    configs: Mapping[str, str]  #: by the path of a configuration file, the shell word for it
 
     @property
     def text(self) -> str:
-        """The command: variables with expressions, or that look like some, then the program."""
+        """The whole command: `env` with variables (`_set_in_command`), then the program."""
         in_command = [f"{name}={word}" for name, word in self._set_in_command()]
         words = [
             *(("env", *in_command) if in_command else ()),
@@ -87,16 +90,15 @@ class Command:
         # ends.sh reads CHECKPOINTS, sets SAVED (the last step; 0: none) and defines end_rank
         begins = f"CHECKPOINTS={self._word(folder)}; . {self.configs[ENDS]}; "
         if resume is not None:
-            last = (
-                f'{_data(resume.option)} {self._word(resume.folder)}/{_data(resume.prefix)}"$SAVED"'
-            )
+            option, folder_word = _literal(resume.option), self._word(resume.folder)
+            last = f'{option} {folder_word}/{_literal(resume.prefix)}"$SAVED"'
             begins += f'set --; if [ "$SAVED" -gt 0 ]; then set -- {last}; fi; '
             words.append('"$@"')
         return begins + " ".join(words) + '; end_rank "$?"'
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that are plain text to the service too."""
+        """The variables for the job's `environment_variables`: all that the command doesn't set."""
         in_command = dict(self._set_in_command())
         return {
             name: value
@@ -107,26 +109,31 @@ class Command:
     def _set_in_command(self) -> Iterator[tuple[str, str]]:
         """The variables that the command sets, with their shell words.
 
-        The service would not leave them as they are: some have expressions of dsgen's own, others
-        text that looks like one; or they are of one trial alone. Those of a spec are text.
+        `environment_variables` can't hold them, for one of three reasons: the value has an
+        expression that dsgen put there, which is replaced in commands; it has text that looks like
+        an expression; or it is the value of one trial alone.
         """
-        of_spec = self.plan.job.launch.environment
+        of_spec = self.plan.job.launch.environment  # the user's text: no expression is meant
         for name, value in environment(self.plan, self.program).items():
             if name not in of_spec and EXPRESSION.search(self.bound.word(value)):
                 yield name, self._word(value)
-            elif "${{" in value or name in self.apart:
-                yield name, _data(value)
+            elif "${{" in value or name in self.of_one_trial:
+                yield name, _literal(value)
 
     def _word(self, value: str | ConfigPath) -> str:
-        """One word to the shell, whatever the service puts in."""
+        """One word to the shell, whatever path the service puts in for an expression.
+
+        Expressions of inputs and outputs that the job has stay alive; all other text is literal.
+        """
         if isinstance(value, ConfigPath):
             return self.configs[value.name]
         text, end, parts = self.bound.word(value), 0, []
         for match in EXPRESSION.finditer(text):
-            if match[2] in self.bound.section(match[1]):
-                parts += [_data(text[end : match.start()]), expression(match[1], match[2])]
+            section, name = match[1], match[2]
+            if name in self.bound.section(section):
+                parts += [_literal(text[end : match.start()]), expression(section, name)]
                 end = match.end()
-        parts.append(_data(text[end:]))
+        parts.append(_literal(text[end:]))
         return "".join(part for part in parts if part != "''") or "''"
 
 
@@ -135,12 +142,13 @@ def expression(section: str, name: str) -> str:
     return f'"${{{{{section}.{name}}}}}"'
 
 
-def _data(text: str) -> str:
+def _literal(text: str) -> str:
     """A shell word for text in which the service replaces nothing.
 
-    After the first mark of an expression an empty pair of quotes is put, so that none is seen.
+    An empty pair of quotes splits what looks like an expression after its first character: the
+    service sees `$''{{` and leaves it, and the shell drops the quotes.
     """
-    return _LIVE.sub(lambda match: f"{match[0]}''", shell_word(text))
+    return _EXPRESSION_START.sub(lambda match: f"{match[0]}''", shell_word(text))
 
 
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
@@ -159,20 +167,20 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 
 def _job(plan: Plan, program: Program) -> dict[str, object]:
+    """The entries of `job.yml`."""
     job, bound, options = plan.job, bindings(plan.job), launch_options(plan)
-    ends = [] if job.output.checkpoints is None else [ENDS]
-    paths = [*(file.path for file in program.files), *ends]
-    stems = {path: re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem) for path in paths}
-    # The names of inputs; one that data has too gets an ending.
-    names = {path: f"{name}_file" if name in bound.inputs else name for path, name in stems.items()}
+    paths = [file.path for file in program.files]
+    if job.output.checkpoints is not None:
+        paths.append(ENDS)
+    names = {path: _input_name(path, bound) for path in paths}
     configs = {path: expression("inputs", name) for path, name in names.items()}
-    made = Command(plan=plan, program=program, bound=bound, configs=configs)
+    command = Command(plan=plan, program=program, bound=bound, configs=configs)
     limit_s = job.launch.time_limit_s
     return {
         "$schema": _SCHEMA,
         "type": "command",
         **display_fields(plan, job.name),
-        **process_fields(plan, made.text, made.variables),
+        **process_fields(plan, command.text, command.variables),
         "inputs": {
             **{name: {"type": "uri_file", "path": f"./{path}"} for path, name in names.items()},
             **bound.inputs,
@@ -183,6 +191,12 @@ def _job(plan: Plan, program: Program) -> dict[str, object]:
         "limits": {"timeout": limit_s} if limit_s is not None else None,
         "tags": tags(plan),
     }
+
+
+def _input_name(path: str, bound: Bindings) -> str:
+    """The name of the input that brings a file; other than those of the job's own inputs."""
+    stem = re.sub(r"[^A-Za-z0-9_]", "_", PurePosixPath(path).stem)
+    return f"{stem}_file" if stem in bound.inputs else stem
 
 
 def _notes(plan: Plan) -> Iterator[str]:
@@ -199,15 +213,11 @@ def _notes(plan: Plan) -> Iterator[str]:
         )
     outputs = bindings(plan.job).outputs
     if outputs:
-        named = ", ".join(name for name, entry in outputs.items() if "path" not in entry)
-        yield (
-            "A job that is preempted starts again with the same outputs."
-            + (
-                f" A new submission gets new folders for {named}: they have no path."
-                if named
-                else ""
-            )
-        )
+        restart = "A job that is preempted starts again with the same outputs."
+        without_path = ", ".join(name for name, entry in outputs.items() if "path" not in entry)
+        if without_path:
+            restart += f" A new submission gets new folders for {without_path}: they have no path."
+        yield restart
     code, script = launch_options(plan).get("code", OWN_FOLDER), plan.job.launch.script
     if plan.job.launch.is_module:
         yield f"The environment or `code`, which is all that is uploaded, has the module {script}."
@@ -232,20 +242,25 @@ def _uploaded(launch: JobLaunch, folder: Path) -> Path | None:
 
 
 def _placed(options: Mapping[str, Any], spec: Path, folder: Path) -> Mapping[str, Any]:
-    """The options with local paths as job.yml needs them; in the spec they are relative to it."""
+    """The options, with paths that were relative to the spec made relative to job.yml."""
 
     def place(value: str) -> str:
-        elsewhere = value.startswith(("/", "~")) or ":" in value or "$" in value or value[:1] == "<"
-        return value if elsewhere else Path(os.path.relpath(spec / value, folder)).as_posix()
+        # absolute paths, URLs and assets, variables, and placeholders such as `<path>`
+        is_relative = not value.startswith(("/", "~", "<")) and not {":", "$"} & set(value)
+        return Path(os.path.relpath(spec / value, folder)).as_posix() if is_relative else value
 
-    moved = {"code": place(options["code"])} if "code" in options else {}
+    placed = dict(options)
+    if "code" in options:
+        placed["code"] = place(options["code"])
     inputs = dict(options.get("inputs", {}))
     for name, entry in inputs.items():
         if isinstance(entry, str):
             inputs[name] = place(entry)
         elif isinstance(entry, Mapping) and "path" in entry:
             inputs[name] = {**entry, "path": place(entry["path"])}
-    return {**options, **moved, **({"inputs": inputs} if inputs else {})}
+    if inputs:
+        placed["inputs"] = inputs
+    return placed
 
 
 def _first_step(launch: JobLaunch, folder: Path) -> str:
@@ -353,38 +368,27 @@ _COLLECT: Final = (
 
 def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str) -> RenderedFile:
     """`tune.yml`, to be submitted with `az ml job create --file tune.yml`."""
-    plan, made = plans[0], _commands(plans, programs)
-    limits = [
-        trial.job.launch.time_limit_s
-        for trial in plans
-        if trial.job.launch.time_limit_s is not None
-    ]
-    timeout = {"trial_timeout": max(limits)} if limits else {}
-    cases = " ".join(f"{number}) {each.text} ;;" for number, each in enumerate(made, start=1))
+    plan, commands = plans[0], _commands(plans, programs)
+    cases = " ".join(f"{number}) {each.text} ;;" for number, each in enumerate(commands, start=1))
     text = f"echo {TRIAL} {_NUMBER}; case {_NUMBER} in {cases} esac"
-    inputs = {
-        name: entry
-        for name, entry in made[0].bound.inputs.items()
-        if expression("inputs", name) in text
-    }
-    outputs = {
-        name: entry
-        for name, entry in made[0].bound.outputs.items()
-        if expression("outputs", name) in text
-    }
-    has_configs = any(program.files for program in programs)
-    configs = {_trials_input(plan): {"type": "uri_folder", "path": "."}} if has_configs else {}
+
+    bound = commands[0].bound
+    inputs = _used_in(text, "inputs", bound.inputs)
+    if any(program.files for program in programs):
+        inputs = {_trials_input(plan): {"type": "uri_folder", "path": "."}, **inputs}
+
+    times_s = [trial.job.launch.time_limit_s for trial in plans]
+    limits_s = [limit_s for limit_s in times_s if limit_s is not None]
+    timeout = {"trial_timeout": max(limits_s)} if limits_s else {}
+
+    trial_fields = process_fields(plan, text, _shared(commands))
     entries = {
         "$schema": _SWEEP_SCHEMA,
         "type": "sweep",
         **display_fields(plan, f"{plan.job.name}-tune"),
-        "trial": {
-            key: value
-            for key, value in process_fields(plan, text, _shared(made)).items()
-            if value is not None
-        },
-        "inputs": {**configs, **inputs},
-        "outputs": outputs,
+        "trial": {key: value for key, value in trial_fields.items() if value is not None},
+        "inputs": inputs,
+        "outputs": _used_in(text, "outputs", bound.outputs),
         **placement(plan),
         "sampling_algorithm": "grid",
         "search_space": {"trial": {"type": "choice", "values": list(range(1, len(plans) + 1))}},
@@ -396,25 +400,34 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     return yaml_file(FILE, plan, programs[0], command, notes, entries, width=_WIDTH)
 
 
+def _used_in(command: str, section: str, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The inputs or outputs that a command uses."""
+    return {name: entry for name, entry in entries.items() if expression(section, name) in command}
+
+
 def _commands(plans: Sequence[Plan], programs: Sequence[Program]) -> list[Command]:
-    """The command of each trial; variables that the trials don't share are in it."""
-    made = []
+    """The command of each trial, which sets the variables that the trials don't share."""
+    commands = []
     for number, (plan, program) in enumerate(zip(plans, programs, strict=True), start=1):
         folder = f"{expression('inputs', _trials_input(plan))}/{trial_folder(number)}"
         configs = {file.path: f"{folder}/{file.path}" for file in program.files}
-        made.append(Command(plan=plan, program=program, bound=bindings(plan.job), configs=configs))
-    shared = _shared(made)
-    return [replace(each, apart=frozenset(each.variables.keys() - shared.keys())) for each in made]
+        bound = bindings(plan.job)
+        commands.append(Command(plan=plan, program=program, bound=bound, configs=configs))
+    shared = _shared(commands).keys()
+    return [
+        replace(each, of_one_trial=frozenset(each.variables.keys() - shared)) for each in commands
+    ]
 
 
 def _trials_input(plan: Plan) -> str:
-    """The name of the input with all trials, which the job may have given to one of its own."""
-    return f"{_TRIALS_INPUT}_files" if _TRIALS_INPUT in bindings(plan.job).inputs else _TRIALS_INPUT
+    """The input with the files of all trials: its name, which differs from the job's own inputs."""
+    is_taken = _TRIALS_INPUT in bindings(plan.job).inputs
+    return f"{_TRIALS_INPUT}_files" if is_taken else _TRIALS_INPUT
 
 
-def _shared(made: Sequence[Command]) -> Mapping[str, str]:
+def _shared(commands: Sequence[Command]) -> Mapping[str, str]:
     """Variables that have the same value in every trial."""
-    by_trial = [each.variables for each in made]
+    by_trial = [each.variables for each in commands]
     return {
         name: value
         for name, value in by_trial[0].items()

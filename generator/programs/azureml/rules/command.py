@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import Final
 
 from ....catalog import find_node_type
@@ -33,8 +34,12 @@ _ONE_PROCESS: Final = derived(
     "a command without a distribution runs as one process; not checked against the service"
 )
 
+#: Variables that the service sets: those with a value for each process or node, and those with one
+#: value for all.
 _RANKS: Final = frozenset({"RANK", "LOCAL_RANK", "NODE_RANK"})
 _SHARED: Final = frozenset({"WORLD_SIZE", "MASTER_ADDR"})
+#: A word that is the rank among all processes, perhaps in quotes.
+_GLOBAL_RANK: Final = lazy_pattern(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?")
 _NODES: Final = "resources/instance_count"
 
 
@@ -65,8 +70,8 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
         else:
             effect, severity = "the rest find no device", ERROR
         node = f"a node of {machine.name}" if machine else "a node"
-        what = f"is {count}" if is_written else f"is not set, which means {count}"
-        message = f"process_count_per_instance {what}; {node} has {gpus} GPUs: {effect}"
+        stands = f"is {count}" if is_written else f"is not set, which means {count}"
+        message = f"process_count_per_instance {stands}; {node} has {gpus} GPUs: {effect}"
         place = at if is_written else "distribution"
         hint = f"set process_count_per_instance to {gpus}"
         yield violation(job, place, message, hint, severity=severity)
@@ -87,18 +92,18 @@ def processes_start_once(job: AzureMLJob) -> Violations:
         return
     for launch in job.launches:
         call = launch.launcher
-        if call is not None:
-            number = call.options.integer(
-                "--nproc-per-node" if call.program == "torchrun" else "--num_gpus"
-            )
-            total = f"{count} × {number} = {count * number}" if number else f"{count} × {count}"
-            message = (
-                f"the service starts {count} processes on a node, and each runs "
-                f"{call.program}: {total} processes"
-            )
-            program = launch.program.raw if launch.program else "train.py"
-            hint = f"start python {program} ..., or set process_count_per_instance to 1"
-            yield Violation(call.where, message, hint)
+        if call is None:
+            continue
+        option = "--nproc-per-node" if call.program == "torchrun" else "--num_gpus"
+        started = call.options.integer(option)
+        total = f"{count} × {started} = {count * started}" if started else f"{count} × {count}"
+        message = (
+            f"the service starts {count} processes on a node, and each runs "
+            f"{call.program}: {total} processes"
+        )
+        program = launch.program.raw if launch.program else "train.py"
+        hint = f"start python {program} ..., or set process_count_per_instance to 1"
+        yield Violation(call.where, message, hint)
 
 
 @jobs.rule("AML014", NOTE, "init", azureml_examples(f"{_BERT}:5"))
@@ -109,11 +114,12 @@ def local_rank_comes_from_the_environment(job: AzureMLJob) -> Violations:
     Fix: remove --local_rank: the environment has LOCAL_RANK
     """
     for launch in job.launches:
-        for word, after in zip(launch.arguments, (*launch.arguments[1:], None), strict=False):
+        for word, after in zip_longest(launch.arguments, launch.arguments[1:]):
+            # `--local_rank=VALUE`, or `--local_rank VALUE`
             name, _, value = word.raw.partition("=")
-            value = value or (after.raw if after is not None else "")
-            ranks = re.fullmatch(r"[\"']?\$\{?(?:RANK|OMPI_COMM_WORLD_RANK)\}?[\"']?", value)
-            if name in ("--local_rank", "--local-rank") and ranks:
+            if not value and after is not None:
+                value = after.raw
+            if name in ("--local_rank", "--local-rank") and _GLOBAL_RANK.fullmatch(value):
                 past = "on the second node that is past the node's last GPU"
                 message = (
                     f"--local_rank {value}: {past}, unless the program takes "
@@ -132,14 +138,14 @@ def ranks_are_the_services(job: AzureMLJob) -> Violations:
     if job.distribution != "pytorch":
         return
     for name, at, _ in job.entries("environment_variables"):
-        if name in _RANKS | _SHARED:
-            effect, severity = (
-                ("the same for every process here", ERROR)
-                if name in _RANKS
-                else ("set here", WARNING)
-            )
-            message = f"{name} is {effect}, but the service sets it for each process"
-            yield Violation(job.locate_key(at), message, "remove it", severity=severity)
+        if name in _RANKS:
+            effect, severity = "the same for every process here", ERROR
+        elif name in _SHARED:
+            effect, severity = "set here", WARNING
+        else:
+            continue
+        message = f"{name} is {effect}, but the service sets it for each process"
+        yield Violation(job.locate_key(at), message, "remove it", severity=severity)
 
 
 @jobs.rule("AML037", ERROR, "launcher", _SETS)
@@ -162,7 +168,8 @@ def ranks_have_a_distribution(job: AzureMLJob) -> Violations:
             break
 
 
-_OF_NODES: Final = {
+#: By launcher, the option that tells it of the other nodes, and the hint where that is missing.
+_NODES_OPTIONS: Final = {
     "torchrun": (
         "--nnodes",
         "add --nnodes {nodes} --node_rank $NODE_RANK --master_addr $MASTER_ADDR",
@@ -185,21 +192,22 @@ def launchers_know_the_nodes(submission: Submission) -> Violations:
     Fix: use torchrun with --nnodes, --node_rank and --master_addr, or plain python under the
     service's processes
     """
-    several = any(config.integer("num_machines") != 1 for config in submission.of(AccelerateConfig))
+    configs = submission.of(AccelerateConfig)
+    may_say_nodes = any(config.integer("num_machines") != 1 for config in configs)
     for job in jobs(submission):
-        calls = (
-            call for launch in job.launches for call in launch.calls if call.program in _OF_NODES
-        )
-        if job.nodes > 1:
-            for call in calls:
-                option, hint = _OF_NODES[call.program]
-                by_file = call.program == "accelerate" and (several or call.has("--config_file"))
-                if not (by_file or call.opaque or call.has(option)):
-                    message = (
-                        f"{call.program} without {option} on {job.nodes} nodes: each "
-                        "node trains on its own"
-                    )
-                    yield Violation(call.where, message, hint.format(nodes=job.nodes))
+        calls = (call for launch in job.launches for call in launch.calls)
+        for call in calls if job.nodes > 1 else ():
+            if call.program not in _NODES_OPTIONS:
+                continue
+            option, hint = _NODES_OPTIONS[call.program]
+            has_config = may_say_nodes or call.has("--config_file")
+            by_file = call.program == "accelerate" and has_config
+            if not (by_file or call.opaque or call.has(option)):
+                message = (
+                    f"{call.program} without {option} on {job.nodes} nodes: each "
+                    "node trains on its own"
+                )
+                yield Violation(call.where, message, hint.format(nodes=job.nodes))
 
 
 @jobs.rule("AML036", WARNING, "silent", _ONE_PROCESS)
@@ -222,8 +230,8 @@ def distribution_fits_deepspeed(job: AzureMLJob) -> Violations:
     Prevents: ModuleNotFoundError: mpi4py, or RANK expected, but not set.
     Fix: set type: pytorch"""
     names = {word.raw.partition("=")[0] for launch in job.launches for word in launch.arguments}
-    uses = names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}
-    if uses and job.distribution in ("tensorflow", "ray"):
+    uses_deepspeed = names & {"--deepspeed", "--deepspeed_config", "--deepspeed-config"}
+    if uses_deepspeed and job.distribution in ("tensorflow", "ray"):
         message = (
             f"distribution {job.distribution} sets no RANK, WORLD_SIZE and MASTER_ADDR, "
             "which DeepSpeed reads"
@@ -269,14 +277,10 @@ def inputs_are_used(job: AzureMLJob) -> Violations:
         return
     used = {(match[1], match[2].split(".")[0]) for match in _BINDING.finditer(job.command)}
     used |= {(match[2], match[3]) for match in _OLD_BINDING.finditer(job.command)}
-    for section in ("inputs", "outputs"):
+    effects = {"inputs": "an unused input is mounted", "outputs": "an unused output stays empty"}
+    for section, effect in effects.items():
         for name, at, _ in job.entries(section):
             if (section, name) not in used:
-                effect = (
-                    "an unused input is mounted"
-                    if section == "inputs"
-                    else "an unused output stays empty"
-                )
                 message = f"the command doesn't use {section}.{name}: {effect}"
                 hint = f"use ${{{{{section}.{name}}}}} in the command, or remove it"
                 yield Violation(job.locate_key(at), message, hint)
@@ -292,11 +296,13 @@ def bindings_have_two_braces(job: AzureMLJob) -> Violations:
     Fix: write ${{inputs.NAME}}
     """
     for match in _OLD_BINDING.finditer(job.command):
-        effect, severity = (
-            ("keeps its dollar sign", WARNING) if match[1] else ("is deprecated", NOTE)
-        )
+        dollar, section, name = match.groups()
+        if dollar:
+            effect, severity = "keeps its dollar sign", WARNING
+        else:
+            effect, severity = "is deprecated", NOTE
         message = f"{match[0]} in the command {effect}"
-        hint = f"write ${{{{{match[2]}.{match[3]}}}}}"
+        hint = f"write ${{{{{section}.{name}}}}}"
         yield Violation(job.place_in_command(match.start()), message, hint, severity=severity)
 
 
@@ -331,20 +337,20 @@ def topology_is_given(submission: Submission) -> Violations:
     """On several ND A100 v4 nodes, a custom image sets NCCL_TOPO_FILE.
     Prevents: No error: all-reduce across nodes at a fraction of its rate.
     Fix: set NCCL_TOPO_FILE and NCCL_IB_PCI_RELAXED_ORDERING"""
-    usual, name = submission.cluster.name if submission.cluster else "", "NCCL_TOPO_FILE"
+    name, cluster = "NCCL_TOPO_FILE", submission.cluster
     for job in jobs(submission):
-        node = find_node_type(job.text("resources/instance_type") or usual)
-        custom = job.has("environment/image") or job.has("environment/build")
-        exported = job.script is not None and any(
+        is_custom = job.has("environment/image") or job.has("environment/build")
+        if job.nodes < 2 or not is_custom:
+            continue  # within a node there is NVLink, and Azure's own images set the variable
+        in_command = job.script is not None and any(
             item.name == name for item in job.script.shell.assignments
         )
-        lacks_it = (
-            custom
-            and job.nodes > 1
-            and not exported
-            and not job.has(f"environment_variables/{name}")
+        if in_command or job.has(f"environment_variables/{name}"):
+            continue
+        node = find_node_type(
+            job.text("resources/instance_type") or (cluster.name if cluster else "")
         )
-        if node is not None and lacks_it and re.search(r"nd96am?sr(_a100)?_v4", node.name):
+        if node is not None and re.search(r"nd96am?sr(_a100)?_v4", node.name):
             message = f"{job.nodes} nodes of {node.name} and a custom image without {name}"
             hint = (
                 f"set {name} to the image's ndv4-topo.xml, and NCCL_IB_PCI_RELAXED_ORDERING to '1'"

@@ -1,6 +1,8 @@
-"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: conversions, and what is refused.
+"""AzureML command jobs as azure-ai-ml 1.35.2 loads them: what it converts, and what it refuses.
 
-The conversions are marshmallow's, and those of fields of its own, for what schema.json has.
+`schema.json` describes the keys of a job. `READER` says which values azure-ai-ml takes for each
+type there, as marshmallow and its own field classes convert them. A difference between a job and
+the schema names the rule that reports it; the rules below are little more than their texts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from ..job import OTHER_TYPES, AzureMLJob
 DISTRIBUTIONS: Final = ("pytorch", "mpi", "tensorflow", "ray")
 _MODELS: Final = ("custom_model", "mlflow_model", "triton_model")
 SERVICE_TYPES: Final = ("jupyter_lab", "ssh", "tensor_board", "vs_code")
-_IDENTITIES: Final = ("managed", "managed_identity", "aml_token", "user_identity")
+_MANAGED: Final = ("managed", "managed_identity")
+_IDENTITIES: Final = (*_MANAGED, "aml_token", "user_identity")
 
 #: Before the path of a YAML file that is loaded for a mapping. Source: azure-ai-ml
 #: _schema/core/schema.py:94 @ 1.35.2
@@ -42,7 +45,10 @@ _REGISTRY_ID: Final = lazy_pattern(r"azureml://registries/[^/]+/[^/]+/[^/]+/vers
 
 
 def _accepts(value: object, types: Collection[str]) -> bool:
-    """Whether marshmallow takes a value; an integer is what int() converts, but true and false."""
+    """Whether marshmallow takes a value for one of the types.
+
+    An integer is all that `int()` converts, except true and false, which azure-ai-ml refuses.
+    """
     if "string" in types:
         return isinstance(value, (str, bytes))
     if "boolean" in types:
@@ -61,10 +67,10 @@ def environment_fits(value: object) -> bool:
     if not isinstance(value, str) or not value.startswith("azureml:"):
         return False
     name = value.removeprefix("azureml:")  # the loader accepts an empty one, the service doesn't
-    has_known_form = (
-        value.startswith("azureml://registries/") or _ARM_ID.match(name) or _REGISTRY_ID.match(name)
-    )
-    return bool(has_known_form) or "/" not in name or name.startswith("/")
+    in_registry = value.startswith("azureml://registries/") or _REGISTRY_ID.match(name)
+    if in_registry or _ARM_ID.match(name):
+        return True
+    return "/" not in name or name.startswith("/")
 
 
 def _is_finite(value: object) -> bool:
@@ -72,6 +78,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _snake(text: str) -> str:
+    """`ManagedIdentity` as `managed_identity`, as azure-ai-ml compares types of identities."""
     text = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", text)
     return re.sub("([a-z0-9])([A-Z])", r"\1_\2", text).lower()
 
@@ -81,32 +88,48 @@ def _type_of(value: object) -> object:
     return kind.lower() if isinstance(kind, str) else kind
 
 
-def _input(value: Any) -> str:
+# Which definition of schema.json a value goes by, where azure-ai-ml has one for each type.
+
+
+def _input_schema(value: Any) -> str:
     if not isinstance(value, dict):
         return "literal"
     if "value" in value:
         return "input of a value"
+    if "type" not in value:
+        return "untyped data"
     kind = _type_of(value)
-    data_type = {"mltable": "table", **dict.fromkeys(_MODELS, "model")}.get(str(kind))
-    return data_type or ("untyped data" if "type" not in value else "data")
+    if kind == "mltable":
+        return "table"
+    return "model" if kind in _MODELS else "data"
 
 
-def _service(value: Any) -> str:
+def _service_schema(value: Any) -> str:
     if isinstance(value, dict) and "type" not in value:
-        of_keys = {(): "untyped service", ("log_dir",): "tensor_board", ("ssh_public_keys",): "ssh"}
-        return of_keys.get(tuple({"log_dir", "ssh_public_keys"} & set(value)), "service")
+        # a key that only one type has tells the type
+        match "log_dir" in value, "ssh_public_keys" in value:
+            case False, False:
+                return "untyped service"
+            case True, False:
+                return "tensor_board"
+            case False, True:
+                return "ssh"
+            case _:
+                return "service"
     kind = _type_of(value)
     return str(kind) if kind in ("ssh", "tensor_board") else "service"
 
 
-def _identity(value: Any) -> str:
+def _identity_schema(value: Any) -> str:
     stated = value.get("type") if isinstance(value, dict) else None
-    managed = not isinstance(stated, str) or _snake(stated) in _IDENTITIES[:2]
-    return "managed identity" if managed else "other identity"
+    is_managed = not isinstance(stated, str) or _snake(stated) in _MANAGED
+    return "managed identity" if is_managed else "other identity"
 
 
-def _distribution(value: Any) -> str:
-    kind = {"mpi": "pytorch"}.get(str(_type_of(value)), _type_of(value))
+def _distribution_schema(value: Any) -> str:
+    kind = _type_of(value)
+    if kind == "mpi":  # it has the keys of pytorch
+        kind = "pytorch"
     return f"{kind} distribution" if kind in DISTRIBUTIONS else "any distribution"
 
 
@@ -125,10 +148,10 @@ READER: Final = Reader(
                 "environment" if isinstance(value, dict) else "environment name"
             ),
             "text or list": lambda value: "list of text" if isinstance(value, list) else "text",
-            "distribution": _distribution,
-            "input": _input,
-            "service": _service,
-            "identity": _identity,
+            "distribution": _distribution_schema,
+            "input": _input_schema,
+            "service": _service_schema,
+            "identity": _identity_schema,
         },
         null="where listed",
     ),
@@ -136,13 +159,15 @@ READER: Final = Reader(
 )
 
 
-_every: Final = Subject[AzureMLJob](("AzureML job",), lambda submission: submission.of(AzureMLJob))
-_jobs: Final = _every.where(lambda job: job.readable)
-#: The command jobs of a submission whose YAML could be read to its end.
-jobs: Final = _jobs.where(lambda job: job.value("type", "command") == "command")
-#: What names an asset, a machine or a number, where text such as `<cluster>` is one that the reader
-#: is to write.
-_NAMED: Final = (
+_every_job: Final = Subject[AzureMLJob](
+    ("AzureML job",), lambda submission: submission.of(AzureMLJob)
+)
+#: The jobs whose YAML could be read to its end, and the command jobs among them.
+_readable_jobs: Final = _every_job.where(lambda job: job.readable)
+jobs: Final = _readable_jobs.where(lambda job: job.value("type", "command") == "command")
+#: Keys whose value is a name or a number of the user's workspace, never free text: in these,
+#: `<cluster>` is a placeholder.
+_NAMES_AND_SIZES: Final = (
     "compute",
     "environment",
     "environment/image",
@@ -158,7 +183,7 @@ _TO_FILL: Final = lazy_pattern(r"<[^<>]+>|(?<!\$)\{\{|\b(?:CHANGE|REPLACE)[_-]?M
 def left_to_fill(job: AzureMLJob) -> tuple[str, ...]:
     """The placeholders in a job's names, sizes and paths, which AML052 reports together."""
     paths = (f"{at}/path" for section in ("inputs", "outputs") for _, at, _ in job.entries(section))
-    return tuple(at for at in (*_NAMED, *paths) if is_to_fill(job.value(at)))
+    return tuple(at for at in (*_NAMES_AND_SIZES, *paths) if is_to_fill(job.value(at)))
 
 
 def is_to_fill(value: object) -> bool:
@@ -175,7 +200,7 @@ class _Difference:
 
     @property
     def key(self) -> str:
-        """The last key on the way to it."""
+        """The key that is missing, unknown, or has the wrong value."""
         return self.problem.parts[-1]
 
     @property
@@ -184,104 +209,103 @@ class _Difference:
         return self.job.source.value(self.problem.pointer)
 
     def violation(self, hint: str | None = None) -> Violation:
-        """The difference as a person reads it."""
+        """The difference as a person reads it; `hint` stands in for the usual one."""
         problem, at = self.problem, self.problem.pointer[1:]
         name = dotted(problem.pointer)
         match problem.kind:
             case "missing":
-                return violation(
-                    self.job,
-                    at,
-                    f"{name} is missing",
-                    hint or f"add {self.key}, {problem.expected}",
-                )
+                hint = hint or f"add {self.key}, {problem.expected}"
+                return violation(self.job, at, f"{name} is missing", hint)
             case "type" | "value":
-                # A date is shown with its type: YAML reads it as another type than it looks like.
-                value = self.value
-                plain = isinstance(value, (bool, int, float, str, dict, list)) or value is None
-                written = show(value) if plain else f"{value} (a {type(value).__name__})"
-                message = f"{name} is {written}, not {problem.expected}"
+                message = f"{name} is {self._shown_value()}, not {problem.expected}"
                 return violation(self.job, at, message, hint or self._value_hint())
             case "unknown":
                 parent = problem.pointer.rpartition("/")[0]
-                message = (
-                    f"unknown key {self.key} in {dotted(parent) if parent else 'a command job'}"
-                )
+                place = dotted(parent) if parent else "a command job"
+                message = f"unknown key {self.key} in {place}"
                 hint = hint or suggest(self.key.lower(), problem.choices, f"use {problem.expected}")
             case "null":
                 message = f"{name} is empty; azure-ai-ml accepts no null here"
                 hint = hint or f"write {problem.expected}, or remove the key"
             case "key":
-                message = (
-                    f"the key {name} is read as "
-                    f"{self.job.source.odd_keys.get(problem.pointer)!r}, not as text"
-                )
+                key_read = self.job.source.odd_keys.get(problem.pointer)
+                message = f"the key {name} is read as {key_read!r}, not as text"
                 hint = hint or "put it in quotes"
         return Violation(self.job.locate_key(at), message, hint)
+
+    def _shown_value(self) -> str:
+        """The value; a date with its type, since it looks like text and YAML reads it as a date."""
+        value = self.value
+        if value is None or isinstance(value, (bool, int, float, str, dict, list)):
+            return show(value)
+        return f"{value} (a {type(value).__name__})"
 
     def _value_hint(self) -> str:
         choices, expected = self.problem.choices, self.problem.expected
         if not choices:
             return f"write {expected}, in quotes" if expected == "text" else f"write {expected}"
-        return suggest(
-            self.value.lower().replace("-", "_") if isinstance(self.value, str) else "", choices
-        )
+        written = self.value.lower().replace("-", "_") if isinstance(self.value, str) else ""
+        return suggest(written, choices)
 
 
 @subject("AzureML job")
 def _differences(submission: Submission) -> Iterator[_Difference]:
     """Where command jobs differ from what azure-ai-ml loads.
 
-    Steps and trials have schemas of their own.
+    Steps of pipelines and trials of sweeps are left out: they have schemas of their own.
     """
     for job in jobs(submission):
-        left = left_to_fill(job)
+        placeholders = left_to_fill(job)
         for problem in differences(
             job.source.data, "azureml", "command job", READER, job.source.odd_keys
         ):
-            if job.is_whole and problem.pointer[1:] not in left:
+            if job.is_whole and problem.pointer[1:] not in placeholders:
                 yield _Difference(job, problem)
 
 
-def _told(
-    difference: _Difference,
+def _reported_by(
     rule_id: str,
+    difference: _Difference,
     hint: Callable[[_Difference], str | None] = lambda _: None,
 ) -> Violations:
-    """The violation of a difference, where the schema gives that to the rule."""
+    """The violation of a difference, where the schema says that this rule reports it."""
     if difference.problem.rule == rule_id:
         yield difference.violation(hint(difference))
 
 
-def _modes(difference: _Difference) -> str | None:
-    modes = difference.problem.choices  # none of a value that isn't even text
+# Hints that say more than the usual one of a difference; None where they have nothing to say.
+
+
+def _mode_hint(difference: _Difference) -> str | None:
+    modes = difference.problem.choices  # empty where the value isn't even text
     if difference.key != "mode" or not modes:
         return None
+    # An input's first three are for data of every type; the eval_ modes are for tables alone.
     return f"use {listed(modes if 'upload' in modes else modes[:3])}"
 
 
-def _keys_of_type(difference: _Difference) -> str | None:
-    has_processes = (
-        "process_count_per_instance" in difference.problem.choices and "process" in difference.key
-    )
-    return "set process_count_per_instance to the GPUs of a node" if has_processes else None
+def _processes_hint(difference: _Difference) -> str | None:
+    has_count = "process_count_per_instance" in difference.problem.choices
+    if has_count and "process" in difference.key:
+        return "set process_count_per_instance to the GPUs of a node"
+    return None
 
 
-def _home(difference: _Difference) -> str | None:
-    """A hint that names the section of a job that has a key of the top."""
+def _section_hint(difference: _Difference) -> str | None:
+    """The section that a key at the top of a job belongs into, such as `resources`."""
+    if len(difference.problem.parts) > 1:
+        return None
     schemas = read_schemas("azureml")
     for name, schema in schemas["command job"]["properties"].items():
         section = schemas["any distribution"] if name == "distribution" else schema
-        if len(difference.problem.parts) == 1 and difference.key in section.get("properties", ()):
+        if difference.key in section.get("properties", ()):
             return f"move {difference.key} into {name}"
     return None
 
 
-def _needed(difference: _Difference) -> str:
-    return (
-        f"add {difference.key}: "
-        f"{'python train.py' if difference.key == 'command' else 'azureml:NAME@latest'}"
-    )
+def _missing_hint(difference: _Difference) -> str:
+    value = "python train.py" if difference.key == "command" else "azureml:NAME@latest"
+    return f"add {difference.key}: {value}"
 
 
 @_differences.rule("AML002", ERROR, "submit", azureml("_schema/job/distribution.py:21-87"))
@@ -289,7 +313,7 @@ def distribution_keys_are_known(difference: _Difference) -> Violations:
     """distribution has the keys of its type: process_count_per_instance for pytorch and mpi.
     Prevents: ValidationError: Unknown field.
     Fix: use process_count_per_instance for pytorch and mpi"""
-    return _told(difference, "AML002", _keys_of_type)
+    return _reported_by("AML002", difference, _processes_hint)
 
 
 @_differences.rule("AML010", ERROR, "submit", azureml("_schema/job/input_output_entry.py:149-176"))
@@ -298,7 +322,7 @@ def output_modes_are_known(difference: _Difference) -> Violations:
     Prevents: ValidationError: Value 'x' passed is not in set ['mount', 'upload', 'rw_mount',
     'direct']
     Fix: use mount, upload, rw_mount or direct, and a type such as uri_folder"""
-    return _told(difference, "AML010", _modes)
+    return _reported_by("AML010", difference, _mode_hint)
 
 
 @_differences.rule("AML012", ERROR, "submit", azureml("_schema/job/base_job.py:51-54"))
@@ -306,7 +330,7 @@ def tags_are_text(difference: _Difference) -> Violations:
     """The values of tags and properties are text: numbers, dates and booleans are in quotes.
     Prevents: ValidationError: Not a valid string.
     Fix: put numbers, dates and booleans in quotes"""
-    return _told(difference, "AML012", lambda _: "put it in quotes")
+    return _reported_by("AML012", difference, lambda _: "put it in quotes")
 
 
 @_differences.rule("AML009", ERROR, "submit", azureml("_schema/job/parameterized_command.py:24-35"))
@@ -314,7 +338,7 @@ def command_and_environment_are_there(difference: _Difference) -> Violations:
     """A command job has a command and an environment.
     Prevents: ValidationError: Missing data for required field.
     Fix: add both keys"""
-    return _told(difference, "AML009", _needed)
+    return _reported_by("AML009", difference, _missing_hint)
 
 
 @_differences.rule("AML018", ERROR, "submit", azureml("_schema/core/schema_meta.py:14-50"))
@@ -322,7 +346,7 @@ def keys_are_known(difference: _Difference) -> Violations:
     """Every key of a command job is one that azure-ai-ml has, at every level.
     Prevents: ValidationError: Unknown field.
     Fix: correct the key, or remove it"""
-    return _told(difference, "AML018", _home)
+    return _reported_by("AML018", difference, _section_hint)
 
 
 @_differences.rule(
@@ -332,7 +356,7 @@ def counts_are_integers(difference: _Difference) -> Violations:
     """Counts, ports and time limits are integers.
     Prevents: ValidationError: Not a valid integer.
     Fix: write an integer"""
-    return _told(difference, "AML019")
+    return _reported_by("AML019", difference)
 
 
 @_differences.rule("AML020", ERROR, "submit", azureml("_schema/job/base_job.py:46-70"))
@@ -340,7 +364,7 @@ def values_have_their_types(difference: _Difference) -> Violations:
     """Text is text for YAML 1.1 too: a name such as 2026-01-31, 12:30 or on is in quotes.
     Prevents: ValidationError: Not a valid string.
     Fix: quote text that YAML 1.1 reads as a date, number or boolean"""
-    return _told(difference, "AML020")
+    return _reported_by("AML020", difference)
 
 
 @_differences.rule("AML023", ERROR, "submit", azureml("_schema/job/input_output_entry.py:68-132"))
@@ -348,7 +372,7 @@ def inputs_are_literals_or_data(difference: _Difference) -> Violations:
     """An input is a literal, or a mapping with the type and mode of a data asset or model.
     Prevents: ValidationError: Value 'x' passed is not in set ['download', 'ro_mount', 'direct']
     Fix: write a literal, or a mapping with type, path and mode"""
-    return _told(difference, "AML023", _modes)
+    return _reported_by("AML023", difference, _mode_hint)
 
 
 @_differences.rule("AML032", ERROR, "submit", azureml("_schema/core/schema_meta.py:14-50"))
@@ -356,7 +380,7 @@ def sections_are_mappings(difference: _Difference) -> Violations:
     """A key that is there has a value of its kind: none is empty, and sections are mappings.
     Prevents: ValidationError: Field may not be null. / Invalid input type.
     Fix: write a value, or remove the key"""
-    return _told(difference, "AML032")
+    return _reported_by("AML032", difference)
 
 
 @_differences.rule("AML033", ERROR, "submit", azureml("_schema/job/identity.py:24-62"))
@@ -364,7 +388,7 @@ def identity_is_known(difference: _Difference) -> Violations:
     """identity.type is managed, aml_token or user_identity.
     Prevents: ValidationError: Value 'x' passed is not in set ['managed', 'managed_identity']
     Fix: set type to managed, aml_token or user_identity"""
-    return _told(difference, "AML033")
+    return _reported_by("AML033", difference)
 
 
 @_differences.rule("AML034", ERROR, "submit", azureml("_schema/queue_settings.py:15-23"))
@@ -374,7 +398,7 @@ def queue_settings_are_known(difference: _Difference) -> Violations:
     'premium', 'null']
     Fix: set job_tier to spot, basic, standard, premium or null, and priority to low, medium or
     high"""
-    return _told(difference, "AML034")
+    return _reported_by("AML034", difference)
 
 
 @_differences.rule("AML001", ERROR, "submit", azureml("constants/_job/job.py:6-10"))
@@ -384,17 +408,10 @@ def distribution_type_is_known(difference: _Difference) -> Violations:
     Fix: set type: pytorch and process_count_per_instance"""
     value = difference.value
     if difference.problem.rule == "AML001":
-        named = str(value).lower() in (
-            "deepspeed",
-            "torch",
-            "torchrun",
-            "nccl",
-            "torch.distributed",
-        )
         message = f"distribution.type is {show(value)}: azure-ai-ml has {listed(DISTRIBUTIONS)}"
-        hint = "set type: pytorch" + (
-            ", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR" if named else ""
-        )
+        hint = "set type: pytorch"
+        if str(value).lower() in ("deepspeed", "torch", "torchrun", "nccl", "torch.distributed"):
+            hint += ", which sets RANK, LOCAL_RANK, WORLD_SIZE and MASTER_ADDR"
         yield Violation(difference.job.locate("distribution/type"), message, hint)
 
 
@@ -413,14 +430,13 @@ def environment_is_a_reference(difference: _Difference) -> Violations:
     if isinstance(value, str) and "/" in name and not name.startswith("azureml"):
         hint = f"put an image into a mapping: environment: {{image: {name}}}"
     elif isinstance(value, str) and value:
-        hint = f"write environment: azureml:{name}" + (
-            "" if ":" in name or "@" in name else "@latest"
-        )
+        has_version = ":" in name or "@" in name
+        hint = f"write environment: azureml:{name}{'' if has_version else '@latest'}"
     message = f"environment is {show(value)}, which names no environment of a workspace or registry"
     yield Violation(difference.job.locate("environment"), message, hint)
 
 
-@_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))
+@_readable_jobs.rule("AML031", ERROR, "submit", azureml("entities/_job/job.py:160-206"))
 def type_is_known(job: AzureMLJob) -> Violations:
     """type is command, in small letters, or another kind of job that azure-ai-ml has.
     Prevents: ValidationException: Unsupported job type: x.

@@ -1,6 +1,6 @@
-"""Rules on jobs that azure-ai-ml loads without error, and that the service or the run refuses.
+"""Rules on jobs that azure-ai-ml loads without error, and that fail in the service or the run.
 
-The rules at the end are on the files that a job names. Their paths are relative to the job's file.
+The rules from AML021 on are on files that a job names by paths relative to its own file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _JOB_NAME: Final = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,254}", re.ASCII)
 _COMPUTE: Final = lazy_pattern(
     r"(?:azureml:)?(?:[A-Za-z0-9][A-Za-z0-9._-]*\Z|/subscriptions/|virtual[Cc]lusters/)", re.ASCII
 )
-#: A path with a version or a label; else NAME@LABEL, or NAME:VERSION.
+#: The id of a version or label in a registry or workspace; else NAME@LABEL, or NAME:VERSION.
 _VERSIONED: Final = lazy_pattern(
     r".*/(?:versions|labels)/.*|azureml:(?:[^/@]+@[^/]+|[^/:@]+:[^/@]+)", re.DOTALL
 )
@@ -54,10 +54,10 @@ _ENVIRONMENT_PATHS: Final = (
     ("environment/conda_file", "conda file"),
     ("environment/build/path", "build folder"),
 )
-#: Files beside a job that may say how a folder is made which isn't there yet.
+#: Files beside a job that may make a missing folder, or say how it is made.
 _INSTRUCTIONS: Final = ("*.md", "*.sh", "*.rst", "*.txt", "*.xml", "Makefile")
 
-#: Characters that are searched in each of these files: they are read for a note alone.
+#: How much of each of these files is searched. They only decide between an error and a note.
 _MOST_CHARACTERS: Final = 200_000
 _RESOLVED: Final = azureml("operations/_job_operations.py (_resolve_job_input)")
 _UPLOADED: Final = azureml("operations/_job_operations.py (only code and inputs are uploaded)")
@@ -74,13 +74,12 @@ def environment_has_a_version(job: AzureMLJob) -> Violations:
     is_registered = environment_fits(name) and not name.startswith(FILE_PREFIX)
     if is_registered and not _VERSIONED.fullmatch(name) and not is_to_fill(name):
         message = f"environment is {show(name)}, without a version or a label such as latest"
-        in_registry = "//registries/" in name
-        hint = (
-            f"write {name}/versions/1 or {name}/labels/latest"
-            if in_registry
-            else f"write {name}:1 or {name}@latest"
-        )
-        yield violation(job, "environment", message, hint if name != "azureml:" else None)
+        hint: str | None = f"write {name}:1 or {name}@latest"
+        if "//registries/" in name:
+            hint = f"write {name}/versions/1 or {name}/labels/latest"
+        elif name == "azureml:":  # without a name there is nothing to add a version to
+            hint = None
+        yield violation(job, "environment", message, hint)
 
 
 @jobs.rule("AML005", ERROR, "submit", _COMPUTE_FIELD)
@@ -91,7 +90,9 @@ def compute_is_a_name(job: AzureMLJob) -> Violations:
     Fix: name a cluster of the workspace
     """
     value = job.text("compute")
-    if value is not None and not ("${{" in value or is_to_fill(value) or _COMPUTE.match(value)):
+    if value is None or "${{" in value or is_to_fill(value):
+        return
+    if not _COMPUTE.match(value):
         message = f"compute is {show(value)}, not the name of a cluster"
         yield violation(job, "compute", message, "set compute to azureml:NAME of the cluster")
 
@@ -140,6 +141,7 @@ def _not_positive(job: AzureMLJob, name: str, effect: str, right: str) -> Violat
     `effect` ends the message, and `right` is what the hint says to set.
     """
     key, value, count = name.rpartition("/")[2], job.value(name), job.count(name)
+    # the bound leaves out infinity and nan, which int() refuses
     if isinstance(value, float) and abs(value) < 1e15 and value != int(value):
         message = f"{key} is {value}, which azure-ai-ml truncates to {int(value)}"
         yield violation(job, name, message, f"set {key} to {max(1, round(value))}")
@@ -296,10 +298,14 @@ def environment_files_are_there(job: AzureMLJob) -> Violations:
     """
     for at, what in _ENVIRONMENT_PATHS:
         value = job.text(at)
-        if value is None or (at == "environment" and not value.startswith(FILE_PREFIX)):
+        if value is None:
             continue
-        value = value.removeprefix(FILE_PREFIX) if at == "environment" else value
-        if not (what == "build folder" and _URL.fullmatch(value)) and _is_missing(job, value):
+        if at == "environment":
+            if not value.startswith(FILE_PREFIX):
+                continue  # a name, not a file
+            value = value.removeprefix(FILE_PREFIX)
+        is_url = what == "build folder" and _URL.fullmatch(value)
+        if not is_url and _is_missing(job, value):
             message = f"the {what} {show(value)} doesn't exist relative to {Path(job.path).name}"
             yield violation(job, at, message, "write a path relative to this file")
 
