@@ -28,8 +28,8 @@ class Model:
     """A transformer's shape: everything that parameters, FLOPs and memory depend on, and nothing
     else.
 
-    What is read of it by name, as `heads`, is a fact of its layers: of those that have it, the
-    first kind's. Where files say little of a model, such a fact is unknown, and reading it raises
+    Properties such as `heads` are facts of its layers: they are those of the first kind of layer
+    that has them. Where files say little of a model, such a fact is unknown, and reading it raises
     `AttributeError`.
     """
 
@@ -64,9 +64,9 @@ class Model:
     attention_dropout: float = 0.0
     #: Width that its config gives a dense MLP, also where no layer has one: Megatron asks for it
     ffn: int
-    #: how many depths its config has that predict further tokens, which transformers leaves out
+    #: depths of multi-token prediction that its config has; transformers doesn't build them
     depths: int = 0
-    #: numbers of the layers that those of one depth are like; empty: its last layer's
+    #: numbers of the layers that those of one depth are like; empty: the last layer
     depth_like: tuple[int, ...] = ()
     #: whether transformers has no other attention for it than `eager`
     is_eager: bool = False
@@ -99,8 +99,10 @@ class Model:
 
     @property
     def pattern(self) -> str:
-        """Letters of its layers, where some are state spaces and others attention, and each is a
-        mixer or a feed-forward alone; else empty.
+        """Letters of its layers, as Nemotron's configs and Megatron have them; else empty.
+
+        There is a pattern where some layers are state spaces (`M`) and some attention (`*`), and
+        each layer is a mixer or a feed-forward alone.
         """
         letters = [layer.letters for layer in self.stack.kinds]
         if not {"M", "*"}.issubset(letters) or any(len(each) != 1 for each in letters):
@@ -136,7 +138,7 @@ class Model:
 
     @property
     def depth_matrix_parameters(self) -> int:
-        """Those that a token is multiplied with at one depth, the head's once more among them."""
+        """Parameters of the products of one token at one depth, its use of the head included."""
         layers = sum(layer.active_matrix_parameters for layer in self.depth_layers)
         joining, head = 2 * self.hidden * self.hidden, self.vocab * self.hidden
         return layers + joining + head
@@ -216,7 +218,7 @@ class Model:
 
     @property
     def keeps_ring(self) -> bool:
-        """Whether a mixer asks that some context ranks exchange keys and values."""
+        """Whether a mixer asks that some context ranks exchange keys and values in a ring."""
         return any(mixer.keeps_ring for mixer in self.mixers)
 
     @property
@@ -254,8 +256,9 @@ class Model:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Python packages that the fast kernels of its mixers come from, without which other code
-        runs that keeps much more.
+        """Python packages that the fast kernels of its mixers come from.
+
+        Without them other code runs, which keeps much more memory.
         """
         return tuple(dict.fromkeys(name for mixer in self.mixers for name in mixer.kernels))
 
@@ -270,12 +273,14 @@ def _distinct(cuts: Iterable[Mapping[str, int]]) -> tuple[tuple[str, int], ...]:
     return tuple(dict.fromkeys(cut for named in cuts for cut in named.items()))
 
 
-#: Sizes of `model_of` by the field of a part that they are.
+#: The sizes that `model_of` takes for each part: their names there, and the part's fields.
 _ATTENTION: Final = {
-    **{
-        name: name
-        for name in ("heads", "kv_heads", "head_dim", "qkv_bias", "output_bias", "qk_norm")
-    },
+    "heads": "heads",
+    "kv_heads": "kv_heads",
+    "head_dim": "head_dim",
+    "qkv_bias": "qkv_bias",
+    "output_bias": "output_bias",
+    "qk_norm": "qk_norm",
     "attention_sinks": "sinks",
     "attention_gate": "gate",
     "attention_gate_bias": "gate_bias",
@@ -293,22 +298,17 @@ _ROUTED: Final = {
     "experts_per_token": "per_token",
     "moe_ffn": "expert_width",
     "shared_ffn": "width",
-    **{
-        name: name
-        for name in (
-            "shared_experts",
-            "shared_gate",
-            "expert_bias",
-            "latent",
-            "router_bias",
-            "router_groups",
-            "router_top_groups",
-            "router_scale",
-            "router_scores",
-            "router_normalizes",
-            "router_loss",
-        )
-    },
+    "shared_experts": "shared_experts",
+    "shared_gate": "shared_gate",
+    "expert_bias": "expert_bias",
+    "latent": "latent",
+    "router_bias": "router_bias",
+    "router_groups": "router_groups",
+    "router_top_groups": "router_top_groups",
+    "router_scale": "router_scale",
+    "router_scores": "router_scores",
+    "router_normalizes": "router_normalizes",
+    "router_loss": "router_loss",
 }
 
 
@@ -340,29 +340,16 @@ def model_of(
     `dense_layer_indices`. Other names are fields of `Model` and of the parts: raises `TypeError`
     for any other.
     """
-    hidden, causal = sizes["hidden"], sizes.get("causal", True)
-    attention = _taken(sizes, _ATTENTION)
-    latent = {name: sizes.pop(name) for name in _LATENT if name in sizes}
-    mlp = {"hidden": hidden, **_taken(sizes, _MLP)}
-    routed = _taken(sizes, _ROUTED)
-
-    dense = Dense(width=sizes["ffn"], bias=mlp_bias, **mlp)
-    experts = Experts(bias=mlp_bias, **mlp, **routed) if routed.get("experts") else dense
     is_rotary = sizes["position_embedding"] == "rotary"
-
-    @cache
-    def usual_mixer(has_window: bool, rotary: bool) -> Mixer:
-        window = sliding_window if has_window else None
-        chunked = chunked_attention and window is not None
-        span = Span(causal=causal, window=window, chunked=chunked, masked=masked_attention)
-        shape = {"hidden": hidden, "span": span, "rotary": rotary, **attention}
-        return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
-
+    usual_mixer = _mixer_maker(
+        sizes, window=sliding_window, chunked=chunked_attention, masked=masked_attention
+    )
+    dense, experts = _usual_feed_forwards(sizes, mlp_bias)
+    norm_of_layers = Norm(kind=norm, epsilon=norm_epsilon)
+    layer_of = _layer_maker(sizes["hidden"], norm_of_layers, norms_per_layer)
     without_window = frozenset(full_attention_layers)
     without_rotary = frozenset(layers_without_rotary)
     without_experts = frozenset(dense_layer_indices or range(dense_layers))
-    norm_of_layers = Norm(kind=norm, epsilon=norm_epsilon)
-    layer_of = _layer_maker(hidden, norm_of_layers, norms_per_layer)
 
     def layer_at(place: int) -> Layer:
         mixer = mixers[place] if mixers is not None else None
@@ -375,12 +362,52 @@ def model_of(
         is_after = norm_after if isinstance(norm_after, bool) else norm_after[place]
         return layer_of(mixer, part, is_after)
 
+    has_exceptions = bool(without_window or without_rotary or without_experts)
     are_alike = mixers is None and feed_forwards is None and isinstance(norm_after, bool)
-    if are_alike and not (without_window or without_rotary or without_experts):
+    if are_alike and not has_exceptions:
+        # Nothing depends on the place: one layer stands for up to MOST_LAYERS.
         all_layers: Iterable[Layer] = repeat(layer_at(0), layers)
     else:
         all_layers = map(layer_at, range(layers))
     return Model(stack=Stack.of(all_layers), norm=norm_of_layers, **sizes)
+
+
+def _mixer_maker(
+    sizes: dict[str, Any], *, window: int | None, chunked: bool, masked: bool
+) -> Callable[[bool, bool], Mixer]:
+    """Take the sizes of attention out of `sizes`, and return a function that makes it.
+
+    The function takes whether a layer has the window, and whether it is rotary; it makes each mixer
+    once.
+    """
+    hidden, causal = sizes["hidden"], sizes.get("causal", True)
+    attention = _taken(sizes, _ATTENTION)
+    latent = {name: sizes.pop(name) for name in _LATENT if name in sizes}
+
+    @cache
+    def mixer_of(has_window: bool, rotary: bool) -> Mixer:
+        tokens = window if has_window else None
+        span = Span(
+            causal=causal,
+            window=tokens,
+            chunked=chunked and tokens is not None,
+            masked=masked,
+        )
+        shape = {"hidden": hidden, "span": span, "rotary": rotary, **attention}
+        return Latent(**shape, **latent) if latent.get("kv_lora_rank") else GroupedQuery(**shape)
+
+    return mixer_of
+
+
+def _usual_feed_forwards(sizes: dict[str, Any], bias: bool) -> tuple[FeedForward, FeedForward]:
+    """Take the sizes of feed-forwards out of `sizes`, and return the dense one and the usual one.
+
+    The usual one has experts, or is the dense one where the model has none.
+    """
+    mlp = {"hidden": sizes["hidden"], **_taken(sizes, _MLP)}
+    routed = _taken(sizes, _ROUTED)
+    dense = Dense(width=sizes["ffn"], bias=bias, **mlp)
+    return dense, Experts(bias=bias, **mlp, **routed) if routed.get("experts") else dense
 
 
 def _layer_maker(

@@ -29,9 +29,11 @@ _TUNING: Final = lazy_pattern(
 _CARD_EXTRAS: Final = lazy_pattern(
     r"nvidia|amd|intel|tesla|instinct|geforce|gaudi|gpu|sxm[0-9]?|oam|hbm[0-9]?e?|pcie|nvl"
 )
+#: `8xh100`, or with nodes before it, `16x8xh100`.
 _COUNTED: Final = lazy_pattern(
     r"(?:([1-9][0-9]{0,4}) ?[x×*] ?)?([1-9][0-9]{0,3}) ?[x×*] ?([a-z]\S*(?: \S+)*)", re.IGNORECASE
 )
+#: `H100 x 8`.
 _COUNTED_LAST: Final = lazy_pattern(
     r"([a-z][\w .-]*[0-9][\w-]*?) ?[x×*] ?([1-9][0-9]{0,3})", re.IGNORECASE
 )
@@ -132,8 +134,9 @@ def find_model(name: str) -> ModelEntry | None:
     untuned = [word for word in words if is_whole(word) or not _TUNING.fullmatch(word)]
     undated = [word for word in untuned if not _TUNING.fullmatch(word)]
     unversioned = [word for word in undated if not _VERSION.fullmatch(word)]
-    for kept in (words, untuned, undated, unversioned):
-        if entry := _by_squeezed().get("".join(kept)):
+    for kept_words in (words, untuned, undated, unversioned):
+        entry = _by_squeezed().get("".join(kept_words))
+        if entry is not None:
             return models[entry]
     if not unversioned:
         return None
@@ -205,20 +208,22 @@ def _nearest_node_type(name: str, names: Mapping[str, str]) -> str | None:
     if machines is not None:
         if find_node_type(machines.accelerator):  # with a number of its own: `32xgb300-nvl72`
             return machines.accelerator
-        if near := closest(machines.accelerator, names, _SURELY):
+        near = closest(machines.accelerator, names, _SURELY)
+        if near is not None:
             return near
         card = nearest(machines.accelerator, "accelerators")
         return card and f"{machines.per_node}x{card}"
 
     # Alike in size alone, `trn1.32xlarge` and `g5.12xlarge` are different machines.
-    of_series = [each for each in names if closest(_series(name), {_series(each)})]
+    series = _series(name)
+    of_series = [known_name for known_name in names if closest(series, {_series(known_name)})]
     near = _begun(name, names) or closest(_dashed(name), of_series)
     cards = _cards_in(name)
     if cards is None:
         return near
     node_types = load_catalog().node_types
-    has_these = near is not None and node_types[names[near]].accelerator == cards.accelerator
-    return near if has_these else cards.text
+    has_cards = near is not None and node_types[names[near]].accelerator == cards.accelerator
+    return near if has_cards else cards.text
 
 
 def _cards_in(name: str) -> _CountedCards | None:
@@ -256,8 +261,8 @@ def _by_squeezed() -> Mapping[str, str]:
     """
     catalog = load_catalog()
     aliases = {alias: name for alias, name in catalog.aliases.items() if name in catalog.models}
-    names = aliases | {name: name for name in catalog.models}
-    return {"".join(_words(called)): name for called, name in names.items()}
+    entries = aliases | {name: name for name in catalog.models}
+    return {"".join(_words(name)): entry for name, entry in entries.items()}
 
 
 def _without_standard(name: str) -> str:

@@ -170,8 +170,9 @@ def build_catalog(
     generation has no entry.
     """
     listed = _list_prices(prices or {})
-    if strange := listed.keys() - node_types.keys():
-        raise ValueError(f"prices of unknown node types: {', '.join(sorted(strange))}")
+    unknown = listed.keys() - node_types.keys()
+    if unknown:
+        raise ValueError(f"prices of unknown node types: {', '.join(sorted(unknown))}")
     presets = _spread_families(models)
     accelerators = dict(accelerators)
     generations = {
@@ -183,8 +184,9 @@ def build_catalog(
         if "slice_of" not in entry
     }
     cards = _with_shares_of_generations(cards)
-    parts = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
-    cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in parts.items()}
+    # Slices come last: they take their rates from the whole card.
+    slices = {name: entry for name, entry in accelerators.items() if "slice_of" in entry}
+    cards |= {name: _slice(name, entry, cards[entry["slice_of"]]) for name, entry in slices.items()}
     return Catalog(
         generations=generations,
         accelerators=cards,
@@ -192,10 +194,7 @@ def build_catalog(
             name: _node_type(name, entry, listed.get(name), cards)
             for name, entry in node_types.items()
         },
-        models={
-            n: ModelEntry(name=n, config=e["config"], source=_source(n, e), gated=tuple(e["gated"]))
-            for n, e in presets.items()
-        },
+        models={name: _model_entry(name, preset) for name, preset in presets.items()},
         aliases=_aliases(accelerators, node_types, presets),
     )
 
@@ -261,6 +260,15 @@ class _Reader:
         return self._plain[text]
 
 
+def _model_entry(name: str, preset: Mapping[str, Any]) -> ModelEntry:
+    return ModelEntry(
+        name=name,
+        config=preset["config"],
+        source=_source(name, preset),
+        gated=tuple(preset["gated"]),
+    )
+
+
 def _source(name: str, entry: Mapping[str, Any]) -> str:
     source = entry.get("source")
     if not isinstance(source, str) or not source.strip():
@@ -304,12 +312,13 @@ def _fields(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record that an entry gives as they are, or in another unit."""
     plain = {key: value for key, value in entry.items() if key not in _UNITS and key != "aliases"}
     converted = {field: entry[key] * unit for key, (field, unit) in _UNITS.items() if key in entry}
-    own_fields = {
+    return {
+        **plain,
+        **converted,
         "name": name,
         "source": _source(name, entry),
         "unverified": tuple(entry.get("unverified", ())),
     }
-    return {**plain, **converted, **own_fields}
 
 
 def _generation(name: str, entry: Mapping[str, Any]) -> Generation:
@@ -336,34 +345,34 @@ def _accelerator(
 
 def _with_shares_of_generations(cards: Mapping[str, Accelerator]) -> dict[str, Accelerator]:
     """Give parts that nobody measured the mean share of those of their generation that were."""
-    shares: dict[str, list[float]] = {}
+    measured: dict[str, list[float]] = {}
     for card in cards.values():
         if card.achievable_fraction is not None:
-            shares.setdefault(card.generation.name, []).append(card.achievable_fraction)
-    return {
-        name: replace(card, achievable_fraction=fmean(known))
-        if card.achievable_fraction is None and (known := shares.get(card.generation.name))
-        else card
-        for name, card in cards.items()
-    }
+            measured.setdefault(card.generation.name, []).append(card.achievable_fraction)
+
+    filled = dict(cards)
+    for name, card in cards.items():
+        shares = measured.get(card.generation.name)
+        if card.achievable_fraction is None and shares:
+            filled[name] = replace(card, achievable_fraction=fmean(shares))
+    return filled
 
 
 def _node_type(
     name: str, entry: Mapping[str, Any], price: ListPrice | None, cards: Mapping[str, Accelerator]
 ) -> NodeType:
-    own_fields: dict[str, Any] = dict.fromkeys(
-        ("host_memory_bytes", "cpu_cores", "local_nvme_bytes", "price_per_node_hour")
-    )
-    own_fields |= {
+    # What an entry leaves out.
+    defaults: dict[str, Any] = {
+        "host_memory_bytes": None,
+        "cpu_cores": None,
+        "local_nvme_bytes": None,
         "provider": name.partition("/")[0],
         "link_domain": entry["accelerators_per_node"],
+        "list_price": price,
+        "price_per_node_hour": price.usd_per_node_hour if price else None,
     }
-    own_fields |= (
-        {"list_price": price, "price_per_node_hour": price.usd_per_node_hour} if price else {}
-    )
-    return NodeType(
-        **{**own_fields, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]}
-    )
+    fields = {**defaults, **_fields(name, entry), "accelerator": cards[entry["accelerator"]]}
+    return NodeType(**fields)
 
 
 def _list_prices(groups: Mapping[str, Any]) -> dict[str, ListPrice]:
@@ -389,15 +398,17 @@ def _spread_families(families: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for name, entry in family["models"].items():
             if name in presets:
                 raise ValueError(f"the catalog has two models called {name!r}")
-            own_fields = {
+            own_keys = {
                 key: value
                 for key, value in entry.items()
                 if key not in ("source", "aliases", "gated")
             }
-            source = entry.get("source", family.get("source"))
-            config = {**family["config"], **own_fields}
-            of_all = {"source": source, "gated": entry.get("gated", family.get("gated", ()))}
-            presets[name] = {"config": config, "aliases": entry.get("aliases", ()), **of_all}
+            presets[name] = {
+                "config": {**family["config"], **own_keys},
+                "aliases": entry.get("aliases", ()),
+                "source": entry.get("source", family.get("source")),
+                "gated": entry.get("gated", family.get("gated", ())),
+            }
     return presets
 
 

@@ -17,10 +17,10 @@ class Yarn:
     """
 
     positions: int  #: that the model was trained with first
-    beta_fast: float = (
-        32.0  #: rotations over these positions from which dimensions stay as they are
-    )
-    beta_slow: float = 1.0  #: and below which they slow down by the whole factor
+    #: dimensions that rotate at least so often over these positions stay as they are
+    beta_fast: float = 32.0
+    #: dimensions that rotate less often than this slow down by the whole factor
+    beta_slow: float = 1.0
     rounds: bool = True  #: the dimensions in which these lie are rounded to whole ones
     #: scales of attention by the factor: of all of it, over that of queries and keys
     mscale: float = 1.0
@@ -34,12 +34,12 @@ class Yarn:
 
     @property
     def unsaid_of_latents(self) -> dict[str, float]:
-        """The numbers that Megatron-LM has no option for with latent attention, and other ones."""
-        kept = {key: getattr(self, name) for key, name in _NAMES.items()}
-        unsaid = {key: kept[key] for key, usual in _OF_LATENTS.items() if kept[key] != usual}
-        return unsaid | (
-            {"attention_factor": self.attention_factor} if self.attention_factor else {}
-        )
+        """Those for which Megatron-LM's latent attention has no option and always takes others."""
+        values = {key: getattr(self, name) for key, name in _NAMES.items()}
+        unsaid = {key: values[key] for key, fixed in _OF_LATENTS.items() if values[key] != fixed}
+        if self.attention_factor:
+            unsaid["attention_factor"] = self.attention_factor
+        return unsaid
 
 
 #: What latent attention has in Megatron-LM, whatever the options.

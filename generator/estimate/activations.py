@@ -128,7 +128,7 @@ def _normed_bytes(job: Job, layer: Layer) -> tuple[float, float]:
         of_part = inputs * part.reads + element * (part.experts > 0)
     else:
         of_mixer = element * bool(mixer.parts)
-        of_part = element * bool(part.width or part.experts)
+        of_part = element * part.is_present
     return of_mixer * job.model.hidden, of_part * job.model.hidden
 
 

@@ -17,7 +17,7 @@ from .streams import Streams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AltUp(Streams):
-    """Streams that a layer updates once. All is of one layer and one token, but for the head."""
+    """Streams that a layer updates once. All but the head's is of one layer and one token."""
 
     called: ClassVar[str] = "alternating updates (AltUp)"
     precision: ClassVar[str] = "bf16"

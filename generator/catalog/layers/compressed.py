@@ -70,8 +70,8 @@ class Compressed(Mixer):
 
     @property
     def other_parameters(self) -> int:
-        """The grouped projection, a sink for each head, and biases of a token's place among those
-        of one compressed key.
+        """The grouped projection, a sink for each head, and a bias for each place in a compressed
+        key.
         """
         places = self.rate * self.series * self.head_dim
         return self.widths.values * self.group_rank + self.heads + places
@@ -115,8 +115,8 @@ class Compressed(Mixer):
         return kept + summed + each // self.rate
 
     def keys(self, sequence: int) -> float:
-        """Keys of a query, in the mean over positions: nearby ones, and compressed ones before it,
-        of which an indexer may choose some.
+        """Keys that a query meets, in the mean over positions: nearby ones, and the compressed ones
+        before it, or as many of these as an indexer chooses.
         """
         near = Span(window=self.window).keys(sequence)
         if not self.rate:
@@ -165,7 +165,7 @@ class Compressed(Mixer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressedIndexer(Indexer):
-    """What chooses among compressed keys: it compresses narrow ones of its own, and scores them.
+    """The indexer that chooses among compressed keys: it makes narrow ones itself and scores them.
 
     A choice has no gradient, so nothing of it is kept.
     """
@@ -186,7 +186,7 @@ class CompressedIndexer(Indexer):
 
     @property
     def other_parameters(self) -> int:
-        """Biases of a token's place among those of one compressed key."""
+        """A bias for each place in a compressed key."""
         return 2 * self.rate * self.head_dim
 
     def norm_parameters(self, each: int) -> int:

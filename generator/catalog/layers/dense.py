@@ -24,7 +24,8 @@ class Dense(FeedForward):
     clamp: float | None = None
     #: parameters per element of the inner width, of a norm before the second product (BitNet)
     inner_norm: int = 0
-    keeps_largest: bool = False  #: of the gate's elements, by their mean and spread (Gemma 3n)
+    #: only the largest elements of the gate are kept, by their mean and spread (Gemma 3n)
+    keeps_largest: bool = False
     vectors: int = 0  #: further learned elements, outside of any matrix (xIELU has two)
 
     @property
@@ -41,7 +42,7 @@ class Dense(FeedForward):
     def kept_bytes(
         self, copies: int, element: float, input_element: float, *, weighs_output: bool
     ) -> float:
-        """As of any feed-forward, and where the gate keeps its largest elements, these once more.
+        """As of any feed-forward; where only the gate's largest elements stay, the gate once more.
 
         **Source**: counted with autograd's saved-tensor hooks in Gemma3nTextMLP.
         """

@@ -29,8 +29,8 @@ class Experts(FeedForward):
     per_token: int
     expert_width: int
     expert_bias: bool = False
-    #: experts beside these that give back what they take (LongCat), and how many of them a token is
-    #: sent to, by chance
+    #: identity experts beside these, which return their input (LongCat), and how many of them a
+    #: token is sent to in the mean
     idle: int = 0
     idle_per_token: int = 0
     others: int = 0  #: parameters of experts that no token of text meets (ERNIE 4.5 VL)
@@ -79,19 +79,20 @@ class Experts(FeedForward):
 
     @property
     def routed_hidden(self) -> int:
-        """The latent state's, where there is one."""
+        """Width of the latent state, where there is one, else of the hidden state."""
         return self.latent or self.hidden
 
     @property
     def router_parameters(self) -> int:
-        """A score for each expert, those that compute nothing among them."""
+        """A score for each expert, identity experts among them."""
         return (self.experts + self.idle) * (self.hidden + self.router_bias)
 
     @property
     def matrix_parameters(self) -> int:
         """Those of all experts, those for images too.
 
-        Of experts that compute nothing transformers makes the first product's weights all the same.
+        Transformers makes weights of the first product for identity experts as well, and never
+        uses them.
 
         **Source**: transformers 5.23, LongcatFlashExperts.
         """
@@ -104,8 +105,8 @@ class Experts(FeedForward):
     ) -> float:
         """Bytes a token kept for the backward pass, as of every feed-forward.
 
-        An expert that computes nothing keeps two states: what the token's weight is multiplied
-        with, and the product.
+        An identity expert keeps two states: its output, which the token's weight multiplies, and
+        the product.
 
         **Source**: counted with autograd's saved-tensor hooks in LongcatFlashExperts.
         """

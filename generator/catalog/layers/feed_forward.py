@@ -36,13 +36,18 @@ class FeedForward:
     router_top_groups: int = 0
 
     @property
+    def is_present(self) -> bool:
+        """Whether a layer has a feed-forward: an MLP, experts or both."""
+        return bool(self.width or self.experts)
+
+    @property
     def routed_hidden(self) -> int:
         """Width of the state that is sent to experts."""
         return self.hidden
 
     @property
     def latent_products(self) -> tuple[tuple[int, int], ...]:
-        """Widths of what products around all routed experts take and give."""
+        """Products before and after all routed experts: the widths that each takes and gives."""
         return ()
 
     @property
@@ -154,8 +159,10 @@ class FeedForward:
         return self.per_token * routed + shared + around
 
     def expert_copies(self, copies: int, *, weighs_output: bool) -> int:
-        """Tensors of an expert's width: one more where the activation is multiplied with the
-        token's weight and no kernel does both. For gated ones and squared ReLU one does.
+        """Tensors of an expert's width.
+
+        There is one more where the activation is multiplied with the token's weight and no fused
+        kernel does both. Gated activations and squared ReLU have such a kernel.
 
         **Source**: Megatron-LM core_v0.16.1, core/transformer/moe/experts.py, bias_act_func.
         """

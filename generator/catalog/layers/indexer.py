@@ -20,7 +20,7 @@ class Indexer(Mixer):
     """Scores of few narrow heads; a `shared` one takes the choice of an earlier layer's indexer."""
 
     called: ClassVar[str] = "an indexer"
-    has_state: ClassVar[bool] = True  # it chooses among all keys, which a part of them lacks
+    has_state: ClassVar[bool] = True  # it chooses among all keys: a part of the sequence lacks some
     core_precision: ClassVar[str] = "fp32"
     core_trains: ClassVar[bool] = False  # transformers computes it under torch.no_grad
 
@@ -62,8 +62,8 @@ class Indexer(Mixer):
 
     @property
     def other_parameters(self) -> int:
-        """Two numbers for each head, by which queries are scaled by their place; a gate of each key
-        in its pool, and a bias for each place there.
+        """Two numbers for each head, which scale queries by position; the gate that weighs keys in
+        their pool, and a bias for each place in a pool.
         """
         if self.shared:
             return 0
@@ -107,7 +107,7 @@ class Indexer(Mixer):
         return 12.0 * self._scored(sequence) * self.heads
 
     def state_elements(self, sequence: int) -> float:
-        """Its scores before and after they are scaled or cut, at a time: half of both."""
+        """Half of its scores before and after an operator, which are alive together."""
         return self._scored(sequence) * self.heads
 
 

@@ -93,9 +93,12 @@ class KimiDelta(Mixer):
         KimiLinearDeltaAttention, these two in the place of their kernels: exactly this. **Assumes**
         no less of Ling's module, which keeps 16-bit decays.
         """
-        heads = 7 + 2 * CHUNK  # steps, factors of queries, keys and norm
-        taken, decays = 3 * self.width + 2 * self.gate_rank, 13 * self.width // 2
-        return taken + decays + (3 + 4 + 9) * self.width + heads * self.heads
+        convolution, gates = 3 * self.width, 2 * self.gate_rank
+        decays = 13 * self.width // 2  # three of fp32, and bytes
+        rule = (3 + 4) * self.width  # queries, keys and values; two of fp32
+        norm = 9 * self.width  # four of fp32, and one
+        per_head = 7 + 2 * CHUNK  # steps, factors of queries, keys and norm; the squares
+        return convolution + gates + decays + rule + norm + per_head * self.heads
 
     def core_flops(self, sequence: int) -> float:
         """FLOPs of the rule by chunks, as the gated delta rule's with keys as wide as values, and

@@ -1,5 +1,7 @@
 """State spaces: Mamba-1, whose every channel has a state of its own, and Mamba-2, whose channels
-are heads that share steps and groups.
+are in heads, which share steps, and in groups, which share both sides of the state.
+
+The sides of the state are what its paper calls B, which writes it, and C, which reads it.
 
 **Source**: Mamba (2312.00752), Mamba-2 (2405.21060); transformers 5.23, MambaMixer,
 JambaMambaMixer, Mamba2Mixer, NemotronHMamba2Mixer.
@@ -32,16 +34,18 @@ class Mamba1(Mixer):
     conv_bias: bool = True
     bias: bool = False
     norms: bool = False  #: of steps and of both sides of the state (Jamba)
-    heads: int = 1  #: parts of the width that decide on a token each for itself (Zamba)
+    heads: int = 1  #: parts of the width, each with steps and sides of its own (Zamba)
     fused: bool = True  #: whether one kernel has all between the outer products; never with norms
 
     @property
     def _selected(self) -> int:
-        """Width of what decides on a token: its step's rank, and both sides of the state."""
+        """Width of the selection that is made of each token: its step's latent, and both sides of
+        the state.
+        """
         return self.step_rank + 2 * self.state
 
     @property
-    def _deciding(self) -> int:
+    def _selected_of_heads(self) -> int:
         """The same of all heads."""
         return self.heads * self._selected
 
@@ -62,7 +66,7 @@ class Mamba1(Mixer):
 
     @property
     def other_parameters(self) -> int:
-        """The convolution's, a decay for each element of the state, a direct way of each
+        """The convolution's, a decay (A) for each element of the state, a skip (D) of each
         channel.
         """
         conv = conv_parameters(self.width, self.kernel, bias=self.conv_bias)
@@ -74,11 +78,11 @@ class Mamba1(Mixer):
 
     @property
     def products(self) -> tuple[Product, ...]:
-        """Both halves of the inner state, what decides on a token, its step, and the output."""
+        """Both halves of the inner state, the selection, its step, and the output."""
         return (
             Product(self.hidden, 2 * self.width, "outputs"),
             # Each head makes its own of its part of the width.
-            Product(self.width // self.heads, self._deciding, "inputs"),
+            Product(self.width // self.heads, self._selected_of_heads, "inputs"),
             Product(self.step_rank, self.width, "outputs"),
             Product(self.width, self.hidden, "inputs"),
         )
@@ -88,7 +92,7 @@ class Mamba1(Mixer):
         between (Jamba).
 
         **Source**: `save_for_backward` of mamba_ssm, ops/selective_scan_interface.py @ 01887ed7:
-        MambaInnerFn (both halves, what decides on a token and both sides of the state anew, and the
+        MambaInnerFn (both halves, the selection and copies of both sides of the state, and the
         scan's output), SelectiveScanFn (the convolution's output, steps, both sides, the gate, the
         output); causal-conv1d keeps its input. Counted with autograd's saved-tensor hooks in
         JambaMambaMixer with these in the place of their kernels: exactly this, its eager norms
@@ -97,7 +101,7 @@ class Mamba1(Mixer):
         if self.fused:
             return 3 * self.width + self._selected + 2 * self.state
         if not self.norms:
-            return 7 * self.width + self._deciding
+            return 7 * self.width + self._selected_of_heads
         eager = 2 + 1  # fp32 input and 16-bit result before the weight
         factors = 3 * 2
         return 6 * self.width + (eager + 1) * self._selected + factors
@@ -172,7 +176,7 @@ class Mamba2(Mixer):
 
     @property
     def other_parameters(self) -> int:
-        """The convolution's, and three of each head: step, decay, direct way."""
+        """The convolution's, and three of each head: its step's bias, decay (A) and skip (D)."""
         return conv_parameters(self._mixed, self.kernel, bias=self.conv_bias) + 3 * self.heads
 
     def norm_parameters(self, each: int) -> int:

@@ -52,16 +52,13 @@ class Widths(NamedTuple):
 
 
 class Mixer:
-    """What makes one token's state of several tokens': attention of some kind, or what stands in
-    its place.
-    """
+    """What mixes the tokens of a sequence: attention of some kind, or what stands in its place."""
 
     __slots__ = ()
 
     called: ClassVar[str]  #: in messages: "it has latent attention (MLA)"
-    letter: ClassVar[str] = (
-        ""  #: in patterns of layers, as Nemotron's configs and Megatron have them
-    )
+    #: in patterns of layers, as Nemotron's configs and Megatron have them; empty: it has none
+    letter: ClassVar[str] = ""
     modules: ClassVar[tuple[str, ...]] = ()  #: of its own that programs can compute again
     has_scores: ClassVar[bool] = False  #: whether each token has a score for each other one
     #: Whether context ranks can't all exchange heads for tokens: some exchange keys and values in a
@@ -92,7 +89,10 @@ class Mixer:
         return self
 
     def averaged(self, alike: Mapping[Mixer, int]) -> Mixer:
-        """What stands for mixers of its shape, each with its layers, in an estimate."""
+        """One mixer that stands for all those `alike` in an estimate.
+
+        They have the same `shape`; each comes with its number of layers.
+        """
         return self
 
     @property
@@ -170,7 +170,7 @@ class Mixer:
         raise NotImplementedError
 
     def computed_flops(self, sequence: int) -> float:
-        """FLOPs of its core as programs compute it, what a mask hides among them."""
+        """FLOPs of its core as programs compute it, those for what a mask hides included."""
         return self.core_flops(sequence)
 
     def core_elements(self, sequence: int) -> float:

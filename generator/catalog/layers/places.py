@@ -22,9 +22,8 @@ class OfPlace(Mixer):
     hidden: int
     inputs: int  #: width of what the block's attention takes
     rank: int = 0  #: of the adapters; 0: there are none
-    attention: bool = (
-        False  #: whether queries, keys and values have adapters, each as wide as taken
-    )
+    #: whether queries, keys and values have adapters, each as wide as what it takes
+    attention: bool = False
     outputs: int = 0  #: of the MLP's first product, which has an adapter too
 
     @property

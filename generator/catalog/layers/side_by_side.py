@@ -28,24 +28,29 @@ class SideBySide(Mixer):
 
     @property
     def shape(self) -> Mixer:
-        """Each one's."""
+        """The shapes of its mixers, side by side."""
         return replace(self, mixers=tuple(mixer.shape for mixer in self.mixers))
 
     def averaged(self, alike: Mapping[Mixer, int]) -> Mixer:
-        """Each one's, of those in its place."""
+        """Each of its mixers, averaged with those in the same place of the others."""
         means = []
         for place, mixer in enumerate(self.mixers):
-            others: dict[Mixer, int] = {}
+            in_place: dict[Mixer, int] = {}
             for other, count in alike.items():
                 part = other.parts[place]
-                others[part] = others.get(part, 0) + count
-            means.append(mixer.averaged(others))
+                in_place[part] = in_place.get(part, 0) + count
+            means.append(mixer.averaged(in_place))
         return replace(self, mixers=tuple(means))
 
     @property
     def widths(self) -> Widths:
         """Sums of theirs."""
-        return Widths(*map(sum, zip(*(mixer.widths for mixer in self.mixers), strict=True)))
+        widths = [mixer.widths for mixer in self.mixers]
+        return Widths(
+            queries=sum(each.queries for each in widths),
+            keys=sum(each.keys for each in widths),
+            values=sum(each.values for each in widths),
+        )
 
     @property
     def reads(self) -> int:

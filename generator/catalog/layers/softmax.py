@@ -40,7 +40,9 @@ class Span:
         return window / 2 if self.chunked else window - window**2 / (2 * sequence)
 
     def computed_keys(self, sequence: int) -> float:
-        """Keys of a query that kernels compute which skip what a span hides, if no mask does."""
+        """Keys of a query that kernels compute: they skip what the span hides, but nothing that
+        only a mask hides.
+        """
         return float(sequence) if self.masked else self.keys(sequence)
 
 
@@ -61,13 +63,13 @@ class SoftmaxAttention(Mixer):
     span: Span
 
     def averaged(self, alike: Mapping[Mixer, int]) -> Mixer:
-        """Itself with the mean of keys of mixers that differ in their spans or in rotation."""
-        own = {one: n for one, n in alike.items() if isinstance(one, SoftmaxAttention)}
+        """Itself, with the mean keys of the mixers alike; rotary where one of them is."""
         spans: dict[Span, int] = {}
-        for mixer, count in own.items():
-            spans[mixer.span] = spans.get(mixer.span, 0) + count
+        for mixer, count in alike.items():
+            if isinstance(mixer, SoftmaxAttention):
+                spans[mixer.span] = spans.get(mixer.span, 0) + count
         mean = Span(mean_of=tuple(spans.items())) if len(spans) > 1 else self.span
-        rotary = any(mixer.rotary for mixer in own)
+        rotary = any(mixer.rotary for mixer in alike)
         return replace(self, span=mean, rotary=rotary)  # type: ignore[type-var]
 
     @property

@@ -60,16 +60,17 @@ class Layer:
     @property
     def letters(self) -> str:
         """Letters of its parts in patterns of layers; empty where one has none."""
-        part = self.feed_forward
-        mixer = (self.mixer,) if self.mixer.parts else ()
-        held = (*mixer, *((part,) if part.width or part.experts else ()))
-        return "".join(each.letter for each in held) if all(each.letter for each in held) else ""
+        letters = []
+        if self.mixer.parts:
+            letters.append(self.mixer.letter)
+        if self.feed_forward.is_present:
+            letters.append(self.feed_forward.letter)
+        return "".join(letters) if all(letters) else ""
 
     @property
     def blocks(self) -> int:
         """Parts that add to the hidden state: a mixer and a feed-forward, or one of them."""
-        part = self.feed_forward
-        return bool(self.mixer.parts) + bool(part.width or part.experts)
+        return bool(self.mixer.parts) + self.feed_forward.is_present
 
     @property
     def norm_parameters(self) -> int:
@@ -125,22 +126,27 @@ class Stack:
     """All layers of a model, by kind, in the order of their first layers."""
 
     kinds: tuple[Layer, ...]
-    #: the layers in their order: the place of a kind, and how many follow one another
+    #: the layers in their order: a kind's place in `kinds`, and how many layers of it follow one
+    #: another
     runs: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, layers: Iterable[Layer]) -> Stack:
         """The stack of these layers."""
-        alike = [list(run) for _, run in groupby(layers, key=id)]
         places: dict[Layer, int] = {}
-
         # The hash of a layer is that of all its parts, so each object is looked up once.
-        objects = {id(run[0]): run[0] for run in alike}
-        place_of = {key: places.setdefault(layer, len(places)) for key, layer in objects.items()}
-        counted = ((place_of[id(run[0])], len(run)) for run in alike)
+        place_of_object: dict[int, int] = {}
+        counted = []
+        for key, same_objects in groupby(layers, key=id):
+            run = list(same_objects)
+            if key not in place_of_object:
+                place_of_object[key] = places.setdefault(run[0], len(places))
+            counted.append((place_of_object[key], len(run)))
+
+        # Neighbours that are equal, but not the same object, are one run.
         runs = tuple(
-            (place, sum(count for _, count in run))
-            for place, run in groupby(counted, key=itemgetter(0))
+            (place, sum(count for _, count in equal_runs))
+            for place, equal_runs in groupby(counted, key=itemgetter(0))
         )
         return cls(kinds=tuple(places), runs=runs)
 
@@ -160,14 +166,15 @@ class Stack:
         """Of each layer, the place of its kind."""
         return _order(self.runs)
 
-    def where(self, told: Callable[[Layer], bool]) -> tuple[int, ...]:
-        """Numbers of the layers, from 0, of which something is so."""
-        chosen = {place for place, layer in enumerate(self.kinds) if told(layer)}
+    def where(self, condition: Callable[[Layer], bool]) -> tuple[int, ...]:
+        """Numbers, from 0, of the layers for which `condition` holds."""
+        chosen = {place for place, layer in enumerate(self.kinds) if condition(layer)}
         return tuple(i for i, place in enumerate(self.order) if place in chosen)
 
     def before(self, kind: int) -> tuple[int, ...]:
-        """Layers of a kind before each layer, and in all: a part of the stack has the difference of
-        two of these.
+        """How many layers of a kind come before each layer, and at the end how many in all.
+
+        A part of the stack has the difference of two of these.
         """
         return _before(self.runs, kind)
 
@@ -192,9 +199,10 @@ class Stack:
 
 @lru_cache(maxsize=16)
 def _length(runs: tuple[tuple[int, int], ...]) -> int:
-    """Return it as counted once, as what follows: formulas ask for these hundreds of times.
+    """How many layers.
 
-    They are kept by runs: of a launch's model, values of the kinds themselves may be missing.
+    This and what follows is cached, as formulas ask for it hundreds of times. Keys of the cache
+    are runs, not stacks: in a launch's model, sizes of the kinds themselves may be unknown.
     """
     return sum(count for _, count in runs)
 
@@ -232,8 +240,10 @@ def _largest_by_mixer(stack: Stack) -> tuple[Layer, ...]:
 
 @lru_cache(maxsize=16)
 def averaged(stack: Stack) -> Stack:
-    """The stack as estimates take it: layers that differ in windows or rotation alone are one kind,
-    with mean keys.
+    """The stack as estimates take it.
+
+    Layers that differ in windows or rotation alone are one kind, whose queries meet their mean
+    number of keys.
     """
     shapes: dict[Mixer, dict[Mixer, int]] = {}
     for mixer, count in stack.mixers.items():

@@ -15,7 +15,7 @@ from ...dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """The streams of a model. All is of one part of a layer and one token, but for the head."""
+    """The streams of a model. All but the head's is of one part of a layer and one token."""
 
     called: ClassVar[str] = "hyper-connections"
     precision: ClassVar[str] = "fp32"  #: in which the weights of the streams are made
