@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .numerals import significant
+
 MIB = 2**20
 GIB = 2**30
 KB = 10**3
@@ -91,8 +93,8 @@ def gib_apart(size_bytes: float, limit_bytes: float) -> tuple[str, str]:
 def count(number: float) -> str:
     """A large count with three digits and a scale: `175 B`, `3.15 M`."""
     for factor, letter in _SCALES:
-        if number >= factor:
-            value = number / factor
+        if significant(number, 3) >= factor:  # 999.9 million is rounded to 1.00 B
+            value = significant(number, 3) / factor
             return f"{value:.{max(0, 3 - len(str(int(value))))}f} {letter}"
     return f"{number:,.0f}"
 

@@ -24,6 +24,7 @@ from tests.cli.running import run
         (count(512), "512"),
         (count(3_145_728), "3.15 M"),
         (count(174.6e9), "175 B"),
+        (count(999_885_952), "1.00 B"),
         (count(14.8e12), "14.8 T"),
         (seconds(0.0123), "12.3 ms"),
         (seconds(18.24), "18.2 s"),
