@@ -1,4 +1,7 @@
-"""The rules on documents as text, whatever their content. Ids are never reused."""
+"""The rules without a check of their own: on files as text, the engine, and dsgen itself.
+
+Readers and commands report these findings where they meet what is wrong. Ids are never reused.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ CANNOT_DO: Final = _command("""CLI003: What the command has to write, read or ca
 #: The rules on the command itself, by id: with `--format json` its errors are findings too.
 REFUSALS: Final = {rule.id: rule for rule in (WRONG_COMMAND, IN_THE_WAY, CANNOT_DO)}
 
-#: What the reader of job specs calls the same, by its ids.
+#: The rules above, by the ids that the reader of job specs has for the same.
 _FROM_SPEC: Final[Mapping[str, Rule]] = {
     "SPEC001": UNREADABLE,
     "SPEC002": SYNTAX,
@@ -102,7 +105,10 @@ _FROM_SPEC: Final[Mapping[str, Rule]] = {
 
 
 def from_spec(finding: Finding) -> Finding:
-    """Make a finding of the reader of job specs one on a document of another kind."""
+    """Return a finding of the reader of job specs as one on a document of any kind.
+
+    Other documents are read by the same functions, which name the ids for specs.
+    """
     rule = _FROM_SPEC.get(finding.rule)
     return replace(finding, rule=rule.id) if rule else finding
 
@@ -113,15 +119,15 @@ MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the s
 def bounded(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Return at most the first `MOST_FINDINGS` findings of each rule and severity in a file.
 
-    That there may be more is said.
+    A note at the last of them says that there may be more.
     """
-    said: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     for finding in findings:
         key = (finding.rule, finding.where.path, finding.severity.value)
-        said[key] += 1
-        if said[key] <= MOST_FINDINGS:
+        counts[key] += 1
+        if counts[key] <= MOST_FINDINGS:
             yield finding
-        if said[key] == MOST_FINDINGS:
+        if counts[key] == MOST_FINDINGS:
             message = (
                 f"{finding.rule} is reported {MOST_FINDINGS} times, here for the last "
                 "time; there may be more"
@@ -134,10 +140,7 @@ ALL_FILES: Final = "<dsgen>"
 
 
 def of_fault(fault: Fault) -> Finding:
-    """Make a finding of a fault of dsgen.
-
-    It has neither the exception's traceback nor the file's text.
-    """
+    """Return a fault of dsgen as a finding, without the traceback and without the file's text."""
     rule = RULE_FAILED if fault.is_rule else READER_FAILED
     where = Location(path=fault.path or ALL_FILES)
     return rule.at(where, fault.message, "report it; --debug shows the traceback")

@@ -1,6 +1,6 @@
-"""Launches of which no option was judged, and scripts in which none is recognized.
+"""What wasn't checked: launches without a judged option, scripts without a recognized launch.
 
-An answer of no findings would be read as a pass, though nothing was held against anything.
+It has to be said: a list of no findings reads like a pass, even if nothing was compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..dataclass import dataclass
 from ..findings import Finding, Location
 from ..patterns import lazy_pattern
 from ..programs.launching.launch_line import LAUNCHERS, STARTS_PROCESSES
-from ..programs.launching.settings import settings_of
+from ..programs.launching.settings import Settings, settings_of
 from ..programs.launching.tables import PROGRAMS as PROGRAMS_OF_SHELL
 from ..programs.launching.tables import program_name
 from ..programs.megatron.arguments import is_of_another_program
@@ -29,7 +29,7 @@ from .rules.plans import changed_files
 #: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 _DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
 _NO_LAUNCH: Final = "no launch is recognized in it"
-_OF_FRONT_ENDS: Final = "FRONT"  # how the names of their rules begin
+_OF_FRONT_ENDS: Final = "FRONT"  # how the ids of the rules on front ends' options begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class NotChecked:
 
     @property
     def message(self) -> str:
-        what = "memory not judged" if self.is_memory else "not checked"
-        return f"{what}: {self.reason}"
+        lead = "memory not judged" if self.is_memory else "not checked"
+        return f"{lead}: {self.reason}"
 
     @property
     def told(self) -> str:
-        """The reason, for readers that have no word for what wasn't checked."""
+        """The reason, for places that already say `not checked`, but not of what."""
         return self.message if self.is_memory else self.reason
 
     @property
@@ -63,35 +63,46 @@ def launches_not_checked(
     """Every launch of a submission of which no option was judged, with the reason.
 
     A launch was judged where a document was made of it, where it names one, and where a rule on a
-    front end's options found something in its words, of which `judged` has the places.
+    front end's options found something in its words: `judged` has the places of such findings.
     """
     in_documents = {id(getattr(document, "launch", None)) for document in submission.documents}
-    names = {link.where for link in submission.references if link.documents}
+    named_documents = {link.where for link in submission.references if link.documents}
     for document in submission.documents:
         if not isinstance(document, (LaunchScript, CommandDocument)):
             continue
         # Directives of a script are judged, and the keys of a job's file.
         is_job = isinstance(document, CommandDocument) or bool(document.directives.entries)
         for launch in document.launches:
-            is_from_stdin = launch.program is not None and launch.program.value == "-"
-            if is_from_stdin:
-                continue  # its text is read on its own
             settings = settings_of(launch)
-            if settings is not None and not settings.front_end.trains:
+            if _is_read_elsewhere(launch) or (settings and not settings.front_end.trains):
                 continue
             is_judged = (
                 (settings is not None and settings.is_judged)
                 or (launch.front_end and _has_word_at(launch, judged))
                 or id(launch) in in_documents
-                or _has_word_at(launch, names)
+                or _has_word_at(launch, named_documents)
                 or any(program.judges(launch) for program in PROGRAMS)
             )
-            # A launcher's options are judged, but of a front end only its own count.
-            has_launcher = is_job or any(call.program in STARTS_PROCESSES for call in launch.calls)
-            counts = launch.front_end or not has_launcher or is_of_another_program(launch)
             in_part = settings is not None and settings.is_judged_in_part
-            if counts and (in_part or not is_judged):
+            if _is_reported(launch, is_job=is_job) and (in_part or not is_judged):
                 yield NotChecked(_place(launch), _reason(launch), in_part=in_part)
+
+
+def _is_read_elsewhere(launch: Launch) -> bool:
+    """Tell whether the program comes from standard input: its text is read on its own."""
+    return launch.program is not None and launch.program.value == "-"
+
+
+def _is_reported(launch: Launch, *, is_job: bool) -> bool:
+    """Tell whether a launch is reported when nothing of its program is judged.
+
+    A job's directives, and a launcher's options, are judged in any case: that is enough for most
+    launches, but not for a front end or a program with Megatron's options.
+    """
+    has_launcher = any(call.program in STARTS_PROCESSES for call in launch.calls)
+    is_judged_around = is_job or has_launcher
+    is_foreign = bool(launch.front_end) or is_of_another_program(launch)
+    return is_foreign or not is_judged_around
 
 
 #: Why nothing is said of the memory of a run whose program has no reader of needs.
@@ -102,28 +113,29 @@ _NO_ESTIMATE: Final = (
 
 
 def memory_not_judged(submission: Submission) -> Iterator[NotChecked]:
-    """The runs of a job of which the memory isn't estimated, with the reason.
+    """The runs of which the memory isn't estimated, with the reason.
 
-    It is said where a job is given, and of files that were edited since their plan was made; of
-    what needs a job, where a model is given and machines.
+    It is said where the user expects an estimate: where a job, or a model and machines, are given,
+    and of files that were edited since their plan was made.
     """
     context = submission.context
-    is_of_job = context.job is not None or any(changed_files(submission))
-    is_asked = is_of_job or (context.model is not None and submission.cluster is not None)
-    if not is_asked or not submission.launches:
+    has_job = context.job is not None or any(changed_files(submission))
+    has_machines = context.model is not None and submission.cluster is not None
+    if not (has_job or has_machines) or not submission.launches:
         return
     from .rules.needs import needs, unjudged  # saves start-up time where no job is known
 
-    runs = {(run.where, run.reason) for run in unjudged(submission)}
-    if is_of_job and not runs and not any(True for _ in needs(submission)):
-        launch = submission.launches[0]
-        runs = {(_place(launch), _NO_ESTIMATE)}
-    for where, reason in sorted(runs, key=lambda run: (run[0].path, run[0].line or 0, run[1])):
+    reasons = {(run.where, run.reason) for run in unjudged(submission)}
+    is_estimated = any(True for _ in needs(submission))
+    if has_job and not reasons and not is_estimated:
+        reasons = {(_place(submission.launches[0]), _NO_ESTIMATE)}
+    in_order = sorted(reasons, key=lambda pair: (pair[0].path, pair[0].line or 0, pair[1]))
+    for where, reason in in_order:
         yield NotChecked(where=where, reason=reason, of="memory")
 
 
 def places_judged(findings: Iterable[Finding]) -> frozenset[Location]:
-    """The places of which a rule on the options of a front end says something."""
+    """The places at which a rule on a front end's options found something."""
     return frozenset(
         finding.where for finding in findings if finding.rule.startswith(_OF_FRONT_ENDS)
     )
@@ -132,7 +144,7 @@ def places_judged(findings: Iterable[Finding]) -> frozenset[Location]:
 def paths_not_checked(
     unread: Iterable[NotChecked], submissions: Iterable[Submission]
 ) -> frozenset[str]:
-    """The scripts without directives, of which all launches are `unread`: nothing was judged."""
+    """The scripts of which nothing was judged: all launches are `unread`, and no directives."""
     unread_launches = Counter(launch.where.path for launch in unread if not launch.in_part)
     scripts = (script for submission in submissions for script in submission.scripts)
     return frozenset(
@@ -147,10 +159,10 @@ def paths_not_checked(
 def scripts_not_checked(
     submissions: Iterable[Submission], judged: AbstractSet[str]
 ) -> tuple[NotChecked, ...]:
-    """The files that were read, where all of them are scripts in which there was nothing to judge.
+    """The files at the paths in `judged`, where all are scripts with nothing to judge in them.
 
-    They start no program that is recognized, and have no directives. Beside other files nothing is
-    said of such scripts: they set up what the others need. `judged` has the paths.
+    Such a script starts no program that is recognized, and has no directives. Nothing is said of
+    it beside other files: it sets up what these need.
     """
     documents = [document for submission in submissions for document in submission.documents]
     idle = {
@@ -164,37 +176,45 @@ def scripts_not_checked(
     idle -= {document.path for document in documents if not isinstance(document, LaunchScript)}
     if not judged <= idle:
         return ()
-    first_places = (Location(path=path, line=1, column=1) for path in sorted(judged))
-    return tuple(NotChecked(where=where, reason=_NO_LAUNCH, of="script") for where in first_places)
+    beginnings = (Location(path=path, line=1, column=1) for path in sorted(judged))
+    return tuple(NotChecked(where=where, reason=_NO_LAUNCH, of="script") for where in beginnings)
 
 
 def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecked]:
-    """The scripts in which no launch is recognized, and nothing was judged, that are jobs all the
-    same: with directives of a scheduler that isn't read, or a launcher behind an unknown program.
+    """The scripts that are jobs, though no launch is recognized and nothing was judged in them.
+
+    They have directives of a scheduler that isn't read, or an unknown program starts a launcher.
     """
-    scripts = {script.path: script for one in submissions for script in one.scripts}
+    scripts = {script.path: script for group in submissions for script in group.scripts}
     for path, script in sorted(scripts.items()):
         if script.launches or script.directives.entries:
             continue
-        lines = enumerate(script.shell.text.lines, 1)
-        found = next(((at, match) for at, line in lines if (match := _DIRECTIVE.match(line))), None)
-        if found:
-            where = Location(path=path, line=found[0], column=1)
-            reason = f"{found[1][0]} lines are not read, and {_NO_LAUNCH}"
-            yield NotChecked(where=where, reason=reason, of="script")
-        elif (hidden := _hidden_launcher(script)) is not None:
-            yield NotChecked(where=script.shell.locate(hidden), reason=_NO_LAUNCH, of="script")
+        for number, line in enumerate(script.shell.text.lines, 1):
+            directive = _DIRECTIVE.match(line)
+            if directive:
+                where = Location(path=path, line=number, column=1)
+                reason = f"{directive[0]} lines are not read, and {_NO_LAUNCH}"
+                yield NotChecked(where=where, reason=reason, of="script")
+                break
+        else:
+            launcher = _hidden_launcher(script)
+            if launcher is not None:
+                where = script.shell.locate(launcher)
+                yield NotChecked(where=where, reason=_NO_LAUNCH, of="script")
 
 
 def _hidden_launcher(script: LaunchScript) -> Word | None:
-    """The launcher, or what is behind `--`, that an unknown program starts with one in Python."""
+    """The launcher that an unknown program starts, as in `tool torchrun train.py`.
+
+    A Python program has to follow. Whatever is behind `--` counts as a launcher.
+    """
     for command in script.shell.commands:
         if program_name(command.words[0]) in PROGRAMS_OF_SHELL["tools"]:
             continue
         values = [word.value or "" for word in command.words]
-        last = max((at for at, value in enumerate(values) if value.endswith(".py")), default=0)
-        for word, before in zip(command.words[1:last], values, strict=False):
-            if program_name(word) in LAUNCHERS or before == "--":
+        python = max((at for at, value in enumerate(values) if value.endswith(".py")), default=0)
+        for word, word_before in zip(command.words[1:python], values, strict=False):
+            if program_name(word) in LAUNCHERS or word_before == "--":
                 return word
     return None
 
@@ -211,18 +231,24 @@ def _place(launch: Launch) -> Location:
 def _reason(launch: Launch) -> str:
     settings = settings_of(launch)
     if settings is not None:
-        name, engine = settings.front_end.name, settings.front_end.otherwise
-        if engine and settings.starts_another:
-            keys = " and keys" if settings.front_end.spelling == "keys" else ""
-            checked = f"; only counts{keys} are checked" if settings.is_judged_in_part else ""
-            return f"{engine}, with which {name} trains here{checked}"
-        if settings.front_end.in_file:
-            return f"the file with the settings of {name} is not among the files read"
-        of_program = f" of {mask(settings.program)}" if settings.front_end.reads else ""
-        return f"the options{of_program} of {name} are not read"
+        return _reason_of_front_end(settings)
+
     # What stands in the program's place may be no program, but a secret.
     last_part = launch.program.parts[-1] if launch.program and launch.program.parts else None
     name = mask(last_part or "").rpartition("/")[2]
     if is_of_another_program(launch):
         return f"{name} has Megatron's options, and nothing that it imports here is Megatron's"
     return f"the options of {name or 'the program'} are its own"
+
+
+def _reason_of_front_end(settings: Settings) -> str:
+    front_end = settings.front_end
+    name, engine = front_end.name, front_end.otherwise
+    if engine and settings.starts_another:
+        keys = " and keys" if front_end.spelling == "keys" else ""
+        checked = f"; only counts{keys} are checked" if settings.is_judged_in_part else ""
+        return f"{engine}, with which {name} trains here{checked}"
+    if front_end.in_file:
+        return f"the file with the settings of {name} is not among the files read"
+    of_program = f" of {mask(settings.program)}" if front_end.reads else ""
+    return f"the options{of_program} of {name} are not read"

@@ -1,4 +1,4 @@
-"""The installed DeepSpeed: its own parser, asked about the configs of a submission."""
+"""Ask the parser of the installed DeepSpeed about the configs of a submission (`--engine`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..job.releases import NEWEST
 from ..programs.deepspeed.config import BATCH_KEYS, Config
 from ..programs.deepspeed.submission import configs_of
 from ..submission.submission import Submission
-from ..submission.world import FLAGS, world_of
+from ..submission.world import FLAGS, MOST_GPUS, world_of
 from . import codes
 
 ACCELERATOR: Final = "DS_ACCELERATOR"
@@ -45,12 +45,12 @@ def installed_version() -> str:
 def read(content: str, *, strict: bool) -> Any:
     """Read a config's text as DeepSpeed does.
 
-    With `strict`, it is read as by the programs that read it before DeepSpeed.
+    With `strict`, it is read as by the programs that read it before DeepSpeed: as plain JSON.
     """
     if strict:
         return import_module("json").loads(content)
-    twice = _imported("deepspeed.runtime.config_utils").dict_raise_error_on_duplicate_keys
-    return import_module("hjson").loads(content, object_pairs_hook=twice)
+    refuse_twice = _imported("deepspeed.runtime.config_utils").dict_raise_error_on_duplicate_keys
+    return import_module("hjson").loads(content, object_pairs_hook=refuse_twice)
 
 
 def parse(
@@ -60,24 +60,23 @@ def parse(
 
     Raises what DeepSpeed raises, and `NoEngine`.
 
-    `dp`: the script passes an mpu with so many replicas. `sp`: it passes Transformers' Ulysses mpu.
-    Neither: no mpu.
+    With `dp`, the script passes an mpu with so many replicas; with `sp`, it passes Transformers'
+    mpu for Ulysses. With neither, it passes no mpu.
     """
-    size, name = (dp, "data") if dp is not None else (sp, "sequence")
-    mpu = (
-        None
-        if size is None
-        else SimpleNamespace(**{f"get_{name}_parallel_world_size": lambda: size})
-    )
+    mpu = None
+    if dp is not None:
+        mpu = SimpleNamespace(get_data_parallel_world_size=lambda: dp)
+    elif sp is not None:
+        mpu = SimpleNamespace(get_sequence_parallel_world_size=lambda: sp)
     with _fake_world(world):
         return _imported("deepspeed.runtime.config").DeepSpeedConfig(copy.deepcopy(config), mpu=mpu)
 
 
 @contextmanager
 def _fake_world(world: int) -> Iterator[None]:
-    """Make a process group of `world` ranks, of which this process is rank 0.
+    """Make a process group of `world` ranks in which this process is rank 0, the only real one.
 
-    The other ranks don't exist.
+    DeepSpeed's parser asks torch for the number of ranks, by which it divides the batch.
     """
     comm = _imported("deepspeed.comm")
     distributed = _imported("torch.distributed")
@@ -99,22 +98,17 @@ def _imported(module: str) -> Any:
         if find_spec("deepspeed") is None or find_spec("torch") is None:
             raise ModuleNotFoundError("not installed")
         return import_module(module)
-    except (
-        Exception
-    ) as problem:  # DeepSpeed raises many kinds where an accelerator or a library is missing
+    # DeepSpeed raises many kinds of exceptions where an accelerator or a library is missing.
+    except Exception as problem:
         absent = find_spec("deepspeed") is None
         reason = "is not installed" if absent else f"can't be imported: {str(problem).rstrip('.')}"
-        raise NoEngine(
-            f"DeepSpeed {reason}; pip install 'dsgen-launch[deepspeed]'", name="deepspeed"
-        ) from problem
+        message = f"DeepSpeed {reason}; pip install 'dsgen-launch[deepspeed]'"
+        raise NoEngine(message, name="deepspeed") from problem
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep DeepSpeed's output away from the standard streams.
-
-    This is what it prints, logs and warns of, and what its child processes print.
-    """
+    """Keep DeepSpeed's prints, logs and warnings, and its children's, off the standard streams."""
     sink, logger = io.StringIO(), logging.getLogger("DeepSpeed")
     streams = {handler: handler.stream for handler in _stream_handlers(logger)}
     for handler in streams:
@@ -129,7 +123,8 @@ def quiet() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        for handler in _stream_handlers(logger):  # those made meanwhile write to the sink as well
+        # Handlers that were made meanwhile write to the sink as well.
+        for handler in _stream_handlers(logger):
             handler.setStream(streams.get(handler, sys.stdout))
 
 
@@ -139,35 +134,40 @@ def _stream_handlers(logger: logging.Logger) -> list[Any]:
 
 @contextmanager
 def _descriptors_to_null() -> Iterator[None]:
-    """Standard output and error of the process, below Python, lead nowhere meanwhile."""
-    kept: list[tuple[int, int]] = []
+    """Discard what is written to the process's standard output and error.
+
+    Child processes, and libraries in C, write there without asking Python's `sys.stdout`.
+    """
+    copies: list[tuple[int, int]] = []
     with suppress(OSError):
-        kept = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+        copies = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
         null = os.open(os.devnull, os.O_WRONLY)
-        for descriptor, _ in kept:
+        for descriptor, _ in copies:
             os.dup2(null, descriptor)
         os.close(null)
     try:
         yield
     finally:
-        for descriptor, copied in kept:
-            os.dup2(copied, descriptor)
-            os.close(copied)
+        for descriptor, copy_of_it in copies:
+            os.dup2(copy_of_it, descriptor)
+            os.close(copy_of_it)
 
 
 def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what DeepSpeed refuses in files without errors so far.
+    """Yield what DeepSpeed refuses in the configs that have no error among `findings`.
 
-    Raises `NoEngine` where there is none.
+    Raises `NoEngine` where DeepSpeed isn't installed.
     """
     version = installed_version()
+    release = version.partition("+")[0]  # without the commit of a build from source
     wanted = ".".join(map(str, submission.context.deepspeed_version or NEWEST["deepspeed"]))
-    if version.split("+")[0] != wanted:
+    if release != wanted:
         message = (
             f"the DeepSpeed installed here is {version}, and the files are checked for {wanted}"
         )
-        hint = f"set --deepspeed-version {version.split('+')[0]}, or install DeepSpeed {wanted}"
+        hint = f"set --deepspeed-version {release}, or install DeepSpeed {wanted}"
         yield codes.ENGINE_VERSION.at(Location(path=FLAGS), message, hint)
+
     broken = {finding.where.path for finding in findings if finding.severity is Severity.ERROR}
     for config in configs_of(submission):
         if config.path not in broken:
@@ -176,32 +176,32 @@ def ask_engine(submission: Submission, findings: Iterable[Finding]) -> Iterator[
 
 def _ask(submission: Submission, config: Config, version: str) -> Iterator[Finding]:
     world, replicas = _world(submission, config)
-    reader = (
-        f"DeepSpeed {version}"
-        if config.consumer == "deepspeed"
-        else "Python's json, which reads it first,"
-    )
+    deepspeed = f"DeepSpeed {version}"
+    is_read_first = config.consumer != "deepspeed"
+    reader = "Python's json, which reads it first," if is_read_first else deepspeed
     try:
         with quiet():
             data = _as_given_to_deepspeed(config)
-            reader = f"DeepSpeed {version}"
+            reader = deepspeed
             parse(data, world, dp=replicas)
     except NoEngine:
         raise
     except Exception as problem:  # whatever DeepSpeed raises is its answer
         text = " ".join(_message(problem).split())
         text = text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}..."
-        offset = problem.pos if isinstance(problem, JSONDecodeError) else None
-        where = _place(config, text) if offset is None else config.json.lines.locate(offset)
+        if isinstance(problem, JSONDecodeError):
+            where = config.json.lines.locate(problem.pos)
+        else:
+            where = _place(config, text)
         gpus = world_of(submission).gpus
         on_gpus = "" if gpus is None else f" on {gpus:,} GPUs"
         yield codes.ENGINE_REFUSES.at(where, f"{reader} refuses this config{on_gpus}: {text}")
 
 
 def _as_given_to_deepspeed(config: Config) -> Any:
-    """Return the config as it arrives at DeepSpeed's parser.
+    """Return the config as DeepSpeed's parser gets it.
 
-    Programs that read it before have filled in what is `auto`.
+    A program that reads it first, such as the Trainer, has replaced each `auto`.
     """
     data = read(config.json.text.content, strict=config.consumer != "deepspeed")
     if config.filled and isinstance(data, dict):
@@ -212,20 +212,25 @@ def _as_given_to_deepspeed(config: Config) -> Any:
 
 
 def _filled(block: dict[str, Any]) -> dict[str, Any]:
-    """The block without its `auto` values: DeepSpeed's defaults replace what would be filled in."""
-    kept = {key: value for key, value in block.items() if value != "auto"}
+    """The block without its `auto` values.
+
+    What the program would fill in isn't known, so DeepSpeed's defaults stand in for it.
+    """
     return {
-        key: _filled(value) if isinstance(value, dict) else value for key, value in kept.items()
+        key: _filled(value) if isinstance(value, dict) else value
+        for key, value in block.items()
+        if value != "auto"
     }
 
 
 def _world(submission: Submission, config: Config) -> tuple[int, int | None]:
-    """Return the number of ranks, and of the replicas of the mpu that the script passes.
+    """Return the number of ranks, and the replicas of the mpu that the script passes.
 
-    Megatron passes one, and so does a pipeline; without one there are no replicas.
+    Megatron passes an mpu, and so does a pipeline; else the replicas are None.
     """
     world = world_of(submission)
-    if config.consumer != "megatron-deepspeed" and world.pipeline <= 1:
+    has_mpu = config.consumer == "megatron-deepspeed" or world.pipeline > 1
+    if not has_mpu:
         return world.gpus or _replicas(config), None
     if world.gpus is not None:
         return world.gpus, world.replicas or 1
@@ -241,24 +246,27 @@ def _replicas(config: Config) -> int:
     total, micro, steps = (config.whole(f"/{key}") or 0 for key in BATCH_KEYS)
     if min(total, micro, steps) < 1:
         return 1
-    share, rest = divmod(total, micro * steps)
-    return share if share and not rest and share <= 1 << 20 else 1
+    replicas, rest = divmod(total, micro * steps)
+    is_possible = rest == 0 and 1 <= replicas <= MOST_GPUS
+    return replicas if is_possible else 1
 
 
 def _message(problem: Exception) -> str:
-    """DeepSpeed's own message; of pydantic's, the first with its key."""
+    """DeepSpeed's own message; of an exception of pydantic's, its first error with the key."""
     errors = getattr(problem, "errors", None)
     if callable(errors):
         first = errors()[0]
-        return f"{'.'.join(map(str, first.get('loc', ())))}: {first.get('msg', '')}"
+        key = ".".join(map(str, first.get("loc", ())))
+        return f"{key}: {first.get('msg', '')}"
     return str(problem) or type(problem).__name__
 
 
 def _place(config: Config, text: str) -> Location:
     """The first key that the message names and the config has, else the file."""
-    # the first of a name
-    by_name = {pointer.rpartition("/")[2]: pointer for pointer in reversed([*config.json.spans])}
-    named = next(
-        (by_name[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in by_name), None
-    )
-    return Location(path=config.path) if named is None else config.locate_key(named)
+    pointers = dict[str, str]()
+    for pointer in config.json.spans:
+        pointers.setdefault(pointer.rpartition("/")[2], pointer)
+    for name in re.findall(r"[A-Za-z_]\w*", text):
+        if name in pointers:
+            return config.locate_key(pointers[name])
+    return Location(path=config.path)

@@ -1,4 +1,7 @@
-"""A file with its text, the evidence of what it is, and its data where that is asked for."""
+"""One file: its text, what kind of file it is and by what evidence, and its data.
+
+The data is parsed only where something asks for it.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,13 @@ from .other_programs import program_by_keys
 # Imports within functions save start-up time.
 
 _MOST_CHARACTERS: Final = 100_000  # of YAML and of damaged JSON; whatever has more is data
+#: Blank lines, comments, document starts and directives before the first key of YAML.
 _LEADING: Final = lazy_pattern(r"(?:[ \t]*(?:#[^\n]*)?\n|(?:---|%)[^\n]*\n)*")
+#: A word before a colon, where a key of HJSON may stand.
 _LOOSE: Final = lazy_pattern(
     r"(?:^|[{,])[ \t]*[\"']?([A-Za-z_$][\w$-]*)[\"']?[ \t]*:", re.MULTILINE
 )
+#: A key of YAML: in double quotes, in single quotes, or plain.
 _KEY: Final = r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|([A-Za-z_$<][\w$<.-]*(?: [\w.-]+)*))"
 _SCHEMA: Final = lazy_pattern(r"^[\"']?\$schema[\"']?[ \t]*:[ \t]*[\"']?([^\s\"']+)", re.MULTILINE)
 
@@ -76,7 +82,7 @@ def _is_azureml(schema: object) -> bool:
 
 
 def _start(content: str) -> int:
-    """Return where the first line begins that is neither blank nor a comment."""
+    """Return the offset of the first line that is neither blank nor a comment."""
     return _LEADING.match(content).end()  # type: ignore[union-attr]  # it always matches
 
 
@@ -92,18 +98,19 @@ class File:
         self.folder = folder
         self.named = named  #: by the user
         self.path = Path(name)
+
         suffix = self.path.suffix.lower()
         self.is_yaml = suffix in YAML
-        brace = content.lstrip()[:1] == "{"
-        self.is_json = suffix in (".json", ".hjson") or (
-            brace and not self.is_yaml and not is_script(self.path)
-        )
+        # A file of any other name is JSON where it begins with a brace; but so may a script.
+        may_begin_with_brace = not self.is_yaml and not is_script(self.path)
+        begins_with_brace = content.lstrip()[:1] == "{"
+        self.is_json = suffix in (".json", ".hjson") or (may_begin_with_brace and begins_with_brace)
         self._json: JsonText | None = None
         self._yaml: Source | None = None
 
     @cached_property
     def text(self) -> Text:
-        """With its lines, its secrets masked. Raises `UnreadableText` when it is no text."""
+        """The text with its lines, its secrets masked. Raises `UnreadableText` when it is none."""
         return text_of(self.content, self.name, self.folder)
 
     @cached_property
@@ -112,23 +119,34 @@ class File:
 
         For damaged JSON, DeepSpeed's keys at any level are added.
         """
-        content = self.content
         if self.is_json:
-            keys = json_keys(content)
-            if keys is not None or not (self.named or may_be_hjson(self.path, loose_keys(content))):
-                return keys or frozenset()
-            json = self.json()
-            # A lost bracket puts keys of the top into a block.
-            inside = (
-                deepspeed_keys(loose_keys(content)) if json.broken is not None else frozenset[str]()
-            )
-            return _keys_of(json.data) | inside
+            return self._keys_of_json()
+
+        content = self.content
         if not self.is_yaml:
-            # A spec that is named may have any name.
-            is_spec_like = self.named and not self.path.suffix
-            return yaml_keys(content) if is_spec_like else frozenset()
-        written_as_json = content.startswith("{", _start(content))
-        return yaml_keys(content) | (_keys_of(self.yaml().data) if written_as_json else frozenset())
+            # A spec that the user names may lack a suffix.
+            may_be_spec = self.named and not self.path.suffix
+            return yaml_keys(content) if may_be_spec else frozenset()
+
+        keys = yaml_keys(content)
+        is_flow_mapping = content.startswith("{", _start(content))  # which YAML takes from JSON
+        return keys | _keys_of(self.yaml().data) if is_flow_mapping else keys
+
+    def _keys_of_json(self) -> frozenset[str]:
+        content = self.content
+        keys = json_keys(content)
+        if keys is not None:
+            return keys
+
+        # It isn't strict JSON. Reading it as HJSON takes long, so there has to be a reason.
+        words = loose_keys(content)
+        if not self.named and not may_be_hjson(self.path, words):
+            return frozenset()
+
+        json = self.json()
+        keys = _keys_of(json.data)
+        # Where a bracket is missing, keys of the top level end up in a block.
+        return keys if json.broken is None else keys | deepspeed_keys(words)
 
     @property
     def program(self) -> str | None:
@@ -144,7 +162,7 @@ class File:
 
     @cached_property
     def other_job(self) -> str | None:
-        """What an AzureML file describes, where that isn't a command job."""
+        """What an AzureML file describes, where that isn't a command job; else None."""
         if self.path.name.lower() in ("flow.dag.yaml", "flow.dag.yml"):
             return "prompt flow"
         if self._kind != "AzureML job":
@@ -168,12 +186,12 @@ class File:
 
     @property
     def belongs_to(self) -> str | None:
-        """What the file belongs to, where dsgen doesn't check it: a program, or a kind of job."""
+        """The program or the kind of job that a file is of which dsgen doesn't check; else None."""
         return self.program or self.other_job
 
     @property
     def kind(self) -> Kind | None:
-        """The kind by its name and keys."""
+        """The kind that name and keys show; None where it isn't checked."""
         return self._on_clusters or (None if self.belongs_to else self._kind)
 
     @cached_property
@@ -182,10 +200,15 @@ class File:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the kind shows by name or keys alone, so that the file may be edited."""
-        return bool(
-            self._on_clusters or (self._kind and kind_of(self.path, self.content, self.keys))
-        )
+        """Whether name or keys alone show the kind, so that the file may be edited.
+
+        Where the user names a file, less evidence is enough for its kind, but not for editing it.
+        """
+        if self._on_clusters is not None:
+            return True
+        if self._kind is None:
+            return False
+        return kind_of(self.path, self.content, self.keys, named=False) is not None
 
     def kind_as_named(self, consumer: str | None) -> Kind | None:
         """The kind that a file named by the user is meant to be.
@@ -193,20 +216,23 @@ class File:
         JSON that a `consumer` reads is a DeepSpeed config. Any other file has to have keys like
         those of its kind.
         """
-        kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
         if self.is_json and consumer:
-            return kind
-        may_hold_keys = self.path.suffix.lower() in ("", *MAPPINGS)
-        return kind if may_hold_keys and resembles(self.keys, kind) else None
+            return "DeepSpeed config"
+        if self.path.suffix.lower() not in ("", *MAPPINGS):
+            return None
+        kind: Kind = "job spec" if self.is_yaml else "DeepSpeed config"
+        return kind if resembles(self.keys, kind) else None
 
     def json(self) -> JsonText:
-        """Its data as JSON, or HJSON."""
-        self._json = self._json or read_json(self.text)
+        """Its data, read as JSON or HJSON."""
+        if self._json is None:
+            self._json = read_json(self.text)
         return self._json
 
     def yaml(self) -> Source:
-        """Its data as YAML."""
-        self._yaml = self._yaml or read_yaml(self.text)
+        """Its data, read as YAML."""
+        if self._yaml is None:
+            self._yaml = read_yaml(self.text)
         return self._yaml
 
 

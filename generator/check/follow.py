@@ -1,4 +1,4 @@
-"""The files that documents name, read with them."""
+"""Read the files that documents name along with them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..submission.script import CommandDocument, LaunchScript
 from ..text.lookup import Files
 from .read import Reading, read_named
 
-#: From a launch line to a config, to a file that this names, and one more.
+#: From a launch line to a config, from that to a file that it names, and one step more.
 _MOST_STEPS: Final = 3
 
 
 def follow(reading: Reading, paths: Iterable[str | os.PathLike[str]]) -> Files:
     """Read the files that the documents of a reading name, and those that these name in turn.
 
-    Returns what finds files among all of them.
+    Returns the look-up of files among all of them.
     """
     roots = [os.fspath(path) for path in paths]
     files = Files(reading.documents, roots)
@@ -32,7 +32,10 @@ def follow(reading: Reading, paths: Iterable[str | os.PathLike[str]]) -> Files:
 
 
 def _named_files(reading: Reading, files: Files) -> Iterator[str]:
-    """The places of the files that documents name: on their launch lines, and in other ways."""
+    """The paths of the files that documents name, on launch lines or in any other way.
+
+    Those that are read already are left out.
+    """
     for document in reading.documents:
         if isinstance(document, LaunchScript | CommandDocument):
             yield from files_on_lines(document, files)

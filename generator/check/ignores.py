@@ -1,4 +1,4 @@
-"""Comments that ignore findings.
+"""Read the comments that ignore findings, and leave these findings out.
 
 `# dsgen: ignore[ID]` is for a line, `# dsgen: ignore-file[ID]` for a whole file.
 """
@@ -49,9 +49,9 @@ def comments(text: Text) -> Iterator[Span]:
 
 
 def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
-    """Return what follows each `#` that is in none of the texts, to the end of its line.
+    """Return each comment that begins with `#`, up to the end of its line.
 
-    The texts are in order and don't overlap.
+    A `#` in one of the texts begins none. The texts are in order and don't overlap.
     """
     starts = [start for start, _ in texts]
     position = 0
@@ -65,13 +65,14 @@ def _outside(content: str, texts: list[Span]) -> Iterator[Span]:
 
 
 def _line_end(content: str, start: int) -> int:
-    return line.end() if (line := _LINE.match(content, start)) else start
+    line = _LINE.match(content, start)
+    return line.end() if line else start
 
 
 def _quoted(content: str) -> list[Span]:
-    """The quoted texts of YAML; what follows a place that can't be read counts as one."""
+    """The quoted texts of YAML. All that follows a place that can't be read counts as one."""
     quoted: list[Span] = []
-    end = 0  # of what is read
+    end = 0  # of the last token that was read
     try:
         for token in yaml.scan(content, Loader=_SCANNER):
             end = token.end_mark.index
@@ -91,49 +92,51 @@ def _of_shell(content: str) -> Iterator[Span]:
     yield from _outside(content, sorted((*words, *bodies)))
     for start, end in bodies:
         while match := _HASH_OR_SLASHES.search(content, start, end):
-            line = content.rfind("\n", 0, match.start()) + 1
+            line_start = content.rfind("\n", 0, match.start()) + 1
             start = match.end()
-            # An odd number of quotes before it: it is in a text of the config.
-            if content.count('"', line, match.start()) % 2 == 0:
+            # An odd number of quotes before it means that it stands in a text of the config.
+            is_in_quotes = content.count('"', line_start, match.start()) % 2 == 1
+            if not is_in_quotes:
                 start = _line_end(content, match.start())
                 yield match.start(), start
 
 
 _IGNORE: Final = lazy_pattern(r"dsgen:\s*ignore(-file)?(?:\s*\[([^\]\n]*)\])?")
-#: Found after the comments are looked at, or with --engine only.
-_LATER: Final = (
+#: Rules whose findings come after the comments are judged, or with --engine only.
+_FOUND_LATER: Final = (
     codes.USELESS_IGNORE,
     codes.UNKNOWN_IGNORE,
     codes.ENGINE_REFUSES,
     codes.ENGINE_VERSION,
 )
-_NEVER_USELESS: Final = frozenset(rule.id for rule in _LATER)
+_NEVER_USELESS: Final = frozenset(rule.id for rule in _FOUND_LATER)
 _MAX_SHOWN: Final = 60  # characters of an id that isn't one
+#: A line with nothing but a comment. Directives of Slurm are no comments: ids may stand behind one.
 _COMMENT_LINE: Final = lazy_pattern(r"(?!#SBATCH)\s*(?:#|//|/\*)")
-_MAX_IDS: Final = 200  # of a file's comments; who needs more wants --ignore
+_MAX_IDS: Final = 200  # in a file's comments; --ignore takes as many as are needed
 _MAX_JOINED: Final = 1_000  # lines of a command that backslashes join
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ignore:
-    """One id of one comment, and the lines (from 1) that it is for; None: the whole file."""
+    """One id of a comment, with the lines that it is for."""
 
     rule: str
-    lines: range | None
-    where: Location
+    lines: range | None  #: from 1; None: the whole file
+    where: Location  #: of the comment
 
     def covers(self, finding: Finding) -> bool:
         if finding.rule != self.rule or finding.where.path != self.where.path:
             return False
-        return self.lines is None or (
-            finding.where.line is not None and finding.where.line in self.lines
-        )
+        if self.lines is None:
+            return True
+        return finding.where.line is not None and finding.where.line in self.lines
 
 
 def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> tuple[Finding, ...]:
     """Leave out the findings that comments of the files ignore.
 
-    Each comment is noted that ignores nothing, or a rule that isn't there.
+    Add one for each comment that ignores nothing, or a rule that dsgen doesn't have.
     """
     findings = tuple(findings)
     reported = frozenset(finding.rule for finding in findings)
@@ -159,11 +162,15 @@ def without_ignored(findings: Iterable[Finding], texts: Mapping[str, Text]) -> t
 
 
 def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
-    """The ignores of a file's comments; a finding for each that has no effect."""
+    """The ids in a file's comments; a finding for each comment that has no effect.
+
+    `reported` are the ids of findings. They are ids of rules, surely: most files are done without
+    importing every rule.
+    """
     lines = Lines(text)
     matches = (_IGNORE.search(text.content, start, end) for start, end in sorted(comments(text)))
     placed = [(lines.locate(match.start()), match) for match in matches if match]
-    alone = {
+    comment_lines = {
         where.line for where, _ in placed if _COMMENT_LINE.match(text.lines[(where.line or 1) - 1])
     }
     ids_left = _MAX_IDS
@@ -177,42 +184,45 @@ def _read(text: Text, reported: frozenset[str]) -> Iterator[_Ignore | Finding]:
             yield codes.UNKNOWN_IGNORE.at(where, message, "give the ids with --ignore")
             return
         ids_left -= len(rules)
-        covered = None if match[1] else _lines(text, where, alone)
+        is_for_file = bool(match[1])
+        covered = None if is_for_file else _lines(text, where, comment_lines)
         if not rules:
             message = "the comment names no rule to ignore"
             yield codes.UNKNOWN_IGNORE.at(
                 where, message, "write the rule's id: `dsgen: ignore[ID]`"
             )
         for rule in rules:
-            if rule in reported or rule in _known():  # which imports every rule
+            if rule in reported or rule in _all_ids():
                 yield _Ignore(rule=rule, lines=covered, where=where)
             else:
                 yield _unknown(where, rule)
 
 
-def _lines(text: Text, where: Location, alone: set[int | None]) -> range:
+def _lines(text: Text, where: Location, comment_lines: set[int | None]) -> range:
     """Return the lines that a comment is for.
 
     It is for its own line, or for the next where it is alone on its line. Lines that a backslash
     joins to these belong to them.
     """
+
+    def goes_on(number: int) -> bool:
+        """Tell whether a backslash joins this line to the next."""
+        is_inside = 0 < number < len(text.lines)
+        return is_inside and text.lines[number - 1].endswith("\\")
+
     first = where.line or 1
-    while first in alone:
+    while first in comment_lines:
         first += 1
     last = first
-    while first > 1 and last - first < _MAX_JOINED and text.lines[first - 2].endswith("\\"):
+    while last - first < _MAX_JOINED and goes_on(first - 1):
         first -= 1
-    while (
-        last < len(text.lines)
-        and last - first < _MAX_JOINED
-        and text.lines[last - 1].endswith("\\")
-    ):
+    while last - first < _MAX_JOINED and goes_on(last):
         last += 1
     return range(first, last + 1)
 
 
 @lru_cache(maxsize=1)
-def _known() -> frozenset[str]:
+def _all_ids() -> frozenset[str]:
     """Every id that a finding can have."""
     from ..job import codes as of_specs  # saves start-up time: most files have no such comment
     from ..programs.job_rules import PLANNING_RULES
@@ -223,7 +233,9 @@ def _known() -> frozenset[str]:
 
 
 def _unknown(where: Location, rule: str) -> Finding:
+    """The finding on an id that no rule has."""
     shown = rule if len(rule) <= _MAX_SHOWN else f"{rule[:_MAX_SHOWN]}..."
-    close = difflib.get_close_matches(rule[:_MAX_SHOWN].upper(), sorted(_known()), n=1, cutoff=0.4)
+    ids = sorted(_all_ids())
+    close = difflib.get_close_matches(rule[:_MAX_SHOWN].upper(), ids, n=1, cutoff=0.4)
     hint = f"did you mean `{close[0]}`?" if close else "run `dsgen rules` for the list"
     return codes.UNKNOWN_IGNORE.at(where, f"unknown rule {shown!r}", hint)

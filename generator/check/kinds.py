@@ -1,6 +1,6 @@
-"""The kind of document that a file is, and what reads it.
+"""Tell what kind of document a file is, and which files of a folder are worth reading.
 
-The name decides where it is plain, else the keys and lines do.
+Where the name shows the kind, it decides; else the keys or the lines of the file do.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..text.document import Document, FileText, Kind
 _SCRIPTS: Final = frozenset({".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf"})
 MAPPINGS: Final = frozenset({".json", ".hjson", ".yaml", ".yml"})
 YAML: Final = frozenset({".yaml", ".yml"})
+#: Names that DeepSpeed configs often have, and other files sometimes.
 _DEEPSPEED_NAME: Final = lazy_pattern(
     r"(?:^|[^a-z0-9])(?:ds|deepspeed|zero[-_]?[0-9]?|z[0-3])(?:[^a-z]|$)"
 )
@@ -55,10 +56,10 @@ _OPTION_LINE: Final = lazy_pattern(r"\s*--[a-z][\w-]*")
 _HOLDERS: Final = frozenset(
     {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
 )
-#: A text with none of these has no launch line: they are looked for first, as that is fast.
+#: A text with none of these has no launch line. They are looked for first, as that is fast.
 _IN_LAUNCH_LINES: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
-#: What is between deepspeed and its script is bounded, so that many words on a line take no longer
-#: than many lines.
+#: The text between deepspeed and its script is bounded: else a long line that names deepspeed often
+#: would be read to its end for each of them.
 _LAUNCH_LINE: Final = lazy_pattern(
     rb"(?:^|[\"'`\s(!])(?:(?:/[\w./-]{1,80}/)?torchrun[\"',\s\\]+-|accelerate[\"',\s]+launch\b"
     rb"|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
@@ -67,10 +68,11 @@ _LAUNCH_LINE: Final = lazy_pattern(
 _ALIKE: Final = 0.8  # difflib's ratio from which a key counts as another one misspelt
 _MOST_LINES: Final = 200  # that are looked at for a file's kind
 _MOST_CHARACTERS: Final = 100_000  # of these lines: a bound on time
-# the beginning of the file that git keeps in place of one that Git LFS stores
+#: How the file begins that git keeps in place of one that Git LFS stores.
 _LFS_POINTER: Final = "version https://git-lfs.github.com/"
-#: Keys of files of programs that aren't checked.
-_OF_OTHERS: Final = frozenset(
+#: Keys that show a file of something else: a model's config, a tokenizer, a package, a run's log,
+#: DeepSpeed's inference.
+_KEYS_OF_OTHERS: Final = frozenset(
     {
         "added_tokens_decoder",
         "architectures",
@@ -92,7 +94,7 @@ _OF_OTHERS: Final = frozenset(
 
 @cache
 def _all_signs() -> Mapping[Kind, Signs]:
-    """Return the signs of each kind that has keys for signs."""
+    """Return the keys that are signs of a kind, by the kind; some kinds have none."""
     return {name: kind.signs for name, kind in PROGRAMS.kinds.items() if kind.signs is not None}
 
 
@@ -103,7 +105,7 @@ def read_as(kind: Kind, file: FileText) -> Iterator[Document | Finding]:
 
 
 def is_candidate(path: PurePath) -> bool:
-    """Return whether a file in a folder may be a document, by its name."""
+    """Return whether a file of a folder may be a document, by its name alone."""
     name, suffix = path.name.lower(), path.suffix.lower()
     if name.startswith("."):
         return name == ".deepspeed_env"
@@ -111,9 +113,9 @@ def is_candidate(path: PurePath) -> bool:
 
 
 def may_hold_launch_line(path: PurePath) -> bool:
-    """Return whether a file that is no document may have launch lines, by its name.
+    """Return whether a file that is no document may have launch lines, by its name alone.
 
-    A hidden one is the configuration of a service, which may start a job by them.
+    A hidden file may be the configuration of a service that starts jobs, such as `.gitlab-ci.yml`.
     """
     suffix = path.suffix.lower()
     if path.name.startswith("."):
@@ -128,17 +130,16 @@ def has_launch_line(path: Path, most_bytes: int) -> bool:
     A file of more than `most_bytes` isn't read.
     """
     try:
-        return starts_launcher(path.read_bytes() if path.stat().st_size <= most_bytes else b"")
+        return path.stat().st_size <= most_bytes and starts_launcher(path.read_bytes())
     except OSError:
         return False
 
 
 def starts_launcher(content: bytes) -> bool:
     """Return whether a text has a line, or a list, that starts a launcher."""
-    return (
-        any(name in content for name in _IN_LAUNCH_LINES)
-        and _LAUNCH_LINE.search(content) is not None
-    )
+    if not any(name in content for name in _IN_LAUNCH_LINES):
+        return False
+    return _LAUNCH_LINE.search(content) is not None
 
 
 def begins_with_shell(path: Path) -> bool:
@@ -163,27 +164,30 @@ def is_batch_script(path: Path) -> bool:
             content = b"#!" + file.read(_MOST_CHARACTERS)
     except OSError:
         return False
-    return _DIRECTIVE.search(content) is not None and (
-        _SHEBANG.match(content.partition(b"\n")[0].decode("utf-8", "replace")) is not None
-    )
+    if _DIRECTIVE.search(content) is None:
+        return False
+    first_line = content.partition(b"\n")[0].decode("utf-8", "replace")
+    return _SHEBANG.match(first_line) is not None
 
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:
-    """Tell whether keys are those of a kind, misspelt ones too.
+    """Tell whether keys look like those of a kind, misspelt ones included.
 
-    Half of them are, or one that hardly any other kind has; a file without keys may be of any.
+    It takes half of the keys, or one that hardly any other kind has. A file without keys may be of
+    any kind.
     """
     signs = _all_signs()[kind]
     matches = (get_close_matches(key, signs.every, n=1, cutoff=_ALIKE) for key in keys)
-    near = [match[0] for match in matches if match]
-    return 2 * len(near) >= len(keys) or not (signs.plain | signs.rare).isdisjoint(near)
+    meant = [match[0] for match in matches if match]
+    return 2 * len(meant) >= len(keys) or not (signs.plain | signs.rare).isdisjoint(meant)
 
 
 def tells_by_name(path: PurePath) -> bool:
     """Return whether a file's name alone shows that it is a document."""
-    return is_script(path) or bool(
-        path.suffix.lower() not in YAML and _DEEPSPEED_NAME.search(path.name.lower())
-    )
+    if is_script(path):
+        return True
+    is_yaml = path.suffix.lower() in YAML
+    return not is_yaml and _DEEPSPEED_NAME.search(path.name.lower()) is not None
 
 
 def is_script(path: PurePath) -> bool:
@@ -198,18 +202,19 @@ def shows_shell(path: PurePath, content: str) -> bool:
 
 
 def is_for_another(path: PurePath, content: str) -> bool:
-    """Return whether a file is a script by its name, and its first line names no shell."""
+    """Return whether a file is a script by its name, but its first line names no such shell."""
     return is_script(path) and _OTHER_SHEBANG.match(content) is not None
 
 
 def may_be_hjson(path: PurePath, keys: frozenset[str]) -> bool:
     """Tell whether JSON that isn't strict is worth reading as HJSON, by its name or its keys.
 
-    `keys` are what looks like them in the text.
+    `keys` are the words of the text that look like keys.
     """
+    if path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower()):
+        return True
     signs = _all_signs()["DeepSpeed config"]
-    named = path.suffix.lower() == ".hjson" or _DEEPSPEED_NAME.search(path.name.lower())
-    return bool(named or keys & signs.plain or len(keys & signs.rare) > 1)
+    return not keys.isdisjoint(signs.plain) or len(keys & signs.rare) > 1
 
 
 def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
@@ -220,10 +225,10 @@ def deepspeed_keys(keys: frozenset[str]) -> frozenset[str]:
 def kind_of(
     path: PurePath, content: str, keys: frozenset[str], *, named: bool = False
 ) -> Kind | None:
-    """The kind of the document at `path`.
+    """The kind of the document at `path`; None where it is none.
 
-    `keys` are its top-level keys, as far as they could be read. Of a file that the user has
-    `named`, any evidence is enough.
+    `keys` are its top-level keys, as far as they could be read. Where the user has `named` the
+    file, any evidence is enough.
     """
     name, suffix = path.name.lower(), path.suffix.lower()
     if content.startswith(_LFS_POINTER):
@@ -234,16 +239,23 @@ def kind_of(
         return "job spec"
     if is_for_another(path, content):
         return None
-    if suffix in _SCRIPTS or (_SHEBANG.match(content) and suffix not in MAPPINGS):
+
+    is_mapping = suffix in MAPPINGS
+    if suffix in _SCRIPTS or (not is_mapping and _SHEBANG.match(content)):
         return "launch script"
-    if suffix not in MAPPINGS:
-        if _is_hostfile(name, suffix, content):
-            return "hostfile"
-        return _kind_of_text(content, keys, named=named)
-    is_json = suffix not in YAML
-    has_name = is_json and _DEEPSPEED_NAME.search(name)
-    if has_name and _all_signs()["DeepSpeed config"].enough(keys, plain_suffices=False):
+    if is_mapping:
+        return _kind_of_mapping(name, keys, is_json=suffix not in YAML, named=named)
+    if _is_hostfile(name, suffix, content):
+        return "hostfile"
+    return _kind_of_text(content, keys, named=named)
+
+
+def _kind_of_mapping(name: str, keys: frozenset[str], *, is_json: bool, named: bool) -> Kind | None:
+    """The kind of JSON or YAML, by its keys and, of JSON, its name."""
+    has_deepspeed_name = is_json and _DEEPSPEED_NAME.search(name)
+    if has_deepspeed_name and _all_signs()["DeepSpeed config"].enough(keys, plain_suffices=False):
         return "DeepSpeed config"  # even if keys of another kind are among its own
+
     kind = _kind_by_keys(keys, named=named)
     if kind is None and is_json and _is_named_deepspeed(name, keys):
         return "DeepSpeed config"
@@ -251,31 +263,34 @@ def kind_of(
 
 
 def is_evidence(keys: frozenset[str]) -> bool:
-    """Tell whether keys look like those of a kind, even if they aren't enough to be one."""
-    signs = _all_signs()
-    return not keys & _OF_OTHERS and any(kind.is_near(keys) for kind in signs.values())
+    """Tell whether keys look like those of some kind, even if they aren't enough to be one."""
+    if not keys.isdisjoint(_KEYS_OF_OTHERS):
+        return False
+    return any(signs.is_near(keys) for signs in _all_signs().values())
 
 
 def _is_named_deepspeed(name: str, keys: frozenset[str]) -> bool:
     """Tell whether a JSON file whose keys show no kind is a DeepSpeed config by its name."""
-    if keys & _OF_OTHERS:
+    if not keys.isdisjoint(_KEYS_OF_OTHERS):
         return False
     if name.endswith(".hjson"):
         return True
+    if not _DEEPSPEED_NAME.search(name):
+        return False
     signs = _all_signs()["DeepSpeed config"]
-    keys_agree = not keys or keys & signs.plain or signs.enough(keys, plain_suffices=False)
-    return bool(_DEEPSPEED_NAME.search(name) and (keys_agree or _CONFIG_NAME.search(name)))
+    has_a_sign = not keys.isdisjoint(signs.plain) or signs.enough(keys, plain_suffices=False)
+    return not keys or has_a_sign or _CONFIG_NAME.search(name) is not None
 
 
 def _kind_by_keys(keys: frozenset[str], *, named: bool) -> Kind | None:
     """The kind that has the most of its signs among `keys`, if they are enough.
 
-    No kind has a key of a program that isn't checked. Of a file that is `named` little is enough.
+    None where a key shows a file of something else. Of a file that is `named` little is enough.
     """
-    signs = _all_signs()
-    if keys & _OF_OTHERS:
+    if not keys.isdisjoint(_KEYS_OF_OTHERS):
         return None
 
+    signs = _all_signs()
     best = max(signs, key=lambda kind: signs[kind].weight(keys))
     # Every key of a job spec is a common word, so one alone shows nothing.
     too_little = 1 if best == "job spec" else 0
@@ -293,15 +308,17 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
     """The kind of a file whose name tells none, by its lines or its keys."""
     lines = _lines(content)
     if lines and all(map(_OPTION_LINE.match, lines[:5])):
-        if any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines):
-            return "Megatron arguments"
-        return None
-    matched = list(map(bool, map(_OVERRIDE_LINE.match, lines[:5])))
-    if lines and sum(matched) >= min(len(matched), 4):  # one may be mistyped
+        has_megatrons = any(line.lstrip().startswith(_MEGATRON_OPTIONS) for line in lines)
+        return "Megatron arguments" if has_megatrons else None
+
+    are_overrides = [_OVERRIDE_LINE.match(line) is not None for line in lines[:5]]
+    if lines and sum(are_overrides) >= min(len(are_overrides), 4):  # one may be mistyped
         return "Megatron-Bridge overrides" if _sets_bridge(lines) else None
+
     if lines and _HOST_LINE.match(lines[0]):
         return "hostfile"
-    # before launchers are looked for: a spec names one as its framework
+    # Specs come before scripts: a spec names a launcher as its framework, as in
+    # `framework: deepspeed`.
     if _kind_by_keys(keys, named=False) == "job spec":
         return "job spec"
     if "#SBATCH" in content or _SHOWS_SCRIPT.search(content):
@@ -312,11 +329,12 @@ def _kind_of_text(content: str, keys: frozenset[str], *, named: bool) -> Kind | 
 def _sets_bridge(lines: list[str]) -> bool:
     """Tell whether overrides are Megatron-Bridge's: no other config has these sections together."""
     sections = {line.lstrip("+~").partition(".")[0] for line in lines}
-    return "model" in sections and bool(sections & {"train", "checkpoint", "dataset", "optimizer"})
+    of_training = {"train", "checkpoint", "dataset", "optimizer"}
+    return "model" in sections and not sections.isdisjoint(of_training)
 
 
 def _is_hostfile(name: str, suffix: str, content: str) -> bool:
-    """Tell whether a file is a hostfile by its name, and where that may mean more, by its lines."""
+    """Tell whether a file is a hostfile: by its name, else by most of its lines."""
     if not name.startswith("hostfile"):
         return False
     if not suffix or is_whole(suffix[1:]):  # `hostfile`, `hostfile.2`
@@ -326,27 +344,28 @@ def _is_hostfile(name: str, suffix: str, content: str) -> bool:
 
 
 def _lines(content: str) -> list[str]:
-    """The first lines that are neither blank nor comments."""
+    """The lines at a file's beginning that are neither blank nor comments."""
     lines = content[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES]
     return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 #: Hidden folders that hold copies of files: of other commits, in environments and caches.
-_COPIES: Final = frozenset(
+_FOLDERS_OF_COPIES: Final = frozenset(
     {".cache", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".nox", ".svn", ".tox"}
 )
 _MOST_HIDDEN: Final = 2_000  # files of hidden folders that are looked at
 
 
 def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
-    """The files in and below hidden folders that start a job; environments are passed over.
+    """The files in and below hidden folders that have launch lines or are batch scripts.
 
-    Those of more than `most_bytes` aren't read.
+    Folders of copies and virtual environments are passed over. Files of more than `most_bytes`
+    aren't read.
     """
     folders = (
         folder
         for folder in hidden
-        if folder.name not in _COPIES and not (folder / "pyvenv.cfg").is_file()
+        if folder.name not in _FOLDERS_OF_COPIES and not (folder / "pyvenv.cfg").is_file()
     )
     below = chain.from_iterable(map(files_below, folders))
     for path in islice(below, _MOST_HIDDEN):
@@ -360,8 +379,9 @@ def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
 def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]:
     """The files in and below a folder that may be documents or have launch lines, in order.
 
-    Links to files in the folder come last. Hidden folders, other links, pipes and devices are left
-    out; the hidden folders are appended to `hidden`, where it is given.
+    Links to files in the folder come last, so that a file is read by its own name first. Hidden
+    folders, other links, pipes and devices are left out; the hidden folders are appended to
+    `hidden`, where it is given.
     """
     links = list[Path]()
     for path in files_below(folder, hidden=hidden):

@@ -1,9 +1,8 @@
-"""Programs with configuration files of their own, from which they configure DeepSpeed or Megatron.
+"""Files of other programs, which configure DeepSpeed, Megatron or the Trainer by their own keys.
 
-Such a file is recognised by its keys. gpt-neox's is read for the DeepSpeed config that it makes of
-some keys; those of axolotl, LLaMA-Factory and ms-swift for their TrainingArguments; those of other
-front ends for their settings. Files of all other programs are recognised, so that nobody takes
-them for something else, and not read.
+Such a file is recognised by its keys. Some are read for what the program makes of them: a
+DeepSpeed config (gpt-neox), TrainingArguments (axolotl, LLaMA-Factory, ms-swift), or settings of
+another front end. The others are only recognised, so that they aren't taken for something else.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from ..text.document import Document
 from ..text.source import Source, escape
 from ..text.text import Text
 
-#: A list of defaults, a value that must be given, a resolver, another key's value. Source:
-#: hydra-core 1.3, omegaconf 2.3 (grammar).
+#: What only files of Hydra have: a list of defaults, a value that must be given (`???`), a
+#: resolver, the value of another key. Source: hydra-core 1.3, omegaconf 2.3 (grammar).
 _HYDRA: Final = lazy_pattern(
     r"^defaults:[ \t]*(?:#.*)?\n[ \t]*-|:[ \t]+\?\?\?[ \t]*(?:#.*)?$|\$\{(?:oc|now|hydra|env)[.:]"
     r"|:[ \t]+\$\{[a-z][a-z0-9_.]*\}[ \t]*$",
@@ -95,18 +94,19 @@ _MEGATRON_KEYS: Final = frozenset(
     ["expert_model_parallel_size", "pipeline_model_parallel_size", "tensor_model_parallel_size"]
 )
 _TRAINERS: Final = frozenset(["axolotl", "LLaMA-Factory", "ms-swift"])
-#: Keys that are indented.
-_WITHIN: Final = lazy_pattern(r"^[ ]{1,12}([a-z_]{1,60}):", re.MULTILINE)
+#: A key of a block within the file.
+_INDENTED_KEY: Final = lazy_pattern(r"^[ ]{1,12}([a-z_]{1,60}):", re.MULTILINE)
 ANOTHER: Final = "another program"  #: an unknown one, whose files resemble those of a known one
 _MISSPELT_FROM: Final = 0.8  # likeness of two keys from which one may be the other, misspelt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Program:
-    """The top-level keys by which a program's file is recognised.
+    """The keys by which a program's file is recognised.
 
-    It has all of `needs`, any of `one_of`, and at least `least` keys of `one_of` and `signs`
-    together. Fewer are enough, of these alone, where two keys within them are of `inside`.
+    At its top level the file has all of `needs`, any of `one_of`, and at least `least` keys of
+    `one_of` and `signs` together. A file with fewer is recognised where it has no other keys, and
+    its blocks have two of the keys in `inside`.
     """
 
     needs: frozenset[str] = frozenset()
@@ -114,28 +114,36 @@ class _Program:
     signs: frozenset[str] = frozenset()
     least: int = 0
     inside: frozenset[str] = frozenset()
-    json: bool = False  #: whether it reads JSON too
-    only: frozenset[str] = frozenset()  #: all keys that its files have; empty: any
-    reader: str = ""  #: what makes documents of its file; empty: what is here does, or nothing
+    json: bool = False  #: whether the program reads JSON too
+    only: frozenset[str] = frozenset()  #: all keys that its files can have; empty: any
+    reader: str = ""  #: path of the function that makes documents of its file; empty: see `is_read`
 
     def is_resembled(self, keys: frozenset[str]) -> bool:
-        """Return whether a file with these keys only resembles its own: at least two keys are
-        none of its own, not even misspelt.
+        """Return whether a file with these keys is another program's that only resembles its own.
+
+        At least two of the keys are unknown to it, even as misspelt ones.
         """
-        others = keys - self.only if self.only else frozenset[str]()
+        if not self.only:
+            return False
+        unknown = keys - self.only
         strange = [
-            key for key in others if not get_close_matches(key, self.only, 1, _MISSPELT_FROM)
+            key for key in unknown if not get_close_matches(key, self.only, 1, _MISSPELT_FROM)
         ]
         return len(strange) > 1
 
     def has_written(self, keys: frozenset[str], content: str) -> bool:
-        """Return whether a file with these keys and this content is one of its own."""
-        is_of_these = bool(self.inside and keys) and keys <= self.one_of | self.signs
-        if is_of_these and len(self.inside.intersection(_WITHIN.findall(content))) > 1:
-            return True
-        if not self.needs <= keys or (self.one_of and not self.one_of & keys):
+        """Return whether a file with these keys and this content is one of the program's."""
+        signs = self.one_of | self.signs
+        if self.inside and keys and keys <= signs:
+            inside = self.inside.intersection(_INDENTED_KEY.findall(content))
+            if len(inside) > 1:
+                return True
+
+        if not self.needs <= keys:
             return False
-        return len(keys & (self.one_of | self.signs)) >= self.least
+        if self.one_of and self.one_of.isdisjoint(keys):
+            return False
+        return len(keys & signs) >= self.least
 
 
 @lru_cache(maxsize=1)
@@ -153,10 +161,10 @@ def _program(entry: Mapping[str, Any]) -> _Program:
 
 
 def program_by_keys(keys: frozenset[str], content: str, *, is_json: bool) -> str | None:
-    """The program whose file has these top-level keys; None where it is none that is known."""
-    if "$schema" in keys:  # AzureML's
+    """The program whose file has these top-level keys; None where it is of no known one."""
+    if "$schema" in keys:  # AzureML's: `File.keys` leaves any other out
         return None
-    plain = frozenset(key.replace("-", "_") for key in keys)
+    plain = frozenset(key.replace("-", "_") for key in keys)  # gpt-neox takes both spellings
     for name, program in _programs().items():
         if (program.json or not is_json) and program.has_written(plain, content):
             return ANOTHER if program.is_resembled(plain) else name
@@ -169,7 +177,7 @@ def _reader_of(program: str) -> str:
 
 
 def is_read(program: str) -> bool:
-    """Return whether a program's files are read: for what it hands on, or for its own settings."""
+    """Return whether documents are made of a program's files: see `handed_on`."""
     if program == "gpt-neox" or program in _TRAINERS or _reader_of(program):
         return True
     front_end = front_ends().get(program)
@@ -179,7 +187,7 @@ def is_read(program: str) -> bool:
 def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
     """Yield the documents that a program makes of its file, with places in that file.
 
-    Yields nothing where that isn't known, or where the file is a record that a run left behind.
+    Yields nothing where that isn't known, or where a run has written the file as its record.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if program == "gpt-neox":
@@ -198,9 +206,9 @@ def handed_on(program: str, source: Source, text: Text) -> Iterator[Document]:
 
 
 def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> DsConfig:
-    """The DeepSpeed config that gpt-neox makes: `precision` decides whether bf16 is on."""
+    """The DeepSpeed config that gpt-neox makes of its file."""
     config: dict[str, object] = {}
-    places: dict[str, str] = {}  # in gpt-neox's file, by pointers into the config
+    places: dict[str, str] = {}  # pointers into gpt-neox's file, by pointers into the config
     for name, value in data.items():
         key = name.replace("-", "_")  # gpt-neox takes both
         if key in _NEOX_KEYS and value is not None:
@@ -213,7 +221,7 @@ def _config_of_neox(data: Mapping[str, object], source: Source, text: Text) -> D
 
 
 def _known_in_every_release(key: str, value: object) -> object:
-    """The value of one of gpt-neox's keys, without what only its own DeepSpeed knows."""
+    """A key's value, without keys that only gpt-neox's own DeepSpeed may know."""
     precision_keys = _NEOX_PRECISION_KEYS.get(key)
     if precision_keys is None or not isinstance(value, dict):
         return value
@@ -227,20 +235,25 @@ def _known_in_every_release(key: str, value: object) -> object:
 def _arguments(
     data: Mapping[str, object], source: Source, front_end: FrontEnd
 ) -> TrainingArguments:
-    """The TrainingArguments that a trainer makes of its file; it converts text to numbers."""
+    """The TrainingArguments that a trainer makes of its file.
+
+    Text is converted to the argument's type, as the trainer does it.
+    """
     values: dict[str, object] = {}
     places: dict[str, Location] = {}
     for name, argument in _arguments_by_key(data, front_end).items():
         value = data[name]
         places[argument] = source.locate(f"/{escape(name)}")
         if holds_variable(value):
-            continue  # it is there, and not known
+            continue  # the argument has a place and no value: it is set, but to what isn't known
         if isinstance(value, dict):
-            renamed = {key: _name_within(front_end, argument, str(key)) for key in value}
-            values[argument] = {renamed[key]: value[key] for key in value if renamed[key]}
-            for key, inner in renamed.items():
+            new_names = {key: _name_within(front_end, argument, str(key)) for key in value}
+            values[argument] = {
+                new_name: value[key] for key, new_name in new_names.items() if new_name
+            }
+            for key, new_name in new_names.items():
                 where = source.locate(f"/{escape(name)}/{escape(str(key))}")
-                places[f"{argument}/{inner}"] = where
+                places[f"{argument}/{new_name}"] = where
         elif isinstance(value, str):
             kind = known_arguments().get(argument, {}).get("type", "")
             values[argument] = read_value(value, kind)
@@ -250,8 +263,9 @@ def _arguments(
     _add_what_keys_bring(front_end, values, places)
     _put_into_mappings(values)
 
-    if unless := front_end.checkpoints_unless:
-        values["gradient_checkpointing"] = data.get(unless) is not True
+    switch_off = front_end.checkpoints_unless
+    if switch_off:
+        values["gradient_checkpointing"] = data.get(switch_off) is not True
     return TrainingArguments(
         path=source.path,
         values=values,
@@ -263,16 +277,15 @@ def _arguments(
 
 
 def _arguments_by_key(data: Mapping[str, object], front_end: FrontEnd) -> dict[str, str]:
-    """The arguments that get the values of a file's keys, by key.
+    """The name of the argument that gets a key's value, by the key.
 
-    Left out are keys that aren't handed on.
+    Keys that aren't handed on are left out.
     """
-    replaced = {
-        name
-        for key, names in front_end.instead_of.items()
-        if data.get(key) not in (None, False)
-        for name in names
-    }
+    replaced = set[str]()  # keys that another key of the file makes the program pass over
+    for key, names in front_end.instead_of.items():
+        if data.get(key) not in (None, False):
+            replaced.update(names)
+
     arguments = {}
     for name, value in data.items():
         argument = front_end.arguments.get(name) if front_end.arguments else name
@@ -284,9 +297,9 @@ def _arguments_by_key(data: Mapping[str, object], front_end: FrontEnd) -> dict[s
 
 
 def _name_within(front_end: FrontEnd, outer: str, key: str) -> str:
-    """The name of a key of the mapping `outer` as it is handed on; empty where it isn't.
+    """The name under which a key of the mapping `outer` is handed on; empty where it isn't.
 
-    The front end's table has the key without the prefix `fsdp_`, which may be written or not.
+    The front end's table has its keys without the prefix `fsdp_`, which a file may have.
     """
     plain = f"{outer}/{key.removeprefix('fsdp_')}"
     return front_end.arguments.get(plain, f"{outer}/{key}").partition("/")[2]
@@ -295,22 +308,23 @@ def _name_within(front_end: FrontEnd, outer: str, key: str) -> str:
 def _add_what_keys_bring(
     front_end: FrontEnd, values: dict[str, object], places: dict[str, Location]
 ) -> None:
-    """Add the arguments that others bring with them, unless the file has them itself."""
+    """Add the arguments that the program sets along with others, unless the file has them."""
     for name, brought in front_end.brings.items():
         if not values.get(name):
             continue
         for argument, value in brought.items():
             outer, _, inner = argument.partition("/")
             mapping = values.get(outer)
-            is_written = isinstance(mapping, dict) and inner in mapping
-            if argument not in values and not is_written:
+            is_in_mapping = isinstance(mapping, dict) and inner in mapping
+            if argument not in values and not is_in_mapping:
                 values[argument] = value
                 places.setdefault(argument, places[name])
 
 
 def _put_into_mappings(values: dict[str, object]) -> None:
-    """Put each value of a name `a/b` into the mapping `a`, or drop it where there is none."""
-    for name in [name for name in values if "/" in name]:
+    """Put each value with a name `a/b` into the mapping `a`; drop it where there is no mapping."""
+    nested = [name for name in values if "/" in name]
+    for name in nested:
         outer, _, inner = name.partition("/")
         value, mapping = values.pop(name), values.get(outer)
         if isinstance(mapping, dict):

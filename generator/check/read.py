@@ -1,4 +1,4 @@
-"""Paths to documents: files as named, folders as one submission each."""
+"""Read the documents at paths, and note why any other file is left alone."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ..submission.submission import PLAN
 from ..text.document import Document, JobSpec, Kind
 from ..text.hjson.text import read_json
 from ..text.shell.reader import read_script
-from ..text.shell.records import ShellScript
+from ..text.shell.records import Heredoc, ShellScript
 from ..text.text import Text, UnreadableText, read_content
 from . import codes, kinds
 from .file import File
 from .other_programs import handed_on, is_read
 
-# launch scripts and configs have kilobytes; data files don't belong here
+#: Launch scripts and configs have kilobytes. Larger files are data.
 MAX_BYTES: Final = 1_000_000
 MAX_FILES: Final = 100_000  # of a folder: a bound on time
 
@@ -45,13 +45,13 @@ LAUNCH_LINES: Final = "launch lines, but no script"
 HIDDEN: Final = "launch lines, in a hidden folder"
 WRITTEN: Final = "written by a script"
 _READER: Final = "the reader of files"
-# such files may lie in a folder, whatever their names
+#: Findings that aren't reported of files in a folder: there, large and binary files are usual.
 _LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")
 
 
 @dataclass(slots=True)
 class Reading:
-    """Documents, texts and findings read so far."""
+    """What has been read so far: documents, texts, findings, and an account of other files."""
 
     documents: list[Document] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -75,18 +75,16 @@ def read_documents(
     skip_unknown: bool = False,
     instead: Mapping[str, str] | None = None,
 ) -> Reading:
-    """Every document at `paths`, with what is wrong with them as text.
+    """Every document at `paths`, with the findings on their texts. No content makes it raise.
 
-    Never raises for what is in them.
-
-    A folder gives the documents in it and below. A file named by itself that is no document is an
-    error, but for YAML and JSON with a key like those of a job spec or a DeepSpeed config, or none;
-    with `skip_unknown` it is left out as in a folder. `instead` has contents by path that are read
+    A folder gives the documents in it and below. A file that is named itself and is no document is
+    an error, unless it is YAML or JSON that may be meant as a job spec or a DeepSpeed config; with
+    `skip_unknown` it is left out as in a folder. `instead` has contents by path that are read
     instead of what the files hold.
     """
     reading = Reading(instead=instead or {})
     for path in paths:
-        if os.path.isdir(path):  # noqa: PTH112 - also a name that is too long for a file is none
+        if os.path.isdir(path):  # noqa: PTH112 - pathlib raises for a name that is too long
             _read_folder(Path(path), reading, consumer)
         else:
             _read_file(os.fspath(path), reading, consumer, named=not skip_unknown)
@@ -94,7 +92,7 @@ def read_documents(
 
 
 def read_named(reading: Reading, names: Iterable[str]) -> bool:
-    """Read files that documents of a reading name, as files of a folder; whether any was new."""
+    """Read files that documents name, as files of a folder; tell whether that gave documents."""
     before = len(reading.documents)
     for name in names:
         _read_file(name, reading, None, named=False, in_folder=True)
@@ -102,7 +100,7 @@ def read_named(reading: Reading, names: Iterable[str]) -> bool:
 
 
 def read_texts(texts: Iterable[Text]) -> Reading:
-    """The documents among `texts`, read as the files of a folder that holds them would be."""
+    """The documents among `texts`, read as if they were the files of a folder."""
     reading = Reading()
     for text in texts:
         if kinds.is_candidate(Path(text.path)):
@@ -113,43 +111,62 @@ def read_texts(texts: Iterable[Text]) -> Reading:
 
 
 def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
-    before, where = len(reading.documents) + len(reading.findings), Location(path=str(folder))
-    found, hidden = list[Path](), list[Path]()
+    before = len(reading.documents) + len(reading.findings)
+    where = Location(path=str(folder))
     try:
         os.scandir(folder).close()
     except OSError as problem:
         message = f"the folder can't be read: {(problem.strerror or 'no access').lower()}"
         reading.findings.append(codes.UNREADABLE.at(where, message, "check its permissions"))
-    for path in kinds.candidates(folder, hidden):
-        is_batch = not path.suffix and kinds.is_batch_script(path)
-        if kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
-            found.append(path)
-        elif kinds.has_launch_line(path, MAX_BYTES):
-            if not path.suffix and kinds.begins_with_shell(path):
-                found.append(path)
-            else:
-                reading.left_alone[str(path)] = LAUNCH_LINES
-    for path in kinds.with_launches(hidden, MAX_BYTES):
-        reading.left_alone[str(path)] = HIDDEN
-    if len(found) > MAX_FILES:
+
+    paths = _paths_in_folder(folder, reading)
+    if len(paths) > MAX_FILES:
         message = (
-            f"the folder has {len(found):,} files that may be documents; {MAX_FILES:,} are read"
+            f"the folder has {len(paths):,} files that may be documents; {MAX_FILES:,} are read"
         )
         reading.findings.append(codes.TOO_MUCH.at(where, message, "name the folder of one job"))
-    for path in found[:MAX_FILES]:
+    for path in paths[:MAX_FILES]:
         if path.suffix.lower() not in kinds.MAPPINGS or path.stat().st_size <= MAX_BYTES:
             _read_file(str(path), reading, consumer, named=False, in_folder=True)
     for name in reading.followed:
         reading.left_alone.pop(name, None)
+
     if len(reading.documents) + len(reading.findings) == before:
-        message = "nothing in this folder is a document that dsgen checks"
-        hint, severity = f"name a folder with {_KINDS}", NOTE
-        if missing := missing_files(folder / PLAN):
-            names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
-            message = f"{message}: {names}, which {PLAN} lists, {verb} not there"
-            hint = f"put {names} back, or write the files anew with dsgen generate"
-            severity = WARNING
-        reading.findings.append(codes.UNKNOWN_KIND.at(where, message, hint, severity))
+        reading.findings.append(_nothing_in(folder))
+
+
+def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
+    """The files in and below a folder that may be documents.
+
+    Other files with launch lines are noted as left alone.
+    """
+    paths, hidden = list[Path](), list[Path]()
+    for path in kinds.candidates(folder, hidden):
+        is_batch = not path.suffix and kinds.is_batch_script(path)
+        if kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
+            paths.append(path)
+        elif kinds.has_launch_line(path, MAX_BYTES):
+            if not path.suffix and kinds.begins_with_shell(path):
+                paths.append(path)
+            else:
+                reading.left_alone[str(path)] = LAUNCH_LINES
+    for path in kinds.with_launches(hidden, MAX_BYTES):
+        reading.left_alone[str(path)] = HIDDEN
+    return paths
+
+
+def _nothing_in(folder: Path) -> Finding:
+    """The finding on a folder without documents: a warning where files of a plan are missing."""
+    where = Location(path=str(folder))
+    message = "nothing in this folder is a document that dsgen checks"
+    missing = missing_files(folder / PLAN)
+    if not missing:
+        return codes.UNKNOWN_KIND.at(where, message, f"name a folder with {_KINDS}", NOTE)
+
+    names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
+    message = f"{message}: {names}, which {PLAN} lists, {verb} not there"
+    hint = f"put {names} back, or write the files anew with dsgen generate"
+    return codes.UNKNOWN_KIND.at(where, message, hint, WARNING)
 
 
 def _read_file(
@@ -162,18 +179,17 @@ def _read_file(
         with guarded(_READER, shown, meant=UnreadableText):
             _take(file, name, reading, consumer)
     except UnreadableText as problem:
-        foreign = problem.finding.rule in _LARGE_OR_BINARY or (
-            in_folder and not kinds.tells_by_name(Path(name))
-        )
-        if named or not foreign:
-            # the kind of a YAML file when nothing else is known
-            spec = Path(name).suffix.lower() in kinds.YAML
-            found = problem.finding if spec else codes.from_spec(problem.finding)
-            # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
-            as_is = (
-                in_folder and Path(name).suffix == ".sh" and " at offset 0 " not in found.message
-            )
-            reading.findings.append(replace(found, severity=NOTE) if as_is else found)
+        path, finding = Path(name), problem.finding
+        is_of_no_job = in_folder and not kinds.tells_by_name(path)
+        if not named and (finding.rule in _LARGE_OR_BINARY or is_of_no_job):
+            return
+        # Of a file that can't be read nothing but the name is known: YAML counts as a job spec.
+        may_be_spec = path.suffix.lower() in kinds.YAML
+        if not may_be_spec:
+            finding = codes.from_spec(finding)
+        # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
+        may_run = in_folder and path.suffix == ".sh" and " at offset 0 " not in finding.message
+        reading.findings.append(replace(finding, severity=NOTE) if may_run else finding)
 
 
 def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:
@@ -181,21 +197,24 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
     place = os.path.realpath(name)
     if place in reading.places:  # named twice, or by itself and with its folder
         return
-    kind = file.kind or (
-        file.kind_as_named(consumer) if file.named and not file.belongs_to else None
-    )
+
+    kind = file.kind
+    if kind is None and file.named and not file.belongs_to:
+        kind = file.kind_as_named(consumer)
     documents = list[Document]()
     if file.program is not None and is_read(file.program):
         documents += handed_on(file.program, file.yaml(), file.text)
     if kind == "training arguments" and not file.named and reads_its_own_way(name):
         reading.left_alone[file.name] = OWN_PROGRAM
         return
-    if documents or kind is not None or file.named:
+    is_document = bool(documents) or kind is not None
+    if is_document or file.named:
         reading.texts.setdefault(file.name, file.text)
-    if documents or kind is not None:
+    if is_document:
         reading.places.add(place)
         if not file.is_certain or Path(name).is_symlink():
             reading.untouchable.add(file.name)
+
     if documents:
         reading.documents += documents
         reading.findings += map(codes.from_spec, file.yaml().findings)
@@ -203,8 +222,8 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
         before = len(reading.documents) + len(reading.findings)
         with guarded(f"the reader of the kind `{kind}`", file.name):
             _read_kind(kind, file, name, reading)
-            unread = len(reading.documents) + len(reading.findings) == before
-            if unread and file.name not in reading.left_alone:
+            gave_nothing = len(reading.documents) + len(reading.findings) == before
+            if gave_nothing and file.name not in reading.left_alone:
                 _read_nothing(file, reading)
     elif file.named:
         _refuse(file, reading)
@@ -213,7 +232,7 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
 
 
 def _refuse(file: File, reading: Reading) -> None:
-    """Say why a file that was named by itself is none that dsgen checks."""
+    """Report that dsgen doesn't check a file which the user named, and say what it is."""
     message = "unknown kind of document"
     hint = f"name {_KINDS}, or a folder of them"
     if file.program in _TEMPLATED and is_template(file.content):
@@ -230,7 +249,7 @@ def _refuse(file: File, reading: Reading) -> None:
 
 
 def _leave_alone(file: File, reading: Reading) -> None:
-    """Note why a file of a folder isn't judged, where it looks like one that might have been."""
+    """Note why a file of a folder isn't judged, where the user may expect that it is."""
     if kinds.is_for_another(file.path, file.content):
         reading.left_alone[file.name] = "a script that bash doesn't read"
     elif file.belongs_to or kinds.is_evidence(file.keys):
@@ -243,7 +262,7 @@ def _leave_alone(file: File, reading: Reading) -> None:
 
 
 def _read_nothing(file: File, reading: Reading) -> None:
-    """Say that a file has nothing that is checked, as one of several objects may have none."""
+    """Say that no document was in a file of a known kind: a manifest may have no job in it."""
     program = file.program_by_keys
     if file.named:
         message = "nothing in this file is a document that dsgen checks"
@@ -273,38 +292,49 @@ def _leave_prose(file: File, reading: Reading) -> None:
 
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
+    """Add the documents and findings of a file of a kind, and those of its launch lines."""
     if kind == "job spec":
         reading.documents.append(JobSpec(path=file.text.path, name=name, is_named=file.named))
     elif kind == "launch script":
-        shell = read_script(file.text)
-        if any(command.words[0].raw.startswith("{%") for command in shell.commands):
-            _leave_template(file, reading)
-            return
-        broken = shell.unterminated if shell.unterminated is not None else shell.unclosed
-        if broken is not None and not kinds.shows_shell(file.path, file.content):
-            _leave_prose(file, reading)
-            return
-        script = launch_script(shell)
-        reading.documents.append(script)
-        reading.documents += _embedded_configs(shell)
-        _read_launches(script.launches, reading)
+        _read_script(file, reading)
     else:
-        for read in kinds.read_as(kind, file):
-            if isinstance(read, Finding):
-                reading.findings.append(codes.from_spec(read))
+        for item in kinds.read_as(kind, file):
+            if isinstance(item, Finding):
+                reading.findings.append(codes.from_spec(item))
                 continue
-            reading.documents.append(read)
-            if isinstance(read, CommandDocument):
-                other = read.other_text
-                if other is not None:
-                    reading.texts.setdefault(other.path, other)
-                    reading.followed.add(other.path)
-                reading.documents += _embedded_configs(read.script.shell) if read.script else ()
-                _read_launches(read.launches, reading)
+            reading.documents.append(item)
+            if isinstance(item, CommandDocument):
+                _read_commands(item, reading)
+
+
+def _read_script(file: File, reading: Reading) -> None:
+    shell = read_script(file.text)
+    if any(command.words[0].raw.startswith("{%") for command in shell.commands):
+        _leave_template(file, reading)
+        return
+    is_broken = shell.unterminated is not None or shell.unclosed is not None
+    if is_broken and not kinds.shows_shell(file.path, file.content):
+        _leave_prose(file, reading)
+        return
+    script = launch_script(shell)
+    reading.documents.append(script)
+    reading.documents += _embedded_configs(shell)
+    _read_launches(script.launches, reading)
+
+
+def _read_commands(document: CommandDocument, reading: Reading) -> None:
+    """Add what the commands in a job's file start; they may stand in a script beside it."""
+    script_text = document.other_text
+    if script_text is not None:
+        reading.texts.setdefault(script_text.path, script_text)
+        reading.followed.add(script_text.path)
+    if document.script:
+        reading.documents += _embedded_configs(document.script.shell)
+    _read_launches(document.launches, reading)
 
 
 def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
-    """The arguments of the training programs on launch lines."""
+    """Add the arguments of the training programs on launch lines."""
     reading.documents += megatron_from_launches(launches)
     reading.documents += from_launches(launches)
     if len(launches) == MOST_LAUNCHES:
@@ -323,18 +353,29 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
     """
     for document in shell.heredocs:
         target = document.target.path if document.target is not None else None
-        if target is None or not document.complete or not document.content.lstrip().startswith("{"):
+        is_object = document.content.lstrip().startswith("{")
+        if target is None or not document.complete or not is_object:
             continue
-        start, lines, at = shell.locate(document.offset), list[str](), document.offset
-        for line in document.content.split("\n"):
-            text = line.lstrip() if document.literal else line
-            place = shell.locate(at + len(line) - len(text))  # in YAML, lines are indented
-            lines.append(
-                " " * ((place.column or 1) - 1 if document.literal or not lines else 0) + text
-            )
-            at += len(line) + 1
-        content = "\n" * ((start.line or 1) - 1) + "\n".join(lines)
+        content = _in_its_place(document, shell)
         json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
         if kinds.kind_of(Path(target), document.content, keys) == "DeepSpeed config":
             yield DsConfig(json=json, target=target)
+
+
+def _in_its_place(document: Heredoc, shell: ShellScript) -> str:
+    """The text of a here-document with blanks before it, so that places in it are the script's.
+
+    A script in a block of YAML is indented there. So each line of a literal text begins in the
+    column that it has in the file; of any other, the first does.
+    """
+    start = shell.locate(document.offset)
+    lines = list[str]()
+    offset = document.offset
+    for line in document.content.split("\n"):
+        text = line.lstrip() if document.literal else line
+        column = shell.locate(offset + len(line) - len(text)).column or 1
+        is_indented = document.literal or not lines
+        lines.append(" " * (column - 1) + text if is_indented else text)
+        offset += len(line) + 1
+    return "\n" * ((start.line or 1) - 1) + "\n".join(lines)

@@ -1,15 +1,13 @@
-"""Measured runs for `dsgen calibrate`.
+"""Read measured runs, for `dsgen calibrate` and `dsgen tune`: from training logs and CSV tables.
 
-Says which kind a file is, a table or a log of one of four programs, and what it has.
+A log is read by whichever program's reader knows its lines. The log of a trial also tells whether
+memory ran out.
 
-Logs are long, and hold bytes and colours that no job spec may. Those of trials also tell of memory
-that ran out.
-
-A table is CSV, one run a row, columns named like the keys of the job spec: `step_time_s` (seconds
-of an optimizer step), optionally `peak_memory_gib` with `peak_memory_kind` (allocated, reserved or
-device) and `name`; every other column is a key of the spec's top level, `training` or `layout` with
-a single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. An empty cell is left out:
-the job's own value counts.
+A table has one run a row, and columns named like the keys of the job spec. `step_time_s` is the
+seconds of an optimizer step. Optional are `peak_memory_gib` with `peak_memory_kind` (allocated,
+reserved or device) and `name`. Every other column is a key of the spec's top level, `training` or
+`layout` that has a single value: `gpus`, `global_batch`, `tensor`, `recompute` and so on. Where a
+cell is empty, the job's own value counts.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from dataclasses import replace
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..catalog import closest
 from ..dataclass import dataclass
@@ -52,7 +50,7 @@ MAX_BYTES: Final = 256 * 2**20  #: of a table or log that is read: a bound on me
 #: Terminal colours and cursor moves (ECMA-48's control sequences), which progress bars and loggers
 #: write.
 _ESCAPE: Final = lazy_pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-#: Readers, the most specific first: Megatron-DeepSpeed also writes what DeepSpeed writes, and the
+#: Readers, the most specific first: Megatron-DeepSpeed also writes DeepSpeed's lines, and the
 #: Trainer may.
 _READERS: Final[tuple[Callable[[Sequence[str]], LogFacts | None], ...]] = tuple(
     loaded(record.log) for record in PROGRAMS if record.log
@@ -61,10 +59,12 @@ _READERS: Final[tuple[Callable[[Sequence[str]], LogFacts | None], ...]] = tuple(
 #: least one, at most ten; assumed.
 _WARM_UP_SHARE = 0.1
 _MOST_WARM_UP = 10
-# characters; a record has some hundreds, and a progress bar may be before it on the line
+#: Characters at a line's end that are read. A record has some hundreds; a progress bar may stand
+#: before it on the line.
 _LONGEST_LINE: Final = 4_000
 #: A step this many times the median wrote a checkpoint, evaluated or waited for data; assumed.
 _SLOW = 1.5
+_CHECK_PATH: Final = "check the path and its permissions"
 
 
 def _unreadable(path: str, message: str, hint: str, line: int | None = None) -> Read:
@@ -79,15 +79,12 @@ def _lines(path: str) -> list[str] | Read:
     """
     try:
         content = read_bytes(path, MAX_BYTES + 1)
-    except (OSError, ValueError) as problem:
-        reason = (
-            (problem.strerror or "input error").lower()
-            if isinstance(problem, OSError)
-            else str(problem)
-        )
-        return _unreadable(
-            path, f"the file can't be read: {reason}", "check the path and its permissions"
-        )
+    except OSError as problem:
+        reason = (problem.strerror or "input error").lower()
+        return _unreadable(path, f"the file can't be read: {reason}", _CHECK_PATH)
+    except ValueError as problem:  # a path with a null byte
+        return _unreadable(path, f"the file can't be read: {problem}", _CHECK_PATH)
+
     if len(content) > MAX_BYTES:
         message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
         return _unreadable(path, message, "cut the log after a few hundred steps")
@@ -104,20 +101,23 @@ def _lines(path: str) -> list[str] | Read:
 def read_runs(path: str) -> Read:
     """The runs of a CSV table or a training log, or everything that is wrong with it.
 
-    A table is what is called `.csv`, or has the step time's column in its first line that isn't
-    blank or a comment.
+    A file is a table if it is called `.csv`, or if its first line, apart from blank lines and
+    comments, has the step time's column.
     """
-    if isinstance(lines := _lines(path), Read):
+    lines = _lines(path)
+    if isinstance(lines, Read):
         return lines
+
     head = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    if path.lower().endswith(".csv") or STEP_TIME in [cell.strip() for cell in head.split(",")]:
+    columns = [cell.strip() for cell in head.split(",")]
+    if path.lower().endswith(".csv") or STEP_TIME in columns:
         return read_table(path, lines)
     return read_log(path, lines)
 
 
 def read_log(path: str, lines: Sequence[str]) -> Read:
     """The run that a log reports, or why it reports none. `path` is how the user named it."""
-    facts, where = _facts([line[-_LONGEST_LINE:] for line in lines]), Location(path=path)
+    facts = _facts([line[-_LONGEST_LINE:] for line in lines])
     if facts is None:
         hint = (
             "dsgen reads logs of Megatron-LM, Megatron-DeepSpeed, DeepSpeed and the Hugging "
@@ -126,11 +126,12 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
         return _unreadable(path, "no training log that dsgen has", hint)
     if not facts.steps:
         message = f"this log of {facts.writer} has no step times"
-        return Read(findings=(RUNS_NO_STEPS.at(where, message, facts.hint),))
+        return Read(findings=(RUNS_NO_STEPS.at(Location(path=path), message, facts.hint),))
+
     seconds, note = _typical(facts)
     run = Measurement(
         name=short_name(path),
-        where=where,
+        where=Location(path=path),
         step_time_s=seconds,
         keys=facts.keys,
         places={key: Location(path=path, line=line) for key, line in facts.lines.items()},
@@ -142,101 +143,110 @@ def read_log(path: str, lines: Sequence[str]) -> Read:
 
 
 def _facts(lines: Sequence[str]) -> LogFacts | None:
-    """Return what the readers find.
+    """What the readers make of a log together; None where none knows it.
 
-    The steps are those of the first reader that has any; keys and peak are those of all.
+    The steps are those of the first reader that has any. Keys and the peak are taken from the other
+    readers too, where that one doesn't have them.
     """
     of_readers = [facts for reader in _READERS if (facts := reader(lines)) is not None]
-    chosen = next(
-        (facts for facts in of_readers if facts.steps), of_readers[0] if of_readers else None
-    )
-    if chosen is None:
+    if not of_readers:
         return None
-    ranked = [chosen, *(facts for facts in of_readers if facts is not chosen)]
-    keys = {key: value for facts in reversed(ranked) for key, value in facts.keys.items()}
-    places = {key: line for facts in reversed(ranked) for key, line in facts.lines.items()}
-    peak = next((facts.peak_bytes for facts in ranked if facts.peak_bytes), None)
+    chosen = next((facts for facts in of_readers if facts.steps), of_readers[0])
+    in_order = [chosen, *(facts for facts in of_readers if facts is not chosen)]
+
+    keys, places = dict[str, object](), dict[str, int]()
+    for facts in reversed(in_order):  # so that the chosen reader's replace the others'
+        keys.update(facts.keys)
+        places.update(facts.lines)
+    peak = next((facts.peak_bytes for facts in in_order if facts.peak_bytes), None)
     return replace(chosen, keys=keys, lines=places, peak_bytes=peak)
 
 
 def _typical(facts: LogFacts) -> tuple[float, str]:
-    """Return the seconds of a typical step, and how many steps that is taken from.
+    """Return the seconds of a typical step, and a note on the steps that it is taken from.
 
     It is the median after warm-up, without slow steps.
     """
     steps = facts.steps
     if len(steps) == 1:
         return steps[0], f"{facts.writer}: one figure, warm-up included"
+
     early = min(max(int(len(steps) * _WARM_UP_SHARE), 1), _MOST_WARM_UP)
     limit = _SLOW * statistics.median(steps[early:])
     kept = [step for step in steps[early:] if step <= limit]
     slow = len(steps) - early - len(kept)
-    left = (
-        f"the first {early} and {slow} slow ones left out"
-        if slow
-        else f"the first {early} left out"
-    )
-    return statistics.median(
-        kept
-    ), f"{facts.writer}: median of {len(kept)} of {len(steps)} figures, {left}"
+
+    slow_ones = f" and {slow} slow ones" if slow else ""
+    left_out = f"the first {early}{slow_ones} left out"
+    note = f"{facts.writer}: median of {len(kept)} of {len(steps)} figures, {left_out}"
+    return statistics.median(kept), note
 
 
-#: What programs print where memory runs out: PyTorch's errors, cuBLAS's workspace, the kernel's by
-#: way of Slurm.
+#: What is printed where memory runs out: PyTorch's errors, cuBLAS's on its workspace, and Slurm's
+#: on a process that the kernel killed.
 _OUT_OF_MEMORY: Final = lazy_pattern(
     r"OutOfMemoryError|(?:CUDA|HIP|XPU) out of memory|CUBLAS_STATUS_ALLOC_FAILED|oom[-_]kill"
     r"|DefaultCPUAllocator: can't allocate"
 )
-_FAILED: Final = lazy_pattern(r"^\S*(?:Error|Exception)\b.*")
-_NAMES: Final = (".txt", ".log", ".out")
+_ERROR: Final = lazy_pattern(r"^\S*(?:Error|Exception)\b.*")
+_LOG_SUFFIXES: Final = (".txt", ".log", ".out")
 _MOST_FILES: Final = 10_000  # of a folder that are looked at: a bound on time
+_MOST_BEFORE_MARK: Final = 1_000  # lines: of modules, launchers and banners
 _MOST_SHOWN: Final = 120  # characters of a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The outcome that the log of a trial shows."""
+    """The outcome of a trial, by its log."""
 
     number: int
     log: Path
     run: Measurement | None = None  #: None where no step was measured
-    out_of_memory: bool = False  #: whether it ran out, whatever it had measured until then
+    out_of_memory: bool = False  #: whether memory ran out; what was measured before doesn't count
     problem: str = ""  #: why there is no measurement, in the log's own words where it has them
 
     @property
     def weight(self) -> int:
-        """Memory that ran out is more than a time, a time more than nothing."""
+        """How much the log says: most where memory ran out, less with a time, else nothing."""
         if self.out_of_memory:
             return 2
         return 1 if self.run else 0
 
 
 def outcomes(folder: Path, mark: str) -> dict[int, Outcome]:
-    """By number, what the logs below `folder` say. A log begins with `mark` and the trial's number.
+    """The outcomes of the trials with logs below `folder`, by number.
 
-    A trial with several logs is that of the one which says most: of the rank that prints its steps.
+    A log of a trial has a line near its beginning with `mark` and the trial's number. Each rank may
+    write a log of its own: the one that says most counts, as one rank alone prints the steps.
     """
     outcomes: dict[int, Outcome] = {}
-    files = (path for path in sorted(folder.rglob("*")) if path.suffix in _NAMES and path.is_file())
-    # to which no link leads out
-    within = (path for path in files if path.resolve().is_relative_to(folder.resolve()))
-    for path in islice(within, _MOST_FILES):
-        if isinstance(lines := _lines(str(path)), Read):
+    for path in islice(_logs_below(folder), _MOST_FILES):
+        lines = _lines(str(path))
+        number = None if isinstance(lines, Read) else _trial_number(lines, mark)
+        if isinstance(lines, Read) or number is None:
             continue
-        begins = next(
-            (
-                match
-                for line in lines[:1000]
-                if (match := re.match(rf"{mark} ([0-9]{{1,4}})$", line))
-            ),
-            None,
-        )
-        if begins is not None:
-            outcome = _outcome(whole(begins[1]), path, lines)
-            before = outcomes.get(outcome.number)
-            if before is None or outcome.weight > before.weight:
-                outcomes[outcome.number] = outcome
+        outcome = _outcome(number, path, lines)
+        before = outcomes.get(number)
+        if before is None or outcome.weight > before.weight:
+            outcomes[number] = outcome
     return outcomes
+
+
+def _logs_below(folder: Path) -> Iterator[Path]:
+    """The logs in and below a folder, but for links that lead out of it."""
+    for path in sorted(folder.rglob("*")):
+        is_log = path.suffix in _LOG_SUFFIXES and path.is_file()
+        if is_log and path.resolve().is_relative_to(folder.resolve()):
+            yield path
+
+
+def _trial_number(lines: Sequence[str], mark: str) -> int | None:
+    """The number behind the mark of a trial; None in other logs."""
+    for line in lines[:_MOST_BEFORE_MARK]:
+        match = re.match(rf"{mark} ([0-9]{{1,4}})$", line)
+        if match:
+            return whole(match[1])
+    return None
 
 
 def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:
@@ -245,9 +255,9 @@ def _outcome(number: int, path: Path, lines: list[str]) -> Outcome:
     read = read_log(str(path), lines)
     if read.runs:
         return Outcome(number=number, log=path, run=read.runs[0])
-    said = next((line for line in reversed(lines) if _FAILED.match(line)), "")
+    error = next((line for line in reversed(lines) if _ERROR.match(line)), "")
     last = next((line for line in reversed(lines[1:]) if line.strip()), "the log is empty")
-    return Outcome(number=number, log=path, problem=(said or last).strip()[:_MOST_SHOWN])
+    return Outcome(number=number, log=path, problem=(error or last).strip()[:_MOST_SHOWN])
 
 
 STEP_TIME: Final = "step_time_s"
@@ -263,18 +273,19 @@ _MAX_NAME: Final = 80  # and of a name
 
 @cache
 def spec_columns() -> Mapping[str, str]:
-    """Dotted path of the job spec by column name."""
-    schema = load_schema()
-    parts = {name: schema["$defs"][name]["properties"] for name in ("training", "layout")}
-    # What is an object itself doesn't fit into a cell.
-    names = [
-        (part, key)
-        for part, known in parts.items()
-        for key in known
-        if "properties" not in known[key]
-    ]
-    keys = {key: f"{part}.{key}" for part, key in names}
-    return {**{key: key for key in _TOP}, **keys, **{path: path for path in keys.values()}}
+    """The dotted path in the job spec, by column name.
+
+    A key of `training` or `layout` may be named with its section or without: `layout.tensor` or
+    `tensor`.
+    """
+    definitions = load_schema()["$defs"]
+    paths = dict[str, str]()
+    for section in ("training", "layout"):
+        for key, schema in definitions[section]["properties"].items():
+            is_object = "properties" in schema  # which doesn't fit into a cell
+            if not is_object:
+                paths[key] = f"{section}.{key}"
+    return {key: key for key in _TOP} | paths | {path: path for path in paths.values()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +299,7 @@ class _Row:
 
     @cached_property
     def starts(self) -> Mapping[str, int]:
-        """The column at which each cell starts, from 1, commas within quotes not counting."""
+        """The column at which each cell starts, from 1. A comma within quotes starts none."""
         starts, quoted = [1], False
         for index, character in enumerate(self.text):
             quoted ^= character == '"'
@@ -312,38 +323,50 @@ def read_table(path: str, lines: Sequence[str]) -> Read:
         return _unreadable(path, f"this is no CSV table: {problem}", "quote its cells")
     if not rows:
         return _unreadable(path, "the table is empty", "give its columns")
-    (first, titles, text), *body = rows
-    names = [name.strip() for name in titles]
-    findings = list(_check_header(path, text, names))
+    header, *body = rows
+    names = [name.strip() for name in header.cells]
+    findings = list(_check_header(path, header.text, names))
     if not findings and not body:
-        return _unreadable(path, "the table has no rows", "add one row a run", line=first)
+        return _unreadable(path, "the table has no rows", "add one row a run", line=header.line)
     if len(body) > MAX_ROWS:
-        where = Location(path=path, line=body[MAX_ROWS][0])
+        where = Location(path=path, line=body[MAX_ROWS].line)
         findings.append(
             RUNS_UNREADABLE.at(where, f"the table has more than {MAX_ROWS:,} rows", "cut it")
         )
     if findings:
         return Read(findings=tuple(findings))
-    read = [_read_row(path, names, *row) for row in body]
-    runs = tuple(run for row in read for run in row.runs)
-    return Read(runs=runs, findings=tuple(finding for row in read for finding in row.findings))
+
+    of_rows = [_read_row(path, names, row) for row in body]
+    return Read(
+        runs=tuple(run for read in of_rows for run in read.runs),
+        findings=tuple(finding for read in of_rows for finding in read.findings),
+    )
 
 
-def _cells(lines: Sequence[str]) -> Iterator[tuple[int, list[str], str]]:
-    """Line number, cells and text of each row that isn't blank; `#` starts a comment."""
+class _Cells(NamedTuple):
+    """The cells of a row, as they stand in the table."""
+
+    line: int  #: number of its first line
+    cells: list[str]
+    text: str  #: of its first line
+
+
+def _cells(lines: Sequence[str]) -> Iterator[_Cells]:
+    """The cells of each row that is neither blank nor a comment."""
     reader = csv.reader(lines, strict=True)
-    previous = 0
+    last_line = 0  # of the row before: a cell in quotes may have several lines
     for cells in reader:
-        line, previous = previous + 1, reader.line_num
+        line, last_line = last_line + 1, reader.line_num
         if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
-            yield line, cells, lines[line - 1]
+            yield _Cells(line, cells, lines[line - 1])
 
 
 def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Finding]:
-    known, seen = (*_MEASURED, *spec_columns()), set[str]()
-    row = _Row(
-        path=path, line=1, text=text, cells={str(index): name for index, name in enumerate(names)}
-    )
+    known = (*_MEASURED, *spec_columns())
+    seen = set[str]()
+    # By their numbers: a name may be there twice.
+    cells = {str(index): name for index, name in enumerate(names)}
+    row = _Row(path=path, line=1, text=text, cells=cells)
     if len(names) > MAX_COLUMNS:
         message = f"the table has {len(names):,} columns; the most is {MAX_COLUMNS:,}"
         yield RUNS_UNREADABLE.at(
@@ -371,12 +394,13 @@ def _check_header(path: str, text: str, names: Sequence[str]) -> Iterator[Findin
         )
 
 
-def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], text: str) -> Read:
-    named = {name: cell.strip() for name, cell in zip(names, cells, strict=False)}
-    row = _Row(path=path, line=line, text=text, cells=named)
+def _read_row(path: str, names: Sequence[str], given: _Cells) -> Read:
+    line = given.line
+    cells = {name: cell.strip() for name, cell in zip(names, given.cells, strict=False)}
+    row = _Row(path=path, line=line, text=given.text, cells=cells)
     findings: list[Finding] = []
-    if len(cells) > len(names):
-        message = f"the row has {len(cells)} cells; the header has {len(names)}"
+    if len(given.cells) > len(names):
+        message = f"the row has {len(given.cells)} cells; the header has {len(names)}"
         hint = "quote cells that have a comma in them"
         findings.append(RUNS_UNREADABLE.at(Location(path=path, line=line), message, hint))
     seconds = _positive(row, STEP_TIME, findings, needed=True)
@@ -394,6 +418,7 @@ def _read_row(path: str, names: Sequence[str], line: int, cells: Sequence[str], 
         )
     if findings or seconds is None:
         return Read(findings=tuple(findings))
+
     columns = spec_columns()
     filled = [name for name in row.cells if name in columns and row.cells[name]]
     run = Measurement(
@@ -420,8 +445,7 @@ def _positive(
         )
     elif text and value is None:
         message = f"`{name}` is {text[:40]!r}; it must be a number above zero"
-        hint = "write a number such as "
-        findings.append(
-            RUNS_VALUE.at(row.locate(name), message, hint + ("2.35" if needed else "61.4"))
-        )
+        example = "2.35" if name == STEP_TIME else "61.4"
+        hint = f"write a number such as {example}"
+        findings.append(RUNS_VALUE.at(row.locate(name), message, hint))
     return value

@@ -1,4 +1,4 @@
-"""The whole way of `dsgen validate`: paths, documents, submissions, rules, findings.
+"""The steps of `dsgen validate`: from paths to documents, submissions, rules and findings.
 
 A submission is the documents of one job. Findings that comments in the files ignore are left out.
 Files that dsgen renders are judged by the same rules before they are written.
@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field, replace
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from ..dataclass import dataclass
 from ..faults import Fault, collected, guarded
@@ -55,6 +56,7 @@ Path = str | os.PathLike[str]
 
 #: The place of another file at a message's end, which `findings.against` writes.
 _AGAINST: Final = lazy_pattern(r" \([^\s()]+:[0-9]+\)$")
+#: Kinds of documents that never name another file.
 _NAME_NO_FILES: Final = frozenset({"DeepSpeed config", "job spec", "hostfile", "environment file"})
 _WORD: Final = lazy_pattern(r"\S+")
 _VERSION: Final = lazy_pattern(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
@@ -71,9 +73,17 @@ class Answer:
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
     #: files that weren't judged, with the reason
     left_alone: Mapping[str, str] = field(default_factory=dict)
-    #: launches of which no option was judged, in file order; scripts, where nothing else was read
+    #: launches of which no option was judged, in file order; scripts, where nothing else was read;
+    #: runs whose memory wasn't judged
     not_checked: tuple[NotChecked, ...] = ()
     faults: tuple[Fault, ...] = ()  #: of dsgen itself; each is a finding too
+
+
+class CheckedSpec(NamedTuple):
+    """The job of a spec, None where it has an error, and every finding on it."""
+
+    job: Job | None
+    findings: tuple[Finding, ...]
 
 
 def validate(
@@ -91,28 +101,33 @@ def validate(
     `flags` are those of `_context`. They and the spec at `job` are taken as true: files that differ
     from them get the findings. `skip_unknown` and `instead` are passed to `read_documents`.
 
-    With `engine`, the installed DeepSpeed checks the configs as well, but for those that have an
-    error already. `reported` tells which findings count as such. Raises `NoEngine` where DeepSpeed
-    isn't installed.
+    With `engine`, the installed DeepSpeed also checks the configs that have no error yet; only
+    findings that `reported` accepts count as errors. Raises `NoEngine` where DeepSpeed isn't
+    installed.
     """
-    with checking(paths := tuple(paths)), collected() as faults:
-        read = read_documents(
+    paths = tuple(paths)
+    with checking(paths), collected() as faults:
+        reading = read_documents(
             paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
         )
         if not all(map(os.path.isdir, paths)):
-            _follow(read, paths)
-        answer = _answer(read, paths, flags, job, reported if engine else None)
+            _follow(reading, paths)
+        answer = _answer(reading, paths, flags, job, reported if engine else None)
         if not faults:
             return answer
-        secrets = {value for text in answer.texts.values() for value in text.secret_values}
+        secrets = _secrets(answer.texts)
         findings = (*answer.findings, *without(secrets, map(codes.of_fault, faults)))
         return replace(answer, findings=in_file_order(findings), faults=tuple(faults))
 
 
-def _follow(reading: Reading, paths: tuple[Path, ...]) -> None:
-    """Read what named files name: as one job, they are right or wrong together.
+def _secrets(texts: Mapping[str, Text]) -> set[str]:
+    return {value for text in texts.values() for value in text.secret_values}
 
-    What nobody named is not changed.
+
+def _follow(reading: Reading, paths: tuple[Path, ...]) -> None:
+    """Read the files that named files name too: they are one job, right or wrong together.
+
+    `--fix` may not change a file that the user didn't name.
     """
     if {document.document_kind for document in reading.documents} <= _NAME_NO_FILES:
         return
@@ -131,7 +146,7 @@ def _answer(
     job: Path | None,
     counts_for_engine: Callable[[Finding], bool] | None,
 ) -> Answer:
-    """Every finding in what was read.
+    """Every finding in what was read, and the account of it.
 
     The installed DeepSpeed is asked where `counts_for_engine` is given: it tells which findings
     count as errors that keep a config from it.
@@ -139,53 +154,64 @@ def _answer(
     from .ignores import without_ignored
 
     specs = {
-        spec.path: check_spec(spec.name, spec.is_named)
-        for spec in reading.documents
-        if isinstance(spec, JobSpec)
+        document.path: check_spec(document.name, document.is_named)
+        for document in reading.documents
+        if isinstance(document, JobSpec)
     }
-    spec_findings = [finding for _, problems in specs.values() for finding in problems]
-    stated_job, job_findings, job_text = _stated_job(
-        job, {document.path for document in reading.documents}
-    )
-    context, flag_findings = _context(stated_job, **flags)
+    stated = _stated_job(job, {document.path for document in reading.documents})
+    context, flag_findings = _context(stated.job, **flags)
 
     # A file that a script of the job overwrites is left alone.
     roots = [os.fspath(path) for path in paths]
     written_anew = overwritten(reading.documents, Files(reading.documents, roots))
     documents = [document for document in reading.documents if document.path not in written_anew]
-    jobs = {path: spec_job for path, (spec_job, _) in specs.items() if spec_job is not None}
+    jobs = {path: spec.job for path, spec in specs.items() if spec.job is not None}
     submissions = _submissions(reading, documents, roots, jobs, context, is_one=job is not None)
 
     # A file may belong to several submissions: `dict.fromkeys` keeps each finding once, in order.
-    findings = [
-        *dict.fromkeys((*codes.bounded(reading.findings), *spec_findings, *job_findings)),
-        *flag_findings,
-    ]
+    spec_findings = chain.from_iterable(spec.findings for spec in specs.values())
+    of_files = (*codes.bounded(reading.findings), *spec_findings, *stated.findings)
+    findings = [*dict.fromkeys(of_files), *flag_findings]
     findings += dict.fromkeys(chain.from_iterable(map(check_submission, submissions)))
-    texts = {**job_text, **reading.texts}
+
+    texts = {**stated.texts, **reading.texts}
     if counts_for_engine is not None:
         counted = tuple(filter(counts_for_engine, without_ignored(findings, texts)))
         findings += _of_engine(submissions, counted)
     findings = _without_edits(findings, reading.untouchable)
 
-    secrets = {value for text in texts.values() for value in text.secret_values}
-    not_checked = _not_checked(submissions, findings)
-    found_in = {finding.where.path for finding in findings}
-    judged = {document.path for document in documents}
-    judged -= paths_not_checked(not_checked, submissions) - found_in
-    of_others = tuple(jobs_not_recognized(submissions))
-    not_checked = (*not_checked, *of_others)
-    judged -= {one.where.path for one in of_others} - found_in
-    if not findings and (scripts := scripts_not_checked(submissions, judged)):
-        not_checked, judged = (*not_checked, *scripts), set()
-    not_checked = (*not_checked, *_memory_not_judged(submissions, findings))
+    account = _account(documents, submissions, findings)
     return Answer(
-        findings=in_file_order(without(secrets, without_ignored(findings, texts))),
-        documents=len(judged),
-        not_checked=not_checked,
+        findings=in_file_order(without(_secrets(texts), without_ignored(findings, texts))),
+        documents=len(account.judged),
+        not_checked=account.not_checked,
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(written_anew), WRITTEN)},
     )
+
+
+class _Account(NamedTuple):
+    """The paths of the files of which something was judged, and what wasn't judged."""
+
+    judged: set[str]
+    not_checked: tuple[NotChecked, ...]
+
+
+def _account(
+    documents: Iterable[Document], submissions: Sequence[Submission], findings: Sequence[Finding]
+) -> _Account:
+    """The account of a check. A file in which something was found was judged in any case."""
+    launches = _not_checked(submissions, findings)
+    jobs = tuple(jobs_not_recognized(submissions))
+    unjudged = paths_not_checked(launches, submissions) | {job.where.path for job in jobs}
+    unjudged -= {finding.where.path for finding in findings}
+    judged = {document.path for document in documents} - unjudged
+
+    scripts = scripts_not_checked(submissions, judged) if not findings else ()
+    if scripts:
+        judged = set()
+    memory = _memory_not_judged(submissions, findings)
+    return _Account(judged, (*launches, *jobs, *scripts, *memory))
 
 
 def _of_engine(submissions: Iterable[Submission], errors: tuple[Finding, ...]) -> Iterable[Finding]:
@@ -200,9 +226,7 @@ def _of_engine(submissions: Iterable[Submission], errors: tuple[Finding, ...]) -
 def _without_edits(findings: Iterable[Finding], untouchable: Collection[str]) -> list[Finding]:
     """The findings, without fixes for files that mustn't be changed."""
     return [
-        replace(finding, edits=())
-        if finding.edits and finding.where.path in untouchable
-        else finding
+        replace(finding, edits=()) if finding.where.path in untouchable else finding
         for finding in findings
     ]
 
@@ -218,13 +242,15 @@ def _submissions(
 ) -> list[Submission]:
     """The submissions that the documents make up.
 
-    Documents that name one another belong together. With `is_one` all are of one job: a submission
-    for each number of GPUs of an elastic one.
+    Documents that name one another belong together. With `is_one` all are of the context's job: a
+    submission for each number of GPUs, where the job is elastic.
     """
     files = Files(documents, roots)
-    groups = _of_counts(documents, context)
-    if not is_one:
-        groups = ((group, context) for group in _grouped(documents, files))
+    groups = (
+        _of_counts(documents, context)
+        if is_one
+        else ((group, context) for group in _grouped(documents, files))
+    )
     return [
         Submission(
             documents=group,
@@ -242,7 +268,8 @@ def _not_checked(
     submissions: Iterable[Submission], findings: Sequence[Finding]
 ) -> tuple[NotChecked, ...]:
     """The launches of which no option was judged, each once, in file order."""
-    launches, judged = dict[NotChecked, None](), places_judged(findings)
+    launches = dict[NotChecked, None]()
+    judged = places_judged(findings)
     for submission in submissions:
         path = submission.documents[0].path if submission.documents else ""  # with --job alone
         with guarded("the account of what was checked", path):
@@ -255,7 +282,7 @@ def _memory_not_judged(
 ) -> tuple[NotChecked, ...]:
     """The runs of which the memory wasn't judged, each once.
 
-    A file that is too large at the least is judged.
+    A run without an estimate is judged all the same where even its least memory is too much.
     """
     too_large = {finding.where.path for finding in findings if finding.rule == _TOO_LARGE}
     runs = dict[NotChecked, None]()
@@ -283,6 +310,7 @@ def _once(group: tuple[Document, ...]) -> tuple[Document, ...]:
     callers = {script.path for script in scripts if script.launches} - called
     if not called or not callers:
         return group
+
     called_scripts = [script for script in scripts if script.path in called]
     dropped = {id(launch) for script in called_scripts for launch in script.launches}
     return tuple(
@@ -294,22 +322,35 @@ def _once(group: tuple[Document, ...]) -> tuple[Document, ...]:
     )
 
 
-def _stated_job(
-    job: Path | None, checked: set[str]
-) -> tuple[Job | None, tuple[Finding, ...], dict[str, Text]]:
-    """The job of the spec that `--job` names, the findings on it, and its text by its path."""
-    stated, findings = check_spec(job) if job is not None else (None, ())
-    # Without the source line: the file is not among those that are checked, and may be another than
-    # was meant.
+class _StatedJob(NamedTuple):
+    """The job of the spec that `--job` names, with the findings on it."""
+
+    job: Job | None = None
+    findings: tuple[Finding, ...] = ()
+    texts: Mapping[str, Text] = MappingProxyType({})  #: the spec's text by its path
+
+
+def _stated_job(path: Path | None, checked: set[str]) -> _StatedJob:
+    """The job of the spec at `path`; `checked` are the paths of the files that are checked."""
+    if path is None:
+        return _StatedJob()
+
+    job, findings = check_spec(path)
+    # A file that isn't among those that are checked may be another than was meant, so its lines
+    # aren't shown.
     findings = tuple(
-        f if f.where.path in checked else replace(f, where=replace(f.where, excerpt=None))
-        for f in findings
+        finding if finding.where.path in checked else _without_excerpt(finding)
+        for finding in findings
     )
     try:
-        text = read_path(job) if job is not None else None
+        text = read_path(path)
     except UnreadableText:
-        text = None
-    return stated, findings, {text.path: text} if text else {}
+        return _StatedJob(job, findings)
+    return _StatedJob(job, findings, {text.path: text})
+
+
+def _without_excerpt(finding: Finding) -> Finding:
+    return replace(finding, where=replace(finding.where, excerpt=None))
 
 
 def _context(
@@ -324,15 +365,17 @@ def _context(
 ) -> tuple[Context, list[Finding]]:
     """The context that these flags give, and an error for each name that isn't known.
 
-    Such a name is missing from the context.
+    The context is without such a name.
     """
-    findings, machines, shape = list[Finding](), None, None
+    findings = list[Finding]()
+    machines, shape = None, None
     if cluster is not None:
         machines, problems = resolve_cluster(plain_source({"cluster": cluster}), cluster)
         findings += [_of_flag(f"--cluster {cluster}", problem) for problem in problems]
     if model is not None:
         shape, problems = resolve_model(plain_source({"model": model}), model)
         findings += [_of_flag(f"--model {model}", problem) for problem in problems]
+
     release = job.deepspeed_version if job else None
     if deepspeed_version is not None and _VERSION.fullmatch(deepspeed_version):
         release = tuple(map(whole, deepspeed_version.split(".")))
@@ -340,10 +383,12 @@ def _context(
         message = f"{deepspeed_version!r} is not a DeepSpeed version"
         hint = "give a release, such as --deepspeed-version 0.16.9"
         findings.append(_unknown(f"--deepspeed-version {deepspeed_version}", message, hint))
+
     if consumer is not None and consumer not in CONSUMERS:
         message, hint = f"unknown consumer {consumer!r}", f"use one of {', '.join(CONSUMERS)}"
         findings.append(_unknown(f"--consumer {consumer}", message, hint))
         consumer = None
+
     context = Context(
         gpus=gpus,
         gpus_per_node=gpus_per_node,
@@ -370,52 +415,57 @@ def _of_flag(flag: str, finding: Finding) -> Finding:
 def _of_counts(
     documents: Iterable[Document], context: Context
 ) -> Iterator[tuple[tuple[Document, ...], Context]]:
-    """The documents of a context's job; of an elastic job, those of each number of GPUs.
+    """The documents of the context's job; of an elastic job, those of each number of GPUs.
 
-    Files for all numbers of GPUs are judged for the largest that has a folder.
+    Files outside the folders of the numbers are for all of them. They are judged for the largest
+    number that has a folder.
     """
-    rest, job, largest = tuple(documents), context.job, None
+    shared = tuple(documents)
+    context_of_shared = context
+    job = context.job
     if job is not None and job.elastic:
         from ..programs.program import count_folder  # saves start-up time where there is one count
 
         for gpus in job.elastic:
             folder = count_folder(gpus)
-            inside = tuple(each for each in rest if folder in PurePath(each.path).parts)
-            rest = tuple(each for each in rest if folder not in PurePath(each.path).parts)
+            inside = tuple(file for file in shared if folder in PurePath(file.path).parts)
+            shared = tuple(file for file in shared if folder not in PurePath(file.path).parts)
             if inside:
-                largest = replace(context, job=replace(job, gpus=gpus, elastic=()))
-                yield inside, largest
-    yield rest, largest or context
+                context_of_shared = replace(context, job=replace(job, gpus=gpus, elastic=()))
+                yield inside, context_of_shared
+    yield shared, context_of_shared
 
 
-def check_spec(path: Path, is_named: bool = True) -> tuple[Job | None, tuple[Finding, ...]]:
+def check_spec(path: Path, is_named: bool = True) -> CheckedSpec:
     """The job of a spec, and every finding on it, those on pinned keys included.
 
-    The job is None where the spec has an error. A spec that wasn't named itself, but found in a
-    folder, may name files of its project alone.
+    A spec that the user didn't name, but that was found in a folder, may only name files of its
+    own project.
     """
     from ..job.load import load_with_findings  # saves start-up time where there is no job spec
     from ..programs.job_rules import check_job
     from ..rules.run import check_pins
     from ..search.search import why_no_plan
 
-    read = None
+    loaded = None
     try:
         with guarded("the reader of job specs", os.fspath(path), meant=InvalidJob):
-            read = load_with_findings(path, FRAMEWORKS, may_read=None if is_named else is_within)
+            loaded = load_with_findings(path, FRAMEWORKS, may_read=None if is_named else is_within)
     except InvalidJob as invalid:
         if invalid.meant is None:
-            return None, invalid.findings
+            return CheckedSpec(None, invalid.findings)
+        # Enough is known of the job to tell what else would be wrong with it.
         of_rules = (*check_job(invalid.meant), *check_pins(invalid.meant))
-        wrong = (each for each in of_rules if each.severity is not Severity.NOTE)
-        return None, in_file_order((*invalid.findings, *wrong))
-    if read is None:
-        return None, ()
-    job, findings = read
+        wrong = (finding for finding in of_rules if finding.severity is not Severity.NOTE)
+        return CheckedSpec(None, in_file_order((*invalid.findings, *wrong)))
+    if loaded is None:  # the reader failed, which `guarded` has noted
+        return CheckedSpec(None, ())
+
+    job, findings = loaded
     findings = (*findings, *check_job(job), *check_pins(job))
     if any(finding.severity is Severity.ERROR for finding in findings):
-        return None, in_file_order(findings)
-    return job, in_file_order((*findings, *why_no_plan(job)))
+        return CheckedSpec(None, in_file_order(findings))
+    return CheckedSpec(job, in_file_order((*findings, *why_no_plan(job))))
 
 
 def folded(findings: Iterable[Finding], *, across: bool = True) -> tuple[Finding, ...]:
@@ -443,25 +493,26 @@ def _joined(group: list[Finding]) -> Finding:
         return group[0]
     # arguments.txt is a copy that no program reads: the place that is shown is another's.
     group.sort(key=lambda finding: PurePath(finding.where.path).name == "arguments.txt")
+    first = group[0]
+    message, again = first.message, [finding.where for finding in group[1:]]
+
+    other_messages = len({finding.message for finding in group}) - 1
+    if other_messages:
+        # `(file:1)` at its end becomes `(file:1 and 2 more)`.
+        message = _AGAINST.sub(lambda place: f"{place[0][:-1]} and {other_messages} more)", message)
+        again = [where for where in again if where != first.where]
     edits = tuple(dict.fromkeys(edit for finding in group for edit in finding.edits))
-    first, others = group[0], len({finding.message for finding in group}) - 1
-    message = first.message
-    if others:
-        message = _AGAINST.sub(lambda place: f"{place[0][:-1]} and {others} more)", message)
-    again = tuple(
-        finding.where for finding in group[1:] if not others or finding.where != first.where
-    )
-    return replace(first, again=again, edits=edits, message=message)
+    return replace(first, again=tuple(again), edits=edits, message=message)
 
 
 def check_rendered(
     files: Iterable[RenderedFile], job: Job, folder: pathlib.Path | None = None
 ) -> tuple[Finding, ...]:
-    """Errors and warnings in files that were rendered for `job`.
+    """Errors and warnings in files that were rendered for `job`, before they are written.
 
-    A finding is placed at the value of the spec's `launch` that it quotes, else in the file, which
-    has its relative path. Paths that a file names are looked up from the `folder` that the files
-    are for, where it is given.
+    A finding is placed at the value of the spec's `launch` that it quotes, else in the rendered
+    file, by its relative path. With `folder`, where the files will be, paths that they name are
+    looked up from there.
     """
     files = tuple(files)
     coming = [folder / file.path for file in files] if folder else ()
@@ -471,50 +522,58 @@ def check_rendered(
             reading = read_texts([text_of(file.text, file.path, folder) for file in files])
         except UnreadableText as problem:
             return (problem.finding,)
-        found, whole = [*reading.findings], tuple(reading.documents)
+        findings = [*reading.findings]
+        documents = tuple(reading.documents)
         release = job.deepspeed_version
 
-        # as with --job, and as without
-        contexts = [(whole, Context(job=job, deepspeed_version=release))]
-        contexts += [
-            (part, Context(deepspeed_version=release))
-            for part in submissions_of(whole, Files(whole), PROGRAMS)
+        # All files as one job, as with --job; then as `dsgen validate` without --job groups them.
+        groups = [(documents, Context(job=job, deepspeed_version=release))]
+        groups += [
+            (group, Context(deepspeed_version=release))
+            for group in submissions_of(documents, Files(documents), PROGRAMS)
         ]
-        for documents, context in contexts:
-            found += check_submission(
-                Submission(documents=documents, programs=PROGRAMS, context=context)
+        for group, context in groups:
+            findings += check_submission(
+                Submission(documents=group, programs=PROGRAMS, context=context)
             )
-    return in_file_order(
-        dict.fromkeys(_placed(one, job) for one in found if one.severity is not Severity.NOTE)
-    )
+    wrong = (finding for finding in findings if finding.severity is not Severity.NOTE)
+    return in_file_order(dict.fromkeys(_placed(finding, job) for finding in wrong))
 
 
 def _placed(finding: Finding, job: Job) -> Finding:
-    """`finding` at the value of the spec that it points to, or else that it quotes.
+    """The finding, placed at the value of the spec's `launch` that it is about, if one is found.
 
-    What is looked for are values in its message and in its line.
+    That is the value at the finding's place in the file; else one that both its message and its
+    line quote; else an option that its message names.
     """
-    values = [pair for pair in _values(job.launch) if pair[0] in job.origin.locations]
-    where, line = finding.where, finding.where.excerpt or finding.message
-    word = None
-    if where.excerpt is not None and where.column is not None:
-        word = _WORD.match(where.excerpt, where.column - 1)
-    at = word[0].strip("\"',") if word else None
-    here = [pointer for pointer, value in values if value == at]
-    here += [
-        pointer
-        for pointer, value in values
-        if _quotes(finding.message, value) and _quotes(line, value)
+    values = [
+        (pointer, value)
+        for pointer, value in _values(job.launch)
+        if pointer in job.origin.locations
     ]
-    options = [
-        (pointer, value.partition("=")[0]) for pointer, value in values if value.startswith("--")
+    message, line = finding.message, finding.where.excerpt or finding.message
+    word = _word_at(finding.where)
+    pointers = [pointer for pointer, value in values if value == word]
+    pointers += [
+        pointer for pointer, value in values if _quotes(message, value) and _quotes(line, value)
     ]
-    if not here and (
-        named := [each for each in options if _quotes(finding.message, each[1].lstrip("-"))]
-    ):
-        hint = f"remove {named[0][1]} from launch.arguments"
-        return replace(finding, where=job.locate(named[0][0]), hint=hint, edits=())
-    return replace(finding, where=job.locate(here[0]) if here else where, edits=())
+    if pointers:
+        return replace(finding, where=job.locate(pointers[0]), edits=())
+
+    for pointer, value in values:
+        option = value.partition("=")[0]
+        if value.startswith("--") and _quotes(message, option.lstrip("-")):
+            hint = f"remove {option} from launch.arguments"
+            return replace(finding, where=job.locate(pointer), hint=hint, edits=())
+    return replace(finding, edits=())
+
+
+def _word_at(where: Location) -> str | None:
+    """The word at a place, without quotes and commas around it; None where no line is known."""
+    if where.excerpt is None or where.column is None:
+        return None
+    word = _WORD.match(where.excerpt, where.column - 1)
+    return word[0].strip("\"',") if word else None
 
 
 def _quotes(text: str, value: str) -> bool:
@@ -522,18 +581,17 @@ def _quotes(text: str, value: str) -> bool:
 
 
 def _values(launch: JobLaunch) -> Iterator[tuple[str, str]]:
-    """The values of the spec's `launch` with their pointers, the longest first.
+    """The values of the spec's `launch` with their pointers: the script, then the longest first.
 
-    What quotes a long value also quotes its parts.
+    A message that quotes a long value also quotes its parts, so a short one would match by chance.
     """
     yield "/launch/script", launch.script
-    found = [(f"/launch/arguments/{index}", value) for index, value in enumerate(launch.arguments)]
-    found += [(f"/launch/environment/{name}", value) for name, value in launch.environment.items()]
+    values = [(f"/launch/arguments/{index}", value) for index, value in enumerate(launch.arguments)]
+    values += [(f"/launch/environment/{name}", value) for name, value in launch.environment.items()]
     for key, value in launch.options.items():
-        items = value if isinstance(value, (list, tuple)) else (value,)
         pointer = f"/launch/{launch.target}/{key}"
-        found += [
-            (f"{pointer}/{index}" if items is value else pointer, str(item))
-            for index, item in enumerate(items)
-        ]
-    yield from sorted(found, key=lambda pair: -len(pair[1]))
+        if isinstance(value, (list, tuple)):
+            values += [(f"{pointer}/{index}", str(item)) for index, item in enumerate(value)]
+        else:
+            values.append((pointer, str(value)))
+    yield from sorted(values, key=lambda pair: -len(pair[1]))
