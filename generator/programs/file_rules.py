@@ -19,9 +19,12 @@ def rules_for(submission: Submission) -> tuple[Rules, ...]:
 
 
 @lru_cache(maxsize=256)
-def rules_of_programs(every: tuple[Rules, ...] = _RULES) -> tuple[Rule, ...]:
-    """The rules of these modules; by default of all. Many submissions have files of like kinds."""
-    return tuple(rule for rules in every for rule in _rules_of(rules))
+def rules_of_programs(modules: tuple[Rules, ...] = _RULES) -> tuple[Rule, ...]:
+    """The rules of these modules; by default of all.
+
+    Kept, since many submissions have files of the same kinds, and so the same modules.
+    """
+    return tuple(rule for rules in modules for rule in _rules_of(rules))
 
 
 @lru_cache(maxsize=len(_RULES))

@@ -1,5 +1,5 @@
-"""The rules of planning: those that know no program, and those on jobs that know the options of
-one.
+"""The rules that planning asks: the general ones, and programs' own rules on jobs, which know the
+options of one program.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ PLANNING_RULES: Final = (*JOB_RULES, *IDENTITY_RULES, *LAYOUT_RULES, *FIT_RULES,
 
 
 def check_job(job: Job) -> tuple[Finding, ...]:
-    """Find every rule on facts alone that `job` breaks, its programs' among them."""
+    """Find what breaks the rules on a job alone, before any layout; programs' own among them."""
     return in_file_order(findings_of(JOB_RULES, job))

@@ -1,5 +1,5 @@
-"""Programs as plans describe them: what every process of a job runs; launchers, which write the
-files that start it.
+"""The records that planning passes on to writing: a `Program` is what every process of a job runs,
+a `Launcher` writes the files that start it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ _TOKENS: Final = "--train-tokens"
 _BATCH: Final = "--global-batch-size"
 _RAMP: Final = "--rampup-batch-size"
 _SCHEDULE: Final = "--step-batch-size-schedule"
-_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
-_STEP: Final = lazy_pattern(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
+_UNITS_OF_TOKENS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+#: One entry of such a schedule, tokens and the batch from there on: `500B:2304`.
+_SCHEDULE_ENTRY: Final = lazy_pattern(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
 _EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
 # what a step and a checkpoint may take, in their estimates: storage is shared
 _TIMES_ESTIMATED: Final = 3
@@ -305,16 +306,10 @@ def make_program(
 
     An option that the job's own arguments give is left to them; they come last.
     """
-    named = ", and --model_name_or_path from its model where these name none"
-    weights = (
-        named
-        if job.framework.goes_on_from_weights
-        and gives(job.launch.arguments, "--model_name_or_path")
-        else ""
-    )
-    spec_group = ArgumentGroup(
-        comment=f"from the job's launch.arguments{weights}", arguments=job.launch.arguments
-    )
+    comment = "from the job's launch.arguments"
+    if job.framework.goes_on_from_weights and gives(job.launch.arguments, "--model_name_or_path"):
+        comment += ", and --model_name_or_path from its model where these name none"
+    spec_group = ArgumentGroup(comment=comment, arguments=job.launch.arguments)
     of_spec = [option.written for option in options_of(job.launch.arguments)]
     left = (replace(group, arguments=tuple(without(group.arguments, of_spec))) for group in groups)
     filled = tuple(group for group in (*left, spec_group) if group.arguments)
@@ -336,11 +331,10 @@ def holds(arguments: Iterable[str], value: object) -> bool:
 
 
 def exit_minutes(plan: Plan) -> int | None:
-    """Minutes after which a program that checks after each step has to save and exit; `None` where
-    others end it.
+    """Minutes after which the program has to save and exit by itself; it checks after each step.
 
-    A signal before the limit does so on Slurm, where the job's script then queues it again: a
-    program that has exited by itself would look as if it had finished.
+    None where there is no time limit, or where Slurm sends a signal before it and the job's script
+    then queues the job again: a program that had exited by itself would look finished.
     """
     launch = plan.job.launch
     signalled = launch.options.get("signal_seconds") or continuation(plan.job) == "requeue"
@@ -382,35 +376,42 @@ def last_step(plan: Plan, program: Program) -> int:
     if option is not None:
         return _number(program, option) or 0
     if gives(program.arguments, _SAMPLES):
-        samples, batch = (_number(program, name) for name in (_SAMPLES, _BATCH))
-        (text, *_) = argument_values(program.arguments, _SCHEDULE) or ("",)
-        if samples and (schedule := schedule_of(text)):
-            return steps_of_schedule(samples, plan.job.training.sequence_length, schedule)
-        numbers = map(read_whole, argument_values(program.arguments, _RAMP) or ())
-        ramp = tuple(number or 0 for number in numbers)
-        whole = not ramp or (len(ramp) == 3 and all(ramp))
-        if gives(program.arguments, _TOKENS) or not (samples and whole):
-            return 0
-        return steps_of_samples(samples, batch or plan.layout.global_batch, ramp)
+        return _last_step_by_samples(plan, program)
     if gives(program.arguments, _TOKENS) or epochs(plan, program):
         return 0
     return plan.job.training.steps or 0
 
 
-def schedule_of(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the batches of a schedule by the tokens from which they hold, in order.
+def _last_step_by_samples(plan: Plan, program: Program) -> int:
+    """The last step of a program that is told how many sequences to train on; 0 if unknown."""
+    samples = _number(program, _SAMPLES)
+    schedule = schedule_of(_first_value(program, _SCHEDULE))
+    if samples and schedule:
+        return steps_of_schedule(samples, plan.job.training.sequence_length, schedule)
 
-    Returns none where one can't be read.
+    numbers = map(read_whole, argument_values(program.arguments, _RAMP) or ())
+    ramp = tuple(number or 0 for number in numbers)
+    is_ramp_understood = not ramp or (len(ramp) == 3 and all(ramp))
+    if gives(program.arguments, _TOKENS) or not (samples and is_ramp_understood):
+        return 0
+    batch = _number(program, _BATCH) or plan.layout.global_batch
+    return steps_of_samples(samples, batch, ramp)
+
+
+def schedule_of(text: str) -> tuple[tuple[int, int], ...]:
+    """The entries of a schedule in order: the tokens from which a batch holds, and the batch.
+
+    Empty where an entry can't be read.
     **Source**: NVIDIA/Megatron-LM megatron/core/num_microbatches_calculator.py:482-530 @
     core_v0.19.0.
     """
-    matches = [_STEP.fullmatch(word) for word in text.replace(",", " ").split()]
-    steps = [
-        (whole(step[1]) * _UNITS[step[2].upper()], whole(step[3]))
-        for step in matches
-        if step is not None
+    matches = [_SCHEDULE_ENTRY.fullmatch(word) for word in text.replace(",", " ").split()]
+    entries = [
+        (whole(match[1]) * _UNITS_OF_TOKENS[match[2].upper()], whole(match[3]))
+        for match in matches
+        if match is not None
     ]
-    return tuple(sorted(steps)) if len(steps) == len(matches) else ()
+    return tuple(sorted(entries)) if len(entries) == len(matches) else ()
 
 
 def steps_of_schedule(samples: int, length: int, schedule: tuple[tuple[int, int], ...]) -> int:
@@ -420,10 +421,13 @@ def steps_of_schedule(samples: int, length: int, schedule: tuple[tuple[int, int]
     **Source**: NVIDIA/Megatron-LM megatron/training/training.py:1528-1543 @ core_v0.19.0.
     """
     consumed = steps = 0
+    # A batch holds until the tokens of the next entry; the last one until the end.
     ends = [tokens // length for tokens, _ in schedule[1:]] + [samples]
     for (_, batch), end in zip(schedule, ends, strict=True):
-        more = max(0, -(-(min(end, samples) - consumed) // batch))
-        consumed, steps = consumed + more * batch, steps + more
+        remaining = min(end, samples) - consumed
+        steps_with_batch = max(0, -(-remaining // batch))  # rounded up
+        consumed += steps_with_batch * batch
+        steps += steps_with_batch
     return steps
 
 
@@ -438,13 +442,19 @@ def steps_of_samples(samples: int, batch: int, ramp: tuple[int, ...] = ()) -> in
     """
     consumed = steps = 0
     if ramp:
-        first, increment, ramped = ramp
-        each, until = ramped / max(1, (batch - first) // increment), min(ramped, samples)
-        while consumed <= until:
-            grown = int(consumed / each)
-            size = min(batch, first + grown * increment)
-            more = max(1, -(-(min(ceil((grown + 1) * each), until + 1) - consumed) // size))
-            consumed, steps = consumed + more * size, steps + more
+        first_batch, increment, ramped_samples = ramp
+        increments = max(1, (batch - first_batch) // increment)
+        samples_per_increment = ramped_samples / increments
+        ramp_end = min(ramped_samples, samples)
+        while consumed <= ramp_end:
+            increments_made = int(consumed / samples_per_increment)
+            size = min(batch, first_batch + increments_made * increment)
+            # All the steps of this size at once: up to the next increment, or past the ramp's end.
+            next_increment = ceil((increments_made + 1) * samples_per_increment)
+            remaining = min(next_increment, ramp_end + 1) - consumed
+            steps_of_size = max(1, -(-remaining // size))  # rounded up
+            consumed += steps_of_size * size
+            steps += steps_of_size
     return steps + max(0, samples - consumed) // batch
 
 
@@ -454,9 +464,11 @@ def length_words(program: Program) -> tuple[str, ...]:
     """
     if step_option(program) is not None:
         return ()
-    asked = (_SAMPLES, _BATCH, _RAMP, _SCHEDULE, *_EPOCHS)
-    given = (o for o in options_of(tuple(map(str, program.arguments))) if o.key in asked)
-    return tuple(" ".join((option.written, *option.values)) for option in given)
+    keys = (_SAMPLES, _BATCH, _RAMP, _SCHEDULE, *_EPOCHS)
+    options = options_of(tuple(map(str, program.arguments)))
+    return tuple(
+        " ".join((option.written, *option.values)) for option in options if option.key in keys
+    )
 
 
 def epochs(plan: Plan, program: Program) -> int:
@@ -467,22 +479,28 @@ def epochs(plan: Plan, program: Program) -> int:
     """
     if plan.job.framework.checkpoints.tracker is not None or step_option(program) is not None:
         return 0
-    given = next(
-        (values for name in _EPOCHS if (values := argument_values(program.arguments, name))), ("3",)
-    )
-    passes = python_float(given[0])
+    written = (argument_values(program.arguments, name) for name in _EPOCHS)
+    values = next(filter(None, written), ("3",))
+    passes = python_float(values[0])
     return ceil(passes) if passes is not None and isfinite(passes) else 0
 
 
 def _number(program: Program, option: str) -> int | None:
     """The whole number after an option, if there is one."""
-    (told, *_) = argument_values(program.arguments, option) or ("",)
-    return read_whole(told)
+    return read_whole(_first_value(program, option))
+
+
+def _first_value(program: Program, option: str) -> str:
+    """The word after an option among the program's arguments; empty where there is none."""
+    values = argument_values(program.arguments, option)
+    return values[0] if values else ""
 
 
 def resumes(plan: Plan) -> bool:
     """Return whether a start goes on from what is saved, so that a finished run has nothing left to
     do.
     """
-    anew = plan.job.framework.starts_anew
-    return plan.job.output.resume and not (anew and gives(plan.job.launch.arguments, anew))
+    restart_option = plan.job.framework.starts_anew
+    if restart_option and gives(plan.job.launch.arguments, restart_option):
+        return False
+    return plan.job.output.resume

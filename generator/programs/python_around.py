@@ -1,5 +1,5 @@
-"""What Python around a file does with DeepSpeed, the Trainer and Lightning: the engine that it
-makes, and its parsers.
+"""What the Python files around a file tell of its runs: whether they make DeepSpeed's engine, and
+with which parser they read options.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ _NEAR: Final = 3
 _INITIALIZED: Final = (
     r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
 )
+#: Signs of what programs do: a pattern, and the files beside them in which it is looked for.
 _TELLS: Final = {
     "MPI": (
         re.compile(r"\bmpi4py\b|\bMPI\b"),
@@ -109,21 +110,17 @@ def declares_its_own(program: Path, names: frozenset[str]) -> bool:
     classes that inherit from none.
     """
     text = text_around(program, program.parent)
-    classes = [name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)]
-    if classes or _USES_HF_PARSER.search(text):
+    parsed = {name for words in _HF_PARSER.findall(text) for name in re.findall(r"[\w.]+", words)}
+    if parsed or _USES_HF_PARSER.search(text):
         modules = (f"{module.replace('.', '/')}.py" for module in _IMPORTS.findall(text))
-        texts = (
-            text,
-            *(text_around(program.parent / module, program.parent) for module in modules),
-        )
-        return bool(classes) and set(classes) <= {
-            name for each in texts for name in _BASELESS.findall(each)
-        }
-    written = {
-        word.lstrip("-").replace("-", "_") for word in STRING.findall(text) if word.startswith("--")
-    }
-    by_signature = "fire.Fire(" in text  # which takes a function's arguments for options
-    return by_signature or (_OWN_PARSER.search(text) is not None and not names.isdisjoint(written))
+        imported = (text_around(program.parent / module, program.parent) for module in modules)
+        baseless = {name for each in (text, *imported) for name in _BASELESS.findall(each)}
+        return bool(parsed) and parsed <= baseless
+    if "fire.Fire(" in text:  # which takes a function's arguments for options
+        return True
+    options = (word for word in STRING.findall(text) if word.startswith("--"))
+    declared = {option.lstrip("-").replace("-", "_") for option in options}
+    return _OWN_PARSER.search(text) is not None and not names.isdisjoint(declared)
 
 
 def hands_options_on(program: Path) -> bool:
@@ -143,23 +140,25 @@ def hands_to_trainer(holder: str) -> bool:
 
 @until_next_check(512)
 def _has_handed(folder: Path, name: str) -> bool:
+    """Return whether Python in a folder has an argument `deepspeed=` that is this file's name, or a
+    variable which the same function or module sets to it.
+    """
     texts = tuple(texts_of(folder, ("*.py", "*/*.py"), name))
     if not texts:
         return False  # as nearly always: the patterns take longer to make
 
     text_of_name = rf"""["'](?:[\w./-]*/)?{re.escape(name)}["']"""
-    named = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
-    handed = re.compile(
+    assignment = re.compile(rf"^([ \t]*)(\w+)[ \t]*=[ \t]*{text_of_name}", re.MULTILINE)
+    argument = re.compile(
         rf"^[^#\n]*(?<![.\w])deepspeed\s*=\s*(?:{text_of_name}|(\w+)\b)", re.MULTILINE
     )
     for text in texts:
-        everywhere = {variable for indent, variable in named.findall(text) if not indent} | {""}
+        of_module = {variable for indent, variable in assignment.findall(text) if not indent}
         for function in _FUNCTION.split(text):
-            names_handed = set(handed.findall(function))
-            if not (
-                names_handed.isdisjoint(everywhere)
-                and names_handed.isdisjoint(each for _, each in named.findall(function))
-            ):
+            of_function = {variable for _, variable in assignment.findall(function)}
+            # The group of the variable is empty where the argument is the name itself.
+            variables_handed = set(argument.findall(function))
+            if not variables_handed.isdisjoint({"", *of_module, *of_function}):
                 return True
     return False
 
@@ -190,8 +189,10 @@ def reads_its_own_way(holder: str) -> bool:
 
 
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:
-    """The release of a program that is named above the file `holder`, else above what is started;
-    else the newest.
+    """The release of a program by which the file `holder` is judged.
+
+    It is what the script of a launch installs; else what is named above the file, or above what is
+    started; else the newest.
     """
     launches = tuple(launches)
     for script in {id(launch.script): launch.script for launch in launches}.values():
@@ -199,9 +200,8 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
         if installed is not None:
             return installed
     places = (holder, *filter(None, map(program_of, launches)))
-    return next(
-        filter(None, (release_of(program, str(place)) for place in places)), newest(program)
-    )
+    releases = (release_of(program, str(place)) for place in places)
+    return next(filter(None, releases), newest(program))
 
 
 def release_in(submission: Submission, program: str, path: str) -> Release:

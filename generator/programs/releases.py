@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain, islice, product
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..dataclass import dataclass
 from ..findings import Version
@@ -122,8 +122,15 @@ _CARRIED: Final = ("deepspeed", "transformers")
 #: Their folders. Source: deepspeedai/DeepSpeed @ 0.19.8, huggingface/transformers @ 5.23, 4.54 and
 #: 4.30
 _OF_RELEASES: Final = frozenset(
-    {"accelerator", "azure", "benchmark", "benchmarks", "bin", "blogs", "ci", "csrc"}
-    | {
+    {
+        "accelerator",
+        "azure",
+        "benchmark",
+        "benchmarks",
+        "bin",
+        "blogs",
+        "ci",
+        "csrc",
         "deepspeed",
         "docker",
         "docs",
@@ -132,8 +139,12 @@ _OF_RELEASES: Final = frozenset(
         "op_builder",
         "release",
         "requirements",
+        "scripts",
+        "src",
+        "templates",
+        "tests",
+        "utils",
     }
-    | {"scripts", "src", "templates", "tests", "utils"}
 )
 #: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117,
 #: huggingface/transformers-gpu:4.35.2, pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel.
@@ -164,6 +175,14 @@ _OWNERS: Final = {
     "accelerate": "huggingface",
     "torch": "pytorch",
 }
+
+
+class _Mention(NamedTuple):
+    """A place that names a version; mentions are ordered by version first."""
+
+    version: Version
+    path: Path
+    line: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,39 +218,49 @@ def newest(program: str) -> Release:
 def release_of(program: str, holder: str) -> Release | None:
     """The release that the nearest folder names, from the file `holder` up; None where none
     does.
+
+    What programs import says less than what names a release: it is asked last, in every folder.
     """
     folders = tuple(folders_above(holder))
-    of_first_folder = [
-        _named_in(program, folder) or _pinned_below(program, folder) for folder in folders[:1]
-    ]
-    above = (_named_in(program, folder) for folder in folders[1:])
-    release = next(filter(None, (*of_first_folder, *above)), None)
-    return release or next(
-        filter(None, (_imported_in(program, folder) for folder in folders)), None
-    )
+    for folder in folders:
+        release = _named_in(program, folder)
+        if release is None and folder == folders[0]:
+            release = _pinned_below(program, folder)
+        if release is not None:
+            return release
+    return next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
 
 
 def is_of_copy(holder: str) -> bool:
-    """Return whether a file is of a copy of a program that its project carries in a folder: it is
-    others' file.
+    """Return whether a file belongs to a copy of DeepSpeed or transformers that a project carries:
+    others wrote it.
 
-    Not one that was named, itself or by a folder of the copy, nor one in a folder that the
-    program's own releases lack.
+    False for a file that the user named, itself or by a folder of the copy, and for one in a folder
+    that the program's own releases lack: the project added it.
     """
-    copies = [folder for folder in [*folders_above(holder)][:-1] if _is_copy(folder)]
+    inner_folders = list(folders_above(holder))[:-1]  # the project itself may be that program
     path = Path(holder).absolute()
-    theirs = (folder for folder in copies if path.relative_to(folder).parts[0] in _OF_RELEASES)
-    return any(not is_named_in(folder, path) for folder in theirs)
+    return any(
+        path.relative_to(folder).parts[0] in _OF_RELEASES and not is_named_in(folder, path)
+        for folder in inner_folders
+        if _is_copy(folder)
+    )
 
 
 def release_in_image(program: str, path: str, text: str) -> Release | None:
-    """The release in the newest image that a text, of the file at `path`, names; None: none."""
-    newest = max(_images(program, text), default=None)
-    if newest is None:
+    """The release in the newest image that a text names; None where it names none.
+
+    `path` is the text's file.
+    """
+    newest_image = max(_images(program, text), default=None)
+    if newest_image is None:
         return None
-    release, months = _release(program, newest[0], Path(path), newest[1]), _OF_MONTHS.get(program)
-    is_month = months is not None and newest[0] not in months.values()
-    return replace(release, named="of {}.{:02}".format(*newest[0])) if is_month else release
+    version, line = newest_image
+    release = _release(program, version, Path(path), line)
+    months = _OF_MONTHS.get(program)
+    # The tag of an image that is newer than the table: its month is all that is known.
+    is_month = months is not None and version not in months.values()
+    return replace(release, named="of {}.{:02}".format(*version)) if is_month else release
 
 
 @until_next_check(1024)
@@ -239,8 +268,11 @@ def installed_by(program: str, path: str, text: str) -> Release | None:
     """The newest release that a script pins as it installs it before it trains; None: none."""
     if program not in text or not _INSTALLS.search(text):
         return None
-    newest = max(_pins(program, text), default=None)
-    return None if newest is None else _release(program, newest[0], Path(path), newest[1])
+    newest_pin = max(_pins(program, text), default=None)
+    if newest_pin is None:
+        return None
+    version, line = newest_pin
+    return _release(program, version, Path(path), line)
 
 
 @until_next_check(1024)
@@ -272,21 +304,21 @@ def _planned_in(program: str, folder: Path) -> Release | None:
 def _copied_in(program: str, folder: Path) -> Release | None:
     """The release of a copy of the program that is a folder, or lies in one under its name."""
     for home in (folder, folder / program, folder / _SHOWN[program]):
-        sign, versioned = (home / name for name in COPIES[program])
+        sign, version_file = (home / name for name in COPIES[program])
         if not is_readable(sign, folder):
             continue
-        text = text_around(versioned, folder)
+        text = text_around(version_file, folder)
         version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
         if version is None:
             parts = _OF_PACKAGE.search(text)
             if parts is None:
                 return _fork(program, sign, 1)
-            return _release(program, tuple(map(whole, parts.groups())), versioned, 1)
+            return _release(program, tuple(map(whole, parts.groups())), version_file, 1)
         if _DEVELOPED.match(text, version.end(1)):
             # What the release will refuse may still be taken, and the other way round.
-            before = _release(program, _before(numbers(version[1])), versioned, 1)
+            before = _release(program, _before(numbers(version[1])), version_file, 1)
             return replace(before, named=f"{version[1]}.dev", exact=False)
-        return _release(program, numbers(version[1]), versioned, 1)
+        return _release(program, numbers(version[1]), version_file, 1)
     return None
 
 
@@ -302,40 +334,46 @@ def _forked_in(program: str, texts: Mapping[Path, str]) -> Release | None:
 
 def _told_in(program: str, folder: Path, texts: Mapping[Path, str]) -> Release | None:
     """The release that pins, images, bounds or prose tell; the folder's own files come first."""
-    for is_inner, look in product((False, True), (_pins, _images, _bounds, _prose)):
-        read = [(path, text) for path, text in texts.items() if (path.parent != folder) == is_inner]
-        word = _WORDS.get(program, program)
-        read = [(path, text) for path, text in read if look is _images or word in text.lower()]
-        told = [
-            (version, path, line) for path, text in read for version, line in look(program, text)
+    word = _WORDS.get(program, program)
+    for is_inner, versions_in in product((False, True), (_pins, _images, _bounds, _prose)):
+        mentions = [
+            _Mention(version, path, line)
+            for path, text in texts.items()
+            if (path.parent != folder) == is_inner
+            # An image may have another name: nvidia/nemo for Megatron-Bridge.
+            and (versions_in is _images or word in text.lower())
+            for version, line in versions_in(program, text)
         ]
-        if not (look is _pins and program in _NEWER_TOO):
-            told = [each for each in told if each[0] <= NEWEST[program]]
-        if not told:
+        if not (versions_in is _pins and program in _NEWER_TOO):
+            mentions = [each for each in mentions if each.version <= NEWEST[program]]
+        if not mentions:
             continue
-        release, is_sure = _of_several(program, told)
-        exact = look in (_pins, _images) and is_sure
-        return replace(release, exact=exact, named=_older(release) if look is _bounds else "")
+        release, is_sure = _of_several(program, mentions)
+        exact = versions_in in (_pins, _images) and is_sure
+        named = _older(release) if versions_in is _bounds else ""
+        return replace(release, exact=exact, named=named)
     return None
 
 
-def _of_several(program: str, told: Sequence[tuple[Version, Path, int]]) -> tuple[Release, bool]:
-    """The release of several that files tell, and whether all of them agree on it.
+def _of_several(program: str, mentions: Sequence[_Mention]) -> tuple[Release, bool]:
+    """The release of several that files name, and whether all of them agree on it.
 
     Of several pins it is the newest. Prose that names several says which works, and which doesn't:
     there it is the oldest.
     """
-    installed = [each for each in told if not _TOLD_IN.match(each[1].name)]
-    is_prose_on_several = not installed and len({version for version, _, _ in told}) > 1
-    release = _release(program, *(min(told) if is_prose_on_several else max(installed or told)))
+    in_prose = [each for each in mentions if _TOLD_IN.match(each.path.name)]
+    installed = [each for each in mentions if not _TOLD_IN.match(each.path.name)]
+    is_prose_on_several = not installed and len({each.version for each in mentions}) > 1
+    chosen = min(mentions) if is_prose_on_several else max(installed or mentions)
+    release = _release(program, *chosen)
 
     # A README that installs another release may be the newer of the two files.
-    others = {version[:2] for version, path, _ in told if _TOLD_IN.match(path.name)}
+    minor_versions = {each.version[:2] for each in in_prose}
     # So may one of two environments. A lock file has what a range became.
-    if not any(path.suffix == ".lock" for _, path, _ in installed):
-        newest_by_path = {path: version for version, path, _ in sorted(installed)}
-        others |= {version[:2] for version in newest_by_path.values()}
-    agree = not installed or others <= {release.version[:2]}
+    if not any(each.path.suffix == ".lock" for each in installed):
+        newest_by_path = {each.path: each.version for each in sorted(installed)}
+        minor_versions |= {version[:2] for version in newest_by_path.values()}
+    agree = not installed or minor_versions <= {release.version[:2]}
     return release, agree and not is_prose_on_several
 
 
@@ -344,31 +382,33 @@ def _pinned_below(program: str, folder: Path) -> Release | None:
     """The release that all requirements in the folders within a folder pin; None where they pin
     several, or none.
 
-    It is of the program that reads a config which lies above it, perhaps.
+    It isn't exact: a config may lie above the program that reads it, and above other programs.
     """
     pins = [
-        (version, path, line)
+        _Mention(version, path, line)
         for path in islice(matching("*/requirement*.txt", folder, folder), _MOST_FILES)
         for version, line in _pins(program, text_around(path, folder))
     ]
-    if len({version for version, _, _ in pins}) != 1:
+    if len({pin.version for pin in pins}) != 1:
         return None
     return replace(_release(program, *pins[0]), exact=False)
 
 
 def _before(version: Version) -> Version:
     """The last version before one: 0.6.99 before 0.7.0."""
-    *above, last = version
-    return (*above, last - 1) if last > 0 or not above else (*_before(tuple(above)), _LAST)
+    *leading, last = version
+    if last > 0 or not leading:
+        return (*leading, last - 1)
+    return (*_before(tuple(leading)), _LAST)
 
 
 def _older(release: Release) -> str:
     """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
-    *above, last = release.version[:-1] if release.version[-1] == _LAST else (*release.version, 0)
-    below = ".".join(map(str, (*above, last + 1)))
-    if release.version[-1] == _LAST:
-        return f"below {below}"
-    return f"{'.'.join(map(str, release.version))} or older"
+    *leading, patch = release.version
+    if patch != _LAST:
+        return f"{'.'.join(map(str, release.version))} or older"
+    *above, minor = leading
+    return f"below {'.'.join(map(str, (*above, minor + 1)))}"
 
 
 def _release(program: str, version: Version, path: Path, line: int) -> Release:
@@ -469,39 +509,39 @@ def _imported_in(program: str, folder: Path) -> Release | None:
     """The last release that has what the programs of a folder and its packages import; None where
     the newest has it.
     """
-    imported: list[tuple[Version, Path, int]] = []
     if not _gone(program):
         return None
-    # faster than to parse every file
-    sign = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)
-    gone = {module.rpartition(".")[2] for module in _gone(program)}
+    # To look for these first is faster than to parse every file.
+    imports_program = re.compile(rf"^(?:from|import)\s+{program}\.", re.MULTILINE)
+    gone_names = {module.rpartition(".")[2] for module in _gone(program)}
     packages = (path.parent for path in matching("*/__init__.py", folder, folder))
-    programs = chain(
+    python_files = chain(
         matching("*.py", folder, folder),
-        chain.from_iterable(sorted(one.rglob("*.py")) for one in packages),
+        chain.from_iterable(sorted(package.rglob("*.py")) for package in packages),
     )
-    for path in islice(programs, _MOST_PROGRAMS):
+    mentions = list[_Mention]()
+    for path in islice(python_files, _MOST_PROGRAMS):
         text = text_around(path, folder)
-        if sign.search(text) and any(name in text for name in gone):
-            imported += [(last, path, line) for last, line in _imports(program, text)]
-    if not imported:
+        if imports_program.search(text) and any(name in text for name in gone_names):
+            mentions += [_Mention(last, path, line) for last, line in _imports(program, text)]
+    if not mentions:
         return None
-    last, path, line = min(imported)
-    release = _release(program, last, path, line)
+    release = _release(program, *min(mentions))
     return replace(release, named=_older(release), exact=False)
 
 
 def _imports(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """The last release with each module that a program imports as it starts, no matter what."""
+    gone = _gone(program)
     for node in parsed(text).body:
-        home = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for alias in node.names:
-                parts = f"{home}{alias.name}".split(".")
-                homes = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
-                yield from (
-                    (_gone(program)[home], node.lineno) for home in homes if home in _gone(program)
-                )
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in node.names:
+            parts = f"{prefix}{alias.name}".split(".")
+            # `a.b.c` needs a.b and a.b.c; from `from a.b import c`, c may be a module or not.
+            modules = (".".join(parts[:length]) for length in range(2, len(parts) + 1))
+            yield from ((gone[module], node.lineno) for module in modules if module in gone)
 
 
 def parsed(text: str) -> ast.Module:
@@ -526,12 +566,17 @@ def _texts(folder: Path) -> Mapping[Path, str]:
         for name in _PINNED_IN
         for path in matching(inner + name, folder, folder)
     )
-    paths, texts = list(dict.fromkeys(named)), dict[Path, str]()
-    for path in islice(paths, _MOST_FILES):  # which grow
+    paths = list(dict.fromkeys(named))
+    texts = dict[Path, str]()
+    for path in islice(paths, _MOST_FILES):  # the list grows by the files that these install from
         texts[path] = text_around(path, folder)
-        further = islice(dict.fromkeys(_INSTALLED_FROM.findall(texts[path])), _MOST_FILES)
-        inside = (path.parent / inner for inner in further)
-        paths += (inner for inner in inside if inner not in paths and is_readable(inner, folder))
+        names = islice(dict.fromkeys(_INSTALLED_FROM.findall(texts[path])), _MOST_FILES)
+        installed_from = (path.parent / name for name in names)
+        paths += (
+            further
+            for further in installed_from
+            if further not in paths and is_readable(further, folder)
+        )
     return texts
 
 
