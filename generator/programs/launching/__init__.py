@@ -1,4 +1,4 @@
-"""What starts processes, as one record: torchrun, deepspeed, accelerate, srun, mpirun."""
+"""The record of what starts processes: torchrun, deepspeed, accelerate, srun, mpirun."""
 
 from __future__ import annotations
 

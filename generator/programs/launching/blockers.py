@@ -24,10 +24,11 @@ def blockers(plan: Plan) -> Iterator[str]:
     job, options = plan.job, plan.job.launch.options
     needed = written_for(job)  # packages, and the image of pods
     in_pods = job.launch.target == "kubernetes"
-    named = options.get("container_image") or options.get("image")
-    image = str(named or (needed.get("image", "") if in_pods else ""))
+    default_image = needed.get("image", "") if in_pods else ""
+    image = str(options.get("container_image") or options.get("image") or default_image)
 
-    lacking = [name for name in _LACKING if name in {package.lower() for package in needed}]
+    packages = {package.lower() for package in needed}
+    lacking = [name for name in _LACKING if name in packages]
     if _NVIDIAS in image.replace("#", "/") and lacking:
         them = "it" if len(lacking) == 1 else "them"
         names = " and ".join(lacking)

@@ -1,4 +1,4 @@
-"""What a plan has for the launch of a front end, which no plan writes: its settings, to be copied.
+"""A plan's settings for the launch of a front end, which dsgen doesn't write: a list to copy from.
 
 A front end starts its engine by itself, often after Ray and an engine for generation. A launch file
 that started its program as a training script would not run.
@@ -71,20 +71,24 @@ def _lines(
     """A line for each setting, as the front end's launch has it."""
     written = {option.written for option in options_of(plan.job.launch.arguments)}
     written |= {word.partition("=")[0] for word in plan.job.launch.arguments}
+    options = options_of(tuple(map(str, program.arguments)))
+    values_by_option = {option.written: option.values for option in options}
     fsdp = plan.job.engine.sharding == "units"
     for setting in front_end.planned_settings(written, fsdp=fsdp):
         if setting in _OF_EXPERTS and not plan.job.model.experts:
             continue
         name = front_end.name_of(setting, written)
-        value = _VALUES[setting](plan.layout) if setting in _VALUES else None
         if setting in _OF_MEGATRON:
-            words = [str(word) for word in program.arguments]
-            options = {option.written: option.values for option in options_of(tuple(words))}
-            if values := options.get(_OF_MEGATRON[setting]):
+            values = values_by_option.get(_OF_MEGATRON[setting])
+            if values:
                 yield front_end.line(name, " ".join(values))
-        elif setting not in _VALUES and configs:
-            yield front_end.line(name, configs[0].path)
-        elif value is False and front_end.has_switches:
+            continue
+        if setting not in _VALUES:  # the config of what shards the states
+            if configs:
+                yield front_end.line(name, configs[0].path)
+            continue
+        value = _VALUES[setting](plan.layout)
+        if value is False and front_end.has_switches:
             yield f"# without {name}"
         elif value is not None:
             yield front_end.line(name, str(value).lower())

@@ -18,7 +18,7 @@ from ...text.wording import counted
 from ..deepspeed.submission import used_config
 from .launcher_call import NODES, PER_NODE, LauncherCall, meets_itself
 from .own_options import has_unknown_stages, pipeline_stages
-from .settings import settings_of
+from .settings import Settings, settings_of
 
 #: Options of launchers that set a quantity, by program.
 _COUNTS: Final[tuple[tuple[dict[str, str], Quantity], ...]] = (
@@ -66,7 +66,32 @@ def _claims(
 ) -> Iterator[Claim]:
     """The claims of one line. `alone`: nothing else runs it on several nodes."""
     settings = settings_of(launch)
-    if settings is not None and "per_node" in settings.front_end.settings:
+    if settings is not None:
+        yield from _claims_of_front_end(settings, trust)
+    for index, call in enumerate(launch.calls):
+        line = LauncherCall(**vars(call), launch=launch, submission=submission)
+        is_on_some_nodes = any(
+            outer.program == "srun" and outer.has("--nodelist") for outer in launch.calls[:index]
+        )
+
+        for options, quantity in _COUNTS:
+            option = options.get(line.program, "")
+            is_part = is_on_some_nodes and quantity == "nodes"
+            count = line.integer(option)
+            if count and not line.is_argument(option) and not is_part:
+                text = f"{line.program} {option} {count.value}"
+                yield Claim(quantity, count.value, count.where, text, trust)
+
+        processes = line.processes(outermost=alone and index == 0 and not line.opaque)
+        if processes is not None:
+            number, text = processes
+            yield Claim("processes", number, line.where, f"{line.program} {text}", trust)
+
+
+def _claims_of_front_end(settings: Settings, trust: Trust) -> Iterator[Claim]:
+    """What the settings of a front end's launch say of GPUs and processes."""
+    known_settings = settings.front_end.settings
+    if "per_node" in known_settings:
         nodes, each = settings.get("nodes"), settings.get("per_node")
         if each is not None and each.number:
             where = each.where or settings.place
@@ -74,25 +99,11 @@ def _claims(
             if nodes is not None and nodes.number:
                 processes = nodes.number * each.number
                 yield Claim("processes", processes, where, f"{nodes} × {each}", trust)
-    if settings is not None and "processes" in settings.front_end.settings:
+    if "processes" in known_settings:
         every = settings.get("processes")
         if every is not None and every.number:
             where = every.where or settings.place
             yield Claim("processes", every.number, where, str(every), trust)
-    for index, call in enumerate(launch.calls):
-        line = LauncherCall(**vars(call), launch=launch, submission=submission)
-        part = any(one.program == "srun" and one.has("--nodelist") for one in launch.calls[:index])
-
-        for options, quantity in _COUNTS:
-            option = options.get(line.program, "")
-            of_some_nodes = part and quantity == "nodes"
-            known = not line.is_argument(option) and not of_some_nodes
-            if known and (found := line.integer(option)):
-                text = f"{line.program} {option} {found.value}"
-                yield Claim(quantity, found.value, found.where, text, trust)
-
-        if total := line.processes(outermost=alone and index == 0 and not line.opaque):
-            yield Claim("processes", total[0], line.where, f"{line.program} {total[1]}", trust)
 
 
 def _starts_once_a_task(launch: Launch, directives: Options) -> bool:
@@ -107,9 +118,11 @@ def _starts_once_a_task(launch: Launch, directives: Options) -> bool:
     def asked(name: str) -> int | None:
         return (srun.options if srun.options.get(name) else directives).integer(name)
 
-    hosts, each, every = asked("--nodes") or 1, asked("--ntasks-per-node"), asked("--ntasks")
-    tasks = hosts * each if every is None and each is not None else every
-    return tasks is not None and nodes == tasks != hosts
+    hosts, tasks = asked("--nodes") or 1, asked("--ntasks")
+    tasks_per_node = asked("--ntasks-per-node")
+    if tasks is None and tasks_per_node is not None:
+        tasks = hosts * tasks_per_node
+    return tasks is not None and nodes == tasks and tasks != hosts
 
 
 def is_divided(submission: Submission) -> bool:

@@ -45,11 +45,10 @@ def provided(shell: ShellScript) -> set[str]:
 
 
 def variable_without_sign(call: Call, text: str | None) -> str | None:
-    """The variable whose name a value of a launcher's option is, in braces or without; None where
-    it is none.
+    """The variable that was meant where an option's value lacks the `$`: `GPUS` or `{GPUS}`.
 
-    The script sets it or expands it elsewhere, or a scheduler gives it; or it is a launcher's, and
-    the call has another one with its sign.
+    None where the value is no variable's name. It is one if a scheduler gives that variable, or the
+    script sets or expands it; a launcher's variable is, if the same call expands another of them.
     """
     match, shell = _NAME_ALONE.fullmatch(text or ""), call.shell
     if match is None:
@@ -57,11 +56,13 @@ def variable_without_sign(call: Call, text: str | None) -> str | None:
     name = match[1] or match[2]
     if _OF_SCHEDULERS.fullmatch(name):
         return name
-    others = {variable for word in call.command.words for variable in word.variables}
-    if name in OF_LAUNCHERS and not others.isdisjoint(OF_LAUNCHERS):
+    expanded_in_call = {variable for word in call.command.words for variable in word.variables}
+    if name in OF_LAUNCHERS and not expanded_in_call.isdisjoint(OF_LAUNCHERS):
         return name
+    if name in shell.history or name in shell.set_inside:
+        return name
+    if any(assignment.name == name for assignment in shell.assignments):
+        return name
+    expansion = re.compile(rf"\$(?:{name}\b|\{{{name}\b)")
     texts = (shell.text, *(text for _, text in shell.followed))
-    expands = re.compile(rf"\$(?:{name}\b|\{{{name}\b)")
-    is_set = name in shell.history or name in shell.set_inside
-    is_set |= any(assignment.name == name for assignment in shell.assignments)
-    return name if is_set or any(expands.search(text.content) for text in texts) else None
+    return name if any(expansion.search(text.content) for text in texts) else None

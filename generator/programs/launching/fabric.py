@@ -44,12 +44,15 @@ def settings() -> tuple[Setting, ...]:
 
 def needed(job: Job) -> tuple[Setting, ...]:
     """The entries that a job's nodes need; one node needs none."""
-    cluster, entries = job.cluster, settings() if job.nodes > 1 else ()
+    if job.nodes <= 1:
+        return ()
+    cluster = job.cluster
     return tuple(
-        each
-        for each in entries
-        if (each.network == cluster.network and each.vendor in ("", cluster.accelerator.vendor))
-        and fnmatchcase(cluster.name, each.nodes)
+        setting
+        for setting in settings()
+        if setting.network == cluster.network
+        and setting.vendor in ("", cluster.accelerator.vendor)
+        and fnmatchcase(cluster.name, setting.nodes)
     )
 
 

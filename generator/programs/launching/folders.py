@@ -35,12 +35,9 @@ def folders_to_save(launch: Launch) -> Iterator[tuple[str, Word, str]]:
     words = launch.arguments
     for word, following in zip(words, (*words[1:], None), strict=False):
         name, equals, value = (word.value or "").partition("=")
-        if name in _FOLDERS and equals:
+        if name not in _FOLDERS:
+            continue
+        if equals:
             yield name, word, value
-        elif (
-            name in _FOLDERS
-            and following
-            and following.value
-            and not following.value.startswith("-")
-        ):
+        elif following and following.value and not following.value.startswith("-"):
             yield name, following, following.value

@@ -1,4 +1,5 @@
-"""Programs that start an engine of others with words of their own, as one table.
+"""Front ends: programs that start another project's engine, such as Megatron, by options of their
+own. They are rows of one table.
 
 A row says how a launch of the program is recognised: by its command (`megatron sft`), by its module
 (`python -m verl.trainer.main_ppo`), or by a script's name and options that no other script has.
@@ -62,7 +63,7 @@ class FrontEnd:
     modules: Sequence[str] = ()  #: patterns of the modules that train
     scripts: Sequence[str] = ()  #: names of its scripts, which others may have too
     signs: Sequence[str] = ()  #: options by which such a script is recognised
-    #: whose options its words are, beside its own: `megatron` or `trainer`; empty: none is read
+    #: the engine whose options it takes beside its own: `megatron` or `trainer`; empty: neither
     engine: str = ""
     #: whether flags have a value, `--sequence_parallel true`, and names have underscores
     explicit_flags: bool = False
@@ -209,8 +210,12 @@ class FrontEnd:
 
         None where the options of the subcommands aren't known apart.
         """
-        every = (one for commands in self.commands.values() for one in commands)
-        having = tuple(one for one in every if option in _options_of(f"{self.name} {one}"))
+        having = tuple(
+            subcommand
+            for subcommands in self.commands.values()
+            for subcommand in subcommands
+            if option in _options_of(f"{self.name} {subcommand}")
+        )
         return having if command in self.subcommands and command not in having else ()
 
     @property
@@ -249,11 +254,12 @@ class FrontEnd:
             return most_like(name, _sorted_options_of(self.name), _SLIP)
         parts = name.split(".")
         for at, part in enumerate(parts):
-            beside = _keys_within(self.name, ".".join(parts[:at]))
-            if part not in beside:
-                slips = (key for key in beside if is_slip(part, key))
-                close = most_like(part, beside, _SLIP) or next(slips, None)
-                return None if close is None else ".".join((*parts[:at], close, *parts[at + 1 :]))
+            siblings = _keys_within(self.name, ".".join(parts[:at]))
+            if part in siblings:
+                continue
+            slips = (key for key in siblings if is_slip(part, key))
+            meant = most_like(part, siblings, _SLIP) or next(slips, None)
+            return None if meant is None else ".".join((*parts[:at], meant, *parts[at + 1 :]))
         return None
 
 
@@ -310,13 +316,13 @@ def of_command(words: Sequence[Word]) -> FrontEnd | None:
 
 def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
     """The front end that a module or a script of Python is, by its name and its options."""
-    known = (program.parts[-1] or "") if program.parts else ""
-    module, name = program.value or known, PurePosixPath(known).name
-    names = {word.prefix.partition("=")[0] for word in arguments}
+    end = (program.parts[-1] or "") if program.parts else ""  # behind a folder in a variable
+    module, script = program.value or end, PurePosixPath(end).name
+    options = {word.prefix.partition("=")[0] for word in arguments}
 
     for row in front_ends().values():
         is_module = any(fnmatchcase(module, pattern) for pattern in row.modules)
-        is_script = name in row.scripts and len(names.intersection(row.signs)) >= _ENOUGH_SIGNS
+        is_script = script in row.scripts and len(options & set(row.signs)) >= _ENOUGH_SIGNS
         if is_module or is_script:
             return row
     return None
@@ -335,9 +341,9 @@ def of_library(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
 
 
 def trains(name: str) -> bool:
-    """Return whether a launch line of a front end, empty: of none, is of a training.
+    """Return whether a launch line is of a training, by the name of its front end, empty for none.
 
-    What serves one isn't.
+    What serves a training isn't one.
     """
     row = front_ends().get(name)
     return row is None or row.trains

@@ -6,7 +6,7 @@ Each is followed from launcher to launcher to the program that trains.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field, replace
 from typing import Final
 
@@ -27,8 +27,8 @@ _OPERANDS: Final = {
     "taskset": 1,
     "ssh": 1,
 }
-#: Programs that start another on the same node, in a Python environment the last three: none that
-#: messages name.
+#: Programs that start another on the same node, some of them in a Python environment. They are
+#: followed, but their options are not judged.
 _WRAPPERS: Final = frozenset(
     {
         "numactl",
@@ -65,23 +65,35 @@ MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is
 def launches(script: ShellScript) -> tuple[Launch, ...]:
     """Every training program that the script starts, in order.
 
-    Where it starts none, the command lines that it keeps in arrays, to start them by ways that
+    Where it starts none, the command lines that it keeps in arrays: it may start them in ways that
     can't be followed.
     """
+    started = _launches_of(script, script.commands)
+    if started:
+        return tuple(started)
     kept = [
-        Command(words=a.words, environment=(), offset=a.words[0].offset, index=a.command_index)
-        for a in script.assignments
-        if a.words and looks_like_program(a.words[0])
+        Command(
+            words=assignment.words,
+            environment=(),
+            offset=assignment.words[0].offset,
+            index=assignment.command_index,
+        )
+        for assignment in script.assignments
+        if assignment.words and looks_like_program(assignment.words[0])
     ]
-    # else the rest is elsewhere
-    whole = (one for one in _launches_of(script, kept) if one.program is not None)
-    return tuple(_launches_of(script, script.commands) or whole)
+    # An array without a training program is only a part of a command line.
+    return tuple(launch for launch in _launches_of(script, kept) if launch.program is not None)
 
 
 def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:
-    found, walks = list[Launch](), dict[int, _Walk]()
+    """What the commands start, each followed from program to program."""
+    launches_found, walks = list[Launch](), dict[int, _Walk]()
     prefixes = {id(assignment) for command in script.commands for assignment in command.environment}
-    exports = [one for one in script.assignments if one.exported and id(one) not in prefixes]
+    exports = [
+        assignment
+        for assignment in script.assignments
+        if assignment.exported and id(assignment) not in prefixes
+    ]
     holders = {command.inside for command in script.commands}
     for command in commands:
         outer = walks.get(command.inside) if command.inside is not None else None
@@ -95,8 +107,8 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
             words = walk.step(words) if words else ()
         if walk.in_shell or command.index in holders:
             walks[command.index] = walk
-        if not walk.in_shell and len(found) < MOST_LAUNCHES and walk.is_launch:
-            found.append(
+        if not walk.in_shell and len(launches_found) < MOST_LAUNCHES and walk.is_launch:
+            launches_found.append(
                 Launch(
                     script=script,
                     calls=tuple(walk.calls),
@@ -107,8 +119,8 @@ def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launc
                 )
             )
     # Of a script that was followed, the launches in it say more than the one that starts it.
-    inner = {launch.calls[-1].command.inside for launch in found}
-    return [launch for launch in found if launch.calls[-1].command.index not in inner]
+    inner = {launch.calls[-1].command.inside for launch in launches_found}
+    return [launch for launch in launches_found if launch.calls[-1].command.index not in inner]
 
 
 def _exported(
@@ -118,23 +130,24 @@ def _exported(
 
     It is unknown where a branch may have set another value.
     """
-    before = [one for one in exports if one.command_index <= command.index]
-    found = {one.name: one for one in before if one.inside is None}
-    for name, one in found.items():
+    before = [export for export in exports if export.command_index <= command.index]
+    outside = [export for export in before if export.inside is None]
+    last_exports = {export.name: export for export in outside}
+    for name, last in last_exports.items():
         value = script.value_of(name, command.index)
-        if one.value is not None and value != one.value:
-            same = (
-                other
-                for other in reversed(before)
-                if other.name == name
-                and other.inside is None
-                and other.value == value
-                and value is not None
-            )
-            found[name] = next(same, replace(one, value=None, parts=(None,)))
+        if last.value is None or last.value == value:
+            continue
+        # The last export in the text isn't the one that counts: a branch may leave it out.
+        of_value = (
+            export
+            for export in reversed(outside)
+            if value is not None and export.name == name and export.value == value
+        )
+        last_exports[name] = next(of_value, replace(last, value=None, parts=(None,)))
     if command.inside is None:
-        return found
-    return found | {one.name: one for one in before if one.inside == command.inside}
+        return last_exports
+    inside = (export for export in before if export.inside == command.inside)
+    return last_exports | {export.name: export for export in inside}
 
 
 @dataclass(slots=True)
@@ -152,15 +165,17 @@ class _Walk:
 
     @property
     def is_launch(self) -> bool:
+        """Whether the line starts a training; one whose program isn't known has a launcher."""
         if self.front_end is not None:
             return True
         programs = {call.program for call in self.calls}
         if self.program is None:
             asks = any(word.value in ("--help", "--version", "-h") for word in self.command.words)
             return "sbatch" not in programs and bool(programs & LAUNCHERS) and not asks
-        return "sbatch" in programs or (
-            bool(programs & _STARTS_JOBS) and basename(self.program) not in PROGRAMS["tools"]
-        )
+        if "sbatch" in programs:
+            return True
+        is_tool = basename(self.program) in PROGRAMS["tools"]
+        return bool(programs & _STARTS_JOBS) and not is_tool
 
     def step(self, words: Sequence[Word]) -> Sequence[Word]:
         """The command that the first of the words starts; none where the line ends here."""
@@ -178,13 +193,11 @@ class _Walk:
         front_end = of_command(words)
         if front_end is not None:
             return self._command_of(front_end, words)
-        if (
-            words[0].value is None
-            and not name.endswith(".py")
-            and any(map(looks_like_program, words[1:3]))
-        ):
+        is_unknown = words[0].value is None and not name.endswith(".py")
+        if is_unknown and any(map(looks_like_program, words[1:3])):
             return words[1:]  # `$PREFIX torchrun ...`
-        if started := _command_behind_dashes(words) or _command_of_script(words):
+        started = _command_behind_dashes(words) or _command_of_script(words)
+        if started:
             return started
         return self._end(words) if self.calls or basename(words[0]).endswith(".py") else ()
 
@@ -238,30 +251,26 @@ class _Walk:
                 self.in_shell = True
                 break
             if not value.startswith("-"):
-                rest = words[index:]
-                if started := _command_of_script(rest):
+                command = words[index:]
+                started = _command_of_script(command)
+                if started:
                     return started
                 if self.calls or basename(word).endswith(".py"):
-                    return self._end(rest)
+                    return self._end(command)
                 return ()
         return ()
 
     def _launcher(self, name: str, words: Sequence[Word]) -> Sequence[Word]:
+        """Notes a launcher or a wrapper; returns the command behind its options and operands."""
         first, words = words[0], words[1:]
         subcommands = PROGRAMS["subcommands"].get(name)
         if subcommands is not None and not first.raw.endswith("accelerate.commands.launch"):
-            subcommand = next(
-                (
-                    subcommand_words
-                    for subcommand_words in subcommands
-                    if _begins(words, subcommand_words.split())
-                ),
-                None,
-            )
+            by_words = (subcommand.split() for subcommand in subcommands)
+            subcommand = next((texts for texts in by_words if _begins(words, texts)), None)
             if subcommand is None:
                 is_program = name in _WRAPPERS and bool(self.calls)  # `srun ray start`
                 return self._end((first, *words)) if is_program else ()
-            words = words[len(subcommand.split()) :]
+            words = words[len(subcommand) :]
         options = read_options(TABLES[name], words)
         if name not in _WRAPPERS:
             self.calls.append(
@@ -275,16 +284,22 @@ class _Walk:
                     starts_tasks=name in _STARTS_TASKS,
                 )
             )
+        return self._behind_options(name, first, options, words)
+
+    def _behind_options(
+        self, name: str, first: Word, options: Options, words: Sequence[Word]
+    ) -> Sequence[Word]:
+        """The command behind the options of a launcher or wrapper; `words` are all behind it."""
+        rest = options.rest
         if name == "env":
-            return self._env(options.rest)
-        if name in _RUN_PYTHON and options.rest:
+            return self._env(rest)
+        if name in _RUN_PYTHON and rest:
             is_module = options.has("--module")
-            if is_module or basename(options.rest[0]).endswith(".py"):
-                return self._run_by_python(first, Options(), options.rest, is_module=is_module)
+            if is_module or basename(rest[0]).endswith(".py"):
+                return self._run_by_python(first, Options(), rest, is_module=is_module)
         no_python = options.has("--no-python") or options.has("--no_python")
         if name == "sbatch" or (name in LAUNCHERS and not no_python):
-            return self._end(options.rest)
-        rest = options.rest
+            return self._end(rest)
         # An image or a host in a variable was read with the options: it may be one.
         before = words[: len(words) - len(rest)][-1:]
         if rest and before and before[0].value is None and looks_like_program(rest[0]):
@@ -312,18 +327,20 @@ class _Walk:
 
     def _python(self, words: Sequence[Word]) -> Sequence[Word]:
         """Python's own options up to `-m`; the words of a launcher that it runs as a module."""
-        first, own, module = words[0], words[1:], list[Word]()
-        for index, word in enumerate(own):
+        first, own_options, module = words[0], words[1:], list[Word]()
+        for index, word in enumerate(own_options):
             value = word.value
             if value is None or not value.startswith("-") or value == "-c":
-                if index and own[index - 1].value in ("-W", "-X"):
+                # -W and -X have a value, which is no script.
+                if index and own_options[index - 1].value in ("-W", "-X"):
                     continue
                 break
             if re.fullmatch(r"-[a-zA-Z]*m", value) and not value.startswith(("-W", "-X")):
-                own, module = own[:index], list(own[index + 1 :])
+                own_options, module = own_options[:index], list(own_options[index + 1 :])
                 break
-        options = read_options(TABLES["python"], own)
-        if started := _command_behind_dashes(module or options.rest):
+        options = read_options(TABLES["python"], own_options)
+        started = _command_behind_dashes(module or options.rest)
+        if started:
             return started
         if not module and options.has("-c"):
             return ()
@@ -353,16 +370,18 @@ def _command_behind_dashes(words: Sequence[Word]) -> Sequence[Word]:
     Programs that submit jobs take it so: `python submit.py --nodes 4 -- torchrun train.py`. Of
     several commands, joined by quoted signs of the shell, it is the first with a known program.
     """
-    dashes = next((at for at, word in enumerate(words) if word.value == "--"), len(words))
-    command = list(words[dashes + 1 :])
-    while command:
-        end = next(
-            (at for at, word in enumerate(command) if word.value in _JOINS_COMMANDS), len(command)
-        )
-        if end and program_name(command[0]) in TABLES:
-            return command[:end]
-        command = command[end + 1 :]
+    behind = list(words[_index_of(words, {"--"}) + 1 :])
+    while behind:
+        end = _index_of(behind, _JOINS_COMMANDS)
+        if end and program_name(behind[0]) in TABLES:
+            return behind[:end]
+        behind = behind[end + 1 :]
     return ()
+
+
+def _index_of(words: Sequence[Word], values: Collection[str]) -> int:
+    """The index of the first word with one of these values, or the number of words."""
+    return next((index for index, word in enumerate(words) if word.value in values), len(words))
 
 
 def _command_of_script(words: Sequence[Word]) -> Sequence[Word]:

@@ -16,6 +16,7 @@ from ...submission.script import CommandDocument
 from ...submission.submission import Submission
 from ...text.document import YamlDocument
 from ...text.hostfile import Hostfile
+from ...text.options import Argument
 
 #: Programs that start the rest of the line on every node.
 ON_EVERY_NODE: Final = frozenset({"srun", "mpirun", "pdsh", "ssh"})
@@ -36,9 +37,9 @@ TRAINING: Final = WITH_ENGINE | {"--tensor-model-parallel-size"}
 ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
 #: An address that is another machine on each node.
 LOOPBACK: Final = lazy_pattern(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
-#: torchrun's --nnodes: N or MIN:MAX.
 #: Where torchrun has the nodes from without --nnodes: torch/distributed/argparse_util.py @ 2.13.
 _NODES_VARIABLE: Final = "PET_NNODES"
+#: torchrun's --nnodes: N or MIN:MAX.
 NODE_RANGE: Final = lazy_pattern(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 #: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
 _DEFAULT_PORT: Final = 29500
@@ -122,13 +123,12 @@ class LauncherCall(Call):
     @cached_property
     def hostfile(self) -> Hostfile | None:
         """The hostfile that deepspeed is given, where it is one of the submission's documents."""
-        text, present = self.options.text("--hostfile"), self.submission.of(Hostfile)
-        names = [
-            file
-            for file in present
-            if text is not None and PurePath(file.path).name == PurePath(text).name
-        ]
-        return names[0] if len(names) == 1 else None
+        path = self.options.text("--hostfile")
+        if path is None:
+            return None
+        name = PurePath(path).name
+        files = [file for file in self.submission.of(Hostfile) if PurePath(file.path).name == name]
+        return files[0] if len(files) == 1 else None
 
     @property
     def is_local(self) -> bool:
@@ -136,10 +136,14 @@ class LauncherCall(Call):
         return not self.has("--hostfile", "--no_ssh") and not self.opaque
 
     def is_argument(self, name: str) -> bool:
-        """Return whether the value of an option is 1 unless the script is given another one."""
+        """Return whether the value of an option is an argument of the script that is 1 by default:
+        `${1:-1}`.
+        """
         option = self.options.get(name)
-        words = option.values if option is not None and self.options.integer(name) == 1 else ()
-        return any(is_whole(variable) for word in words for variable in word.variables)
+        if option is None or self.options.integer(name) != 1:
+            return False
+        # An argument of the script is a variable whose name is a number.
+        return any(is_whole(variable) for word in option.values for variable in word.variables)
 
     def processes(self, *, outermost: bool) -> tuple[int, str] | None:
         """The number of processes on all nodes together, and the options that set it.
@@ -150,31 +154,47 @@ class LauncherCall(Call):
         deepspeed/launcher/runner.py @ 0.19.8 (`--include` names hosts and slots),
         accelerate/commands/launch.py @ 1.15 (`--num_processes` is all).
         """
+        slots = self._included_slots()
+        if slots is not None:
+            return slots
+
+        option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
+        count = self.integer(option)
+        if count is None:
+            return None
+        text = f"{option} {count.value}"
+        if self.program in TOTALS:
+            return count.value, text
+
+        nodes_option = NODES[self.program]
+        nodes = self.integer(nodes_option)
+        if self.is_argument(nodes_option):
+            return None
+        if nodes is not None:
+            return nodes.value * count.value, f"{nodes_option} {nodes.value} × {text}"
+        variable = self.launch.environment.get(_NODES_VARIABLE)
+        if self.program == "torchrun" and variable is not None and not self.has("--standalone"):
+            written = variable.value or ""
+            if not is_whole(written):
+                return None
+            return whole(written) * count.value, f"{_NODES_VARIABLE}={written} × {text}"
+        is_alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
+        return (count.value, text) if is_alone and not self.has(nodes_option) else None
+
+    def _included_slots(self) -> tuple[int, str] | None:
+        """The slots that deepspeed's --include names, and the option: 6 of `a:0,1,2,3@b:0,1`.
+
+        None without the option, and where a host has no slots behind it: these are all that the
+        hostfile has.
+        """
         include = (self.options.text("--include") or "") if self.program == "deepspeed" else ""
         hosts = [
             [slot.strip() for slot in host.partition(":")[2].split(",")]
             for host in include.split("@")
         ]
-        if all(is_whole(slot) for slots in hosts for slot in slots):  # 6 of `a:0,1,2,3@b:0,1`
-            return sum(len(set(slots)) for slots in hosts), f"--include {include}"
-
-        option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
-        count = self.integer(option)
-        if count is None or self.program in TOTALS:
-            return (count.value, f"{option} {count.value}") if count else None
-
-        nodes, name = self.integer(NODES[self.program]), NODES[self.program]
-        if self.is_argument(name):
+        if not all(is_whole(slot) for slots in hosts for slot in slots):
             return None
-        if nodes is not None:
-            return nodes.value * count.value, f"{name} {nodes.value} × {option} {count.value}"
-        variable = self.launch.environment.get(_NODES_VARIABLE)
-        if self.program == "torchrun" and variable is not None and not self.has("--standalone"):
-            written = variable.value or ""
-            words = f"{_NODES_VARIABLE}={written} × {option} {count.value}"
-            return (whole(written) * count.value, words) if is_whole(written) else None
-        alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
-        return (count.value, f"{option} {count.value}") if alone and not self.has(name) else None
+        return sum(len(set(slots)) for slots in hosts), f"--include {include}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +218,9 @@ def fixed_port(launch: Launch, config: YamlDocument | None = None) -> Port | Non
 
     `config` is the file that `accelerate launch --config_file` names, where it was read.
     """
-    calls = (
-        call for program in PORTS if (call := launch.call(program)) is not None and not call.opaque
-    )
-    call = next((call for call in calls if not call.has("--standalone")), None)
+    calls = filter(None, (launch.call(program) for program in PORTS))
+    rendezvous = (call for call in calls if not (call.opaque or call.has("--standalone")))
+    call = next(rendezvous, None)
     if call is None:
         return None
     name = PORTS[call.program]
@@ -209,22 +228,11 @@ def fixed_port(launch: Launch, config: YamlDocument | None = None) -> Port | Non
     port = call.argument(name)
     number = call.integer(name)
     if call.program == "torchrun" and endpoint is not None and endpoint.option.values:
-        match = _ENDPOINT_PORT.search((endpoint.option.values[0].parts or ("",))[-1] or "")
-        if match is None or match[1] == "0":
-            return None
-        text = f"torchrun {endpoint.name} ends in port {match[1]}"
-        return Port(
-            number=whole(match[1]),
-            text=text,
-            where=endpoint.where,
-            call=call,
-            option="--rdzv-endpoint",
-        )
+        return _port_of_endpoint(call, endpoint)
     if port is not None:
-        used = number.value if number else 0
-        if used:
-            return Port(number=used, text=str(port), where=port.where, call=call, option=name)
-        return None
+        if not number or not number.value:
+            return None
+        return Port(number=number.value, text=str(port), where=port.where, call=call, option=name)
     if call.program == "torchrun" or "MASTER_PORT" in launch.environment:
         return None
     used, text = _DEFAULT_PORT, f"{call.program} uses port {_DEFAULT_PORT}"
@@ -232,9 +240,24 @@ def fixed_port(launch: Launch, config: YamlDocument | None = None) -> Port | Non
         # A file that wasn't read may have a port; of one process none is used.
         if config is None or config.value("distributed_type") == "NO":
             return None
-        stated = config.value("main_process_port")
-        if isinstance(stated, bool) or not isinstance(stated, int | None) or stated == 0:
+        in_config = config.value("main_process_port")
+        if isinstance(in_config, bool) or not isinstance(in_config, int | None) or in_config == 0:
             return None  # 0 is any port that is free
-        if stated is not None:
-            used, text = stated, f"accelerate uses port {stated} of {config.path}"
+        if in_config is not None:
+            used, text = in_config, f"accelerate uses port {in_config} of {config.path}"
     return Port(number=used, text=text, where=call.where, call=call, option=name)
+
+
+def _port_of_endpoint(call: Call, endpoint: Argument[str | None]) -> Port | None:
+    """The port at the end of torchrun's --rdzv-endpoint, whose host may be a variable."""
+    parts = endpoint.option.values[0].parts or ("",)
+    match = _ENDPOINT_PORT.search(parts[-1] or "")
+    if match is None or match[1] == "0":  # 0 is any port that is free
+        return None
+    return Port(
+        number=whole(match[1]),
+        text=f"torchrun {endpoint.name} ends in port {match[1]}",
+        where=endpoint.where,
+        call=call,
+        option="--rdzv-endpoint",
+    )

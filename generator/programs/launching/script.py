@@ -30,14 +30,15 @@ def launch_script(shell: ShellScript) -> LaunchScript:
 
 def script_of(pieces: Iterable[Piece], text: Text) -> LaunchScript:
     """A script of pieces of text that each have places of their own."""
-    made = list(pieces)
-    ends = list(accumulate(len(content) for content, _ in made))
+    pieces = list(pieces)
+    ends = list(accumulate(len(content) for content, _ in pieces))
 
     def place(offset: int) -> Location:
-        for (content, where), end in zip(made, ends, strict=True):
+        for (content, where), end in zip(pieces, ends, strict=True):
             if offset < end:
                 return where(offset - (end - len(content)))
-        return made[-1][1](len(made[-1][0]))
+        last_content, where_in_last = pieces[-1]
+        return where_in_last(len(last_content))
 
-    content = "".join(content for content, _ in made)
-    return launch_script(read_command_text(content, place, text.path))
+    whole_content = "".join(content for content, _ in pieces)
+    return launch_script(read_command_text(whole_content, place, text.path))

@@ -1,7 +1,8 @@
-"""What a launch of a front end sets, by short names, and counts that are made of them.
+"""The settings of a front end's launch, by short names, and counts that are made of them.
 
-A count is written as in the table of front ends: `"prompts samples / data"` is a product over
-another, `"prompt + response"` a sum. Its value is known where all that it is made of is.
+A short name stands for what several front ends call by names of their own, such as `tensor`. A
+count is written as in the table of front ends: `"prompts samples / data"` is a product over another
+product, `"prompt + response"` a sum. Its value is known where all its parts are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..python_around import release_for
 from ..releases import numbers
 from .front_ends import FrontEnd, front_ends, of_library
 
-#: The words that a script is started with: without any, nothing.
+#: What stands for the script's own arguments: nothing, where it is started without any.
 _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
 #: An array with all its words.
 _ARRAY: Final = lazy_pattern(r'"?\$\{(\w+)\[[@*]\]\}"?')
@@ -65,7 +66,7 @@ class _Written(NamedTuple):
 def _attached(word: Word) -> _Written:
     """What a word of the form `name=value` writes."""
     text = None if word.value is None else word.value.partition("=")[2]
-    either = tuple((one.partition("=")[2], word) for one in word.either)
+    either = tuple((in_branch.partition("=")[2], word) for in_branch in word.either)
     return _Written(text, word, either, _tail_of(word))
 
 
@@ -102,9 +103,9 @@ class Setting:
 
         The lists that launches have are counts by node.
         """
-        numbers = [read_whole(part.strip("'\"")) for part in self.text.split() or [""]]
-        known = [number for number in numbers if number is not None]
-        return sum(known) if len(known) == len(numbers) else None
+        counts = [read_whole(part.strip("'\"")) for part in self.text.split() or [""]]
+        known_counts = [count for count in counts if count is not None]
+        return sum(known_counts) if len(known_counts) == len(counts) else None
 
     def __str__(self) -> str:
         default = "" if self.where else " (the default)"
@@ -136,7 +137,7 @@ class Settings:
         words, index = self.launch.arguments, 0
         while index < len(words):
             word, index = words[index], index + 1
-            name, equals, value = word.prefix.partition("=")
+            name, equals, _ = word.prefix.partition("=")
             if self.front_end.spelling == "keys" and equals and not name.startswith("-"):
                 written[name.lstrip("+")] = _attached(word)
             elif name.startswith("-") and equals:
@@ -148,16 +149,10 @@ class Settings:
                 written[name] = _as_option(word, values)
                 index += len(values)
             elif word.value is None and word.perhaps:
-                for text in filter(None, word.perhaps):
-                    name, equals, value = text.partition("=")
-                    name = name.lstrip("+")
-                    before = written.get(name)
-                    # It has this value in one branch, in the others the one from before.
-                    texts = before.texts if before is not None and equals else ()
-                    either = (*texts, (value, word)) if texts else ()
-                    written[name] = _Written(None, word, either)
+                written |= _of_branches(word, written)
             elif self._may_hide(word) and not _ARRAY.fullmatch(word.raw):
-                # What an array of a file that isn't there holds, its line doesn't write again.
+                # Such a word may set any name anew. Not an array, whose file isn't there: a line
+                # doesn't write again what its arrays hold.
                 written = {other: _Written(None, at.word) for other, at in written.items()}
         return written
 
@@ -186,14 +181,14 @@ class Settings:
 
     @cached_property
     def hides(self) -> bool:
-        """Whether a word that isn't known may hold settings."""
-        before, hides = "", False
+        """Whether settings may be where they aren't read: in a word that isn't known, or a file."""
+        before, has_unknown_word = "", False
         for word in self.launch.arguments:
             is_value = before.startswith("--") and "=" not in before
             is_value &= not self._holds_settings(word)
-            hides |= not is_value and self._may_hide(word)
+            has_unknown_word |= not is_value and self._may_hide(word)
             before = word.prefix
-        return hides or self._has_other_defaults or self._is_in_file
+        return has_unknown_word or self._has_other_defaults or self._is_in_file
 
     @property
     def _is_in_file(self) -> bool:
@@ -201,18 +196,20 @@ class Settings:
         return self.front_end.in_file and bool(self.launch.calls)
 
     def _may_hide(self, word: Word) -> bool:
-        known = word.value is not None or any(word.parts)
-        known |= bool(word.perhaps) and None not in word.perhaps
-        return not known and word.raw.strip('"') not in _STARTED_WITH and not self._is_nothing(word)
+        """Whether a word, of which nothing is known, may hold settings."""
+        is_known = word.value is not None or any(word.parts)
+        is_known |= bool(word.perhaps) and None not in word.perhaps
+        is_of_call = word.raw.strip('"') in _STARTED_WITH
+        return not (is_known or is_of_call or self._is_nothing(word))
 
     def _is_nothing(self, word: Word) -> bool:
         """Return whether a word holds no option: a command's output, or an array that nothing
         makes, which no environment has.
         """
+        if word.raw.startswith(("$(", "`")):
+            return True
         array = _ARRAY.fullmatch(word.raw)
-        return word.raw.startswith(("$(", "`")) or (
-            array is not None and array[1] not in self._arrays and not self._sources_elsewhere
-        )
+        return array is not None and array[1] not in self._arrays and not self._sources_elsewhere
 
     @cached_property
     def _arrays(self) -> frozenset[str]:
@@ -224,7 +221,8 @@ class Settings:
             if command.words[0].value not in _FILLED_BY
             for word in command.words
         )
-        return frozenset((*(one.name for one in script.assignments), *filter(None, words)))
+        assigned = (assignment.name for assignment in script.assignments)
+        return frozenset((*assigned, *filter(None, words)))
 
     @cached_property
     def _sources_elsewhere(self) -> bool:
@@ -240,14 +238,16 @@ class Settings:
 
     @cached_property
     def _has_other_defaults(self) -> bool:
-        """Whether the launch names a config, which isn't the program's own."""
-        row = self.front_end
-        program = self.program
-        named = [self._written.get(name) for name in row.configs.get("options", ())]
-        own = row.configs.get("own", ())
-        texts = [setting.text for setting in named if setting is not None]
-        is_other_program = bool(row.reads) and program not in row.reads
-        return is_other_program or any(text is None or text not in own for text in texts)
+        """Whether the defaults aren't the table's: the launch names another config than the
+        program's own, or starts another program than those whose settings these are.
+        """
+        front_end = self.front_end
+        if front_end.reads and self.program not in front_end.reads:
+            return True
+        written = [self._written.get(name) for name in front_end.configs.get("options", ())]
+        configs = [config.text for config in written if config is not None]
+        own_configs = front_end.configs.get("own", ())
+        return any(config is None or config not in own_configs for config in configs)
 
     @cached_property
     def program(self) -> str:
@@ -302,7 +302,8 @@ class Settings:
         ]
         if len(heads) != 1:
             return None
-        for word, after in zip(heads[0], (*heads[0][1:], None), strict=True):
+        (head,) = heads
+        for word, after in zip(head, (*head[1:], None), strict=True):
             name, equals, _ = word.prefix.partition("=")
             if name in ("--num-gpus", "--num_gpus"):
                 values = [after] if after else []
@@ -343,7 +344,7 @@ class Settings:
         """The end of a setting's path, of which only the folders aren't known."""
         names = self.front_end.settings[short]["names"]
         written = (self._written[name] for name in names if name in self._written)
-        return next((one.tail.rstrip("'\"") for one in written), "")
+        return next((setting.tail.rstrip("'\"") for setting in written), "")
 
     def variants(self, shorts: Iterable[str]) -> Iterator[Settings]:
         """These settings with each value that those of short names may have, as branches decide.
@@ -404,12 +405,14 @@ class Settings:
             return None
         newest_first = sorted(since, key=numbers, reverse=True)
 
-        def of(version: Version) -> object:
-            return next((since[one] for one in newest_first if version >= numbers(one)), None)
+        def default_in(version: Version) -> object:
+            having = (first for first in newest_first if version >= numbers(first))
+            return since.get(next(having, ""))
 
         release = release_for(self.front_end.program, self.place.path, [self.launch])
-        default = of(release.version)
-        return default if release.certain(lambda version: of(version) == default) else None
+        default = default_in(release.version)
+        is_certain = release.certain(lambda version: default_in(version) == default)
+        return default if is_certain else None
 
     @cached_property
     def generation(self) -> int:
@@ -466,46 +469,45 @@ class Settings:
         if wanted == "*":
             return setting.where is not None
         text = setting.text.strip("'\"").lower()
-        if text in _TRUE - {"1"}:
-            text = "true"
-        elif text in _FALSE - {"0"}:
-            text = "false"
-        texts = {text, "true" if text == "1" else text, "false" if text == "0" else text}
+        texts = {"true" if text in _TRUE else "false" if text in _FALSE else text}
+        if text in ("0", "1"):  # which are numbers as well
+            texts.add(text)
         is_among = bool(texts & set(wanted.lstrip("!").split("|")))
         return is_among != wanted.startswith("!")
 
     def count(self, written: str) -> Counted | None:
         """The value of a count; None where a part isn't known, or it is no whole number."""
-        terms = [self._term(term) for term in written.split(" + ")]
-        if any(term is None for term in terms):
+        parts = [self._term(term) for term in written.split(" + ")]
+        terms = [term for term in parts if term is not None]
+        if len(terms) < len(parts):
             return None
-        known = [term for term in terms if term is not None]
-        if len(known) == 1:
-            return known[0]
-        value = sum(term.value for term in known)
-        text = " + ".join(term.text for term in known)
-        settings = tuple(setting for term in known for setting in term.settings)
+        if len(terms) == 1:
+            return terms[0]
+        value = sum(term.value for term in terms)
+        text = " + ".join(term.text for term in terms)
+        settings = tuple(setting for term in terms for setting in term.settings)
         return Counted(value=value, text=f"{text} = {value}", settings=settings)
 
     def _term(self, written: str) -> Counted | None:
-        upper, _, lower = written.partition(" / ")
-        factors, divisors = list(self._factors(upper)), list(self._factors(lower))
-        if None in factors or None in divisors:
+        """The value of a product, over another or not; None where it isn't known or not whole."""
+        above, _, below = written.partition(" / ")
+        factors, divisors = self._factors(above), self._factors(below)
+        if factors is None or divisors is None:
             return None
 
-        parts = [part for part in factors if part is not None]
-        below = [part for part in divisors if part is not None and part.value != 1]
-        numerator, denominator = prod(p.value for p in parts), prod(p.value for p in below)
+        divisors = [divisor for divisor in divisors if divisor.value != 1]
+        numerator = prod(factor.value for factor in factors)
+        denominator = prod(divisor.value for divisor in divisors)
         if not denominator or numerator % denominator:
             return None
         value = numerator // denominator
-        # Defaults of 1 change nothing, and aren't told.
-        told = [part for part in parts if part.value != 1 or part.settings] or parts[:1]
-        text = " × ".join(part.text for part in told)
-        if below:
-            text += "".join(f" ÷ {part.text}" for part in below)
-        text += f" = {value}" if len(told) + len(below) > 1 else ""
-        settings = tuple(one for part in (*parts, *below) for one in part.settings)
+        # Defaults of 1 change nothing, and aren't shown.
+        counting = [factor for factor in factors if factor.value != 1 or factor.settings]
+        shown = counting or factors[:1]
+        text = " × ".join(factor.text for factor in shown)
+        text += "".join(f" ÷ {divisor.text}" for divisor in divisors)
+        text += f" = {value}" if len(shown) + len(divisors) > 1 else ""
+        settings = tuple(setting for part in (*factors, *divisors) for setting in part.settings)
         return Counted(value=value, text=text, settings=settings)
 
     def _heads(self) -> Counted | None:
@@ -513,32 +515,49 @@ class Settings:
         model = self.get("model")
         path = self._tail_of("model") if model is None else model.text.strip("'\"").rstrip("/")
         name = _SAME_SHAPE.sub("", path)
-        found = model_called(name) if name else None
-        if found is None or not found.attentions:
+        named = model_called(name) if name else None
+        if named is None or not named.attentions:
             return None
-        return Counted(value=found.heads, text=f"{found.heads} heads of {found.name}", settings=())
+        return Counted(value=named.heads, text=f"{named.heads} heads of {named.name}", settings=())
 
-    def _factors(self, written: str) -> Iterator[Counted | None]:
-        for name in written.split():
-            if is_whole(name):
-                yield Counted(value=whole(name), text=name, settings=())
-            elif name == HEADS:
-                yield self._heads()
-            elif name in self.front_end.counts:
-                count = self.count(self.front_end.counts[name])
-                if count is None:
-                    yield None
-                else:
-                    text = counted(count.value, name.removesuffix("s").replace("_", " "))
-                    yield Counted(value=count.value, text=text, settings=count.settings)
-            else:
-                setting = self.get(name)
-                number = None if setting is None else setting.number
-                if setting is None or number is None or number < 1:
-                    yield None
-                else:
-                    own = (setting,) if setting.where else ()
-                    yield Counted(value=number, text=str(setting), settings=own)
+    def _factors(self, written: str) -> list[Counted] | None:
+        """The factors of a product; None where the value of one isn't known."""
+        factors = [self._factor(name) for name in written.split()]
+        known_factors = [factor for factor in factors if factor is not None]
+        return known_factors if len(known_factors) == len(factors) else None
+
+    def _factor(self, name: str) -> Counted | None:
+        """A number, the model's heads, a count by its name, or a setting."""
+        if is_whole(name):
+            return Counted(value=whole(name), text=name, settings=())
+        if name == HEADS:
+            return self._heads()
+        if name in self.front_end.counts:
+            count = self.count(self.front_end.counts[name])
+            if count is None:
+                return None
+            text = counted(count.value, name.removesuffix("s").replace("_", " "))
+            return replace(count, text=text)
+        setting = self.get(name)
+        number = None if setting is None else setting.number
+        if setting is None or number is None or number < 1:
+            return None
+        written_settings = (setting,) if setting.where else ()
+        return Counted(value=number, text=str(setting), settings=written_settings)
+
+
+def _of_branches(word: Word, before: Mapping[str, _Written]) -> dict[str, _Written]:
+    """What a word writes that differs by the branch: `${EXTRA}`, set or not."""
+    written = dict[str, _Written]()
+    for text in filter(None, word.perhaps):
+        name, equals, value = text.partition("=")
+        name = name.lstrip("+")
+        # It has this value in one branch, in the others the one from before.
+        at_name = written.get(name) or before.get(name)
+        texts = at_name.texts if at_name is not None and equals else ()
+        either = (*texts, (value, word)) if texts else ()
+        written[name] = _Written(None, word, either)
+    return written
 
 
 def _adds(word: Word, name: str) -> bool:
@@ -556,26 +575,26 @@ def library_settings_of(
     `place` tells where one of them is.
     """
     values = values or {}
-    known = settings_of(launch)
-    if known is None and launch.program is not None:
+    settings = settings_of(launch)
+    if settings is None and launch.program is not None:
         options = (f"--{name}" for name in values)
         words = (Word(raw=name, value=name, offset=0, parts=(name,)) for name in options)
         front_end = of_library(launch.program, (*launch.arguments, *words))
-        known = None if front_end is None else Settings(launch=launch, front_end=front_end)
-    if known is None or not values or place is None:
-        return known
+        settings = None if front_end is None else Settings(launch=launch, front_end=front_end)
+    if settings is None or not values or place is None:
+        return settings
 
     instead = dict[str, Setting | None]()
-    for short, entry in known.front_end.settings.items():
+    for short, entry in settings.front_end.settings.items():
         names = [name.lstrip("-") for name in entry["names"]]
         name = next((name for name in names if values.get(name) is not None), None)
-        if name is not None and known.word_of(short) is None:
+        if name is not None and settings.word_of(short) is None:
             value = values[name]
             text = str(value).lower() if isinstance(value, bool) else str(value)
             instead[short] = Setting(name=name, text=text, where=place(name), sign=": ")
-    if "config" in known.front_end.settings:
+    if "config" in settings.front_end.settings:
         instead["config"] = None  # whose settings are known by now
-    return known.having(instead)
+    return settings.having(instead)
 
 
 def settings_of(launch: Launch) -> Settings | None:

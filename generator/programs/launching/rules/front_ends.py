@@ -1,17 +1,18 @@
-"""What has to hold of the counts and settings of a front end's launch: identities of the table.
+"""What has to hold of the counts and settings of a front end's launch: the table's identities.
 
-A row of the table names the rule that it belongs to, by what comes of it.
+An identity says how two counts have to relate, or which settings exclude each other. It names the
+rule that reports it, by what happens where it is broken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ....numerals import is_whole, python_float
+from ....findings import ERROR, WARNING, Location, Severity, Violation, Violations
+from ....numerals import python_float
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -111,28 +112,40 @@ def options_are_the_programs(settings: Settings) -> Violations:
     for name, word in settings.options():
         where = settings.launch.script.locate(word)
         if name in front_end.gone:
-            release = release_for(front_end.program, where.path, [settings.launch])
-            first = numbers(front_end.gone[name]["before"])
-            if release.certain(lambda version, first=first: version >= first):  # type: ignore[misc]
-                message = f"{release} has no option {name}"
-                hint = f"use {front_end.gone[name]['instead']}"
-                yield Violation(where, message, hint, severity=None if release.where else WARNING)
+            yield from _gone_option(settings, name, where)
         if "." in name and not name.startswith("-"):
             is_asked = not settings.hides  # keys of a config that may be another's
         else:
             is_asked = not front_end.engine and bool(front_end.options)
-        if not is_asked:
-            continue
-        # What isn't like an option of its own may be a fork's. argparse takes the beginning of an
-        # option for it, and no reader of keys does.
-        is_file = front_end.in_file and not settings.launch.calls
-        is_key = is_file or not name.startswith("-")
-        is_known = name in front_end.options if is_key else front_end.has_like(name)
-        near = None if is_known else front_end.near(name)
-        if near is not None:
-            unknown, near = (text.removeprefix("--") if is_file else text for text in (name, near))
-            yield Violation(where, front_end.says_of(unknown), f"did you mean {near}?")
+        if is_asked:
+            yield from _misspelt_option(settings, name, where)
     yield from _of_other_releases(settings)
+
+
+def _gone_option(settings: Settings, name: str, where: Location) -> Violations:
+    """A violation where the release that runs surely no longer has an option."""
+    gone = settings.front_end.gone[name]
+    release = release_for(settings.front_end.program, where.path, [settings.launch])
+    first_without = numbers(gone["before"])
+    if release.certain(lambda version: version >= first_without):
+        message = f"{release} has no option {name}"
+        severity = None if release.where else WARNING
+        yield Violation(where, message, f"use {gone['instead']}", severity=severity)
+
+
+def _misspelt_option(settings: Settings, name: str, where: Location) -> Violations:
+    """A violation for a slip of an option or key; what is like none may be a fork's."""
+    front_end = settings.front_end
+    is_file = front_end.in_file and not settings.launch.calls
+    is_key = is_file or not name.startswith("-")
+    # argparse takes the beginning of an option for it, and no reader of keys does.
+    is_known = name in front_end.options if is_key else front_end.has_like(name)
+    meant = None if is_known else front_end.near(name)
+    if meant is None:
+        return
+    if is_file:
+        name, meant = name.removeprefix("--"), meant.removeprefix("--")
+    yield Violation(where, front_end.says_of(name), f"did you mean {meant}?")
 
 
 @front_end_launches.rule("FRONT010", ERROR, "init", _IN_THE_TABLE)
@@ -166,22 +179,34 @@ def _of_other_releases(settings: Settings) -> Violations:
     """A violation for each option of another release than most others are of."""
     if not settings.front_end.by_release:
         return
-    releases: dict[int, list[tuple[str, Word, str]]] = {}
     entries = [entry["names"] for entry in settings.front_end.settings.values()]
     renamed = [names for names in entries if len(names) > 1]
+    # The options by the place of their name among the names of its setting: its release.
+    by_release: dict[int, list[_Renamed]] = {}
     for name, word in settings.options():
         for names in renamed:
             if name in names:
-                releases.setdefault(names.index(name), []).append((name, word, ", ".join(names)))
-    if len(releases) < 2:
+                by_release.setdefault(names.index(name), []).append(_Renamed(name, word, names))
+    if len(by_release) < 2:
         return
 
-    usual = max(releases, key=lambda release: len(releases[release]))
-    for release, options in releases.items():
-        for name, word, names in options if release != usual else ():
-            name_today = names.split(", ")[usual]
-            message = f"{name} and {releases[usual][0][0]} are options of different releases"
-            yield Violation(settings.launch.script.locate(word), message, f"use {name_today}")
+    usual = max(by_release, key=lambda release: len(by_release[release]))
+    usual_option = by_release[usual][0]
+    for release, options in by_release.items():
+        if release == usual:
+            continue
+        for option in options:
+            message = f"{option.name} and {usual_option.name} are options of different releases"
+            where = settings.launch.script.locate(option.word)
+            yield Violation(where, message, f"use {option.names[usual]}")
+
+
+class _Renamed(NamedTuple):
+    """An option that a launch writes, of a setting that releases call by several names."""
+
+    name: str
+    word: Word
+    names: Sequence[str]
 
 
 def _broken(settings: Settings, rule: str) -> Violations:
@@ -218,26 +243,28 @@ def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violati
 def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     """The violations of an identity that doesn't hold, whatever branches the script takes.
 
-    What asks for settings that a misspelt key may be says nothing: the key is named.
+    An identity that asks whether a setting is absent is silent where a key may be a slip of its
+    name: the slip is reported.
     """
-    absent = [short for short, sign in identity.get("where", {}).items() if sign == "-"]
+    conditions = identity.get("where", {})
+    absent = [short for short, sign in conditions.items() if sign == "-"]
     if absent and _are_misspelt(settings, absent):
         return
     counts = (identity.get("count", ""), identity.get("of", ""), identity.get("at", ""))
-    shorts = [*settings.shorts_in(*counts), *identity.get("where", {})]
-    made = _of_counts if "count" in identity else _of_settings
-    first: list[Violation] = []
+    shorts = [*settings.shorts_in(*counts), *conditions]
+    violations_by = _of_counts if "count" in identity else _of_settings
+    of_first_variant: list[Violation] = []
     variants = [*settings.variants(short for short in shorts if short != "program")]
     if "else" in identity and len(variants) == 1:
         return  # the engine's own rule, which knows no branches, says it
     for variant in variants:
-        violations = (
-            list(made(variant, identity)) if variant.meets(identity.get("where", {})) else []
-        )
+        if not variant.meets(conditions):
+            return
+        violations = list(violations_by(variant, identity))
         if not violations:
             return
-        first = first or violations
-    yield from first
+        of_first_variant = of_first_variant or violations
+    yield from of_first_variant
 
 
 def _are_misspelt(settings: Settings, shorts: Iterable[str]) -> bool:
@@ -272,14 +299,14 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
         return  # defaults alone: nothing says that they are meant
 
     setting = _setting_at(settings, identity, written)
-    text = right.text.partition(" = ")[0] if is_whole(right.text) else right.text
-    message = f"{left.text} {_FAILS[identity['is']]} {text}: {identity['then']}"
+    message = f"{left.text} {_FAILS[identity['is']]} {right.text}: {identity['then']}"
     hint = identity.get("hint") or _hint(
         settings, identity, written, setting, left.value, right.value
     )
     severity = _SEVERITIES.get(identity.get("severity", ""))
-    if machine := _machine_hint(settings, identity):
-        hint = f"{machine}, or {hint.removeprefix('use ')}" if hint else machine
+    machine_hint = _machine_hint(settings, identity)
+    if machine_hint:
+        hint = f"{machine_hint}, or {hint.removeprefix('use ')}" if hint else machine_hint
     yield Violation(setting.where or settings.place, message, hint, severity=severity)
 
 
@@ -289,14 +316,18 @@ def _written_in(
     """The settings that an identity's counts are made of, those first that are likelier wrong."""
     written = tuple(dict.fromkeys((*left.settings, *right.settings)))
     factors = identity["of"].split()
-    divides = [setting for setting in right.settings if _short_name(settings, setting) in factors]
-    divides = [setting for setting in divides if not _is_of_machine(settings, setting)]
-    if identity["is"].endswith("multiple of") and len(divides) == 1:
-        written = (*divides, *written)  # the least change is that of the size that has to divide
+    divisors = [
+        setting
+        for setting in right.settings
+        if _short_name(settings, setting) in factors and not _is_of_machine(settings, setting)
+    ]
+    if identity["is"].endswith("multiple of") and len(divisors) == 1:
+        written = (*divisors, *written)  # the least change is that of the size that has to divide
     return _machine_last(settings, dict.fromkeys(written))
 
 
 def _holds(relation: str, left: int, right: int) -> bool:
+    """Whether two counts relate as they have to; the relations are the keys of `_FAILS`."""
     if relation.endswith("multiple of"):
         return not left % right or (relation.startswith("less") and left < right)
     return left >= right if relation == "at least" else left == right
@@ -337,18 +368,19 @@ def _hint(
     It is for the first setting that has any: the one that is pointed at, then others, those of the
     machine last.
     """
+    is_for_one_value = identity["is"] in ("at least", "equal to")
     for setting in _machine_last(settings, dict.fromkeys((pointed_at, *written))):
         short, number = _short_name(settings, setting), setting.number or 1
-        # As much more or less of it as the other side has, then what lies around it.
-        even = (-(-number * right // left), number * right // left, number * left // right)
         around = (number + sign * step for step in range(1, _MOST_TRIED) for sign in (-1, 1))
-        most = 1 if identity["is"] in ("at least", "equal to") else 2
+        candidates: Iterable[int] = around
+        if is_for_one_value:
+            # First as much more or less of it as the other side has, which may lie far off.
+            scaled = (-(-number * right // left), number * right // left, number * left // right)
+            candidates = dict.fromkeys((*scaled, *around))
         passing = (
-            value
-            for value in dict.fromkeys((*(even if most == 1 else ()), *around))
-            if value > 0 and _passes(settings, identity, short, value)
+            value for value in candidates if value > 0 and _passes(settings, identity, short, value)
         )
-        values = sorted(islice(passing, most))
+        values = sorted(islice(passing, 1 if is_for_one_value else 2))
         if values:
             more = " or more" if identity["is"] == "at least" and values[0] > number else ""
             return f"use {setting.name}{setting.sign}{listed(values)}{more}"
@@ -373,13 +405,12 @@ def _machine_hint(settings: Settings, identity: Mapping[str, Any]) -> str | None
         return None
 
     around = (setting.number + sign * step for step in range(1, 9) for sign in (-1, 1))
-    passing = (
+    mends_all = (
         value
         for value in around
-        if value > 0
-        and all(_passes(settings, broken_identity, "per_node", value) for broken_identity in broken)
+        if value > 0 and all(_passes(settings, other, "per_node", value) for other in broken)
     )
-    values = sorted(islice(passing, 2))
+    values = sorted(islice(mends_all, 2))
     return f"use {setting.name}{setting.sign}{listed(values)}" if values else None
 
 

@@ -40,7 +40,7 @@ _PARSES: Final = lazy_pattern(r"\.parse_args\s*\(\s*\)")
 #: Words that torchrun takes for a count of processes.
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 #: Options that only a launch of several nodes needs.
-_OF_SEVERAL_NODES: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
+_NEEDED_BY_SEVERAL_NODES: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
 _NODE_RANKS: Final = ("--node-rank", "--machine_rank")  # of torchrun, of accelerate
 #: What the shell expands to another text each time.
 _DIFFERS: Final = lazy_pattern(
@@ -220,7 +220,7 @@ def visible_devices_are_kept(call: LauncherCall) -> Violations:
         f"deepspeed is given {chosen.option.name}"
     )
     hint = f"use --include localhost:{devices.value or '0,1'} alone, or CUDA_VISIBLE_DEVICES alone"
-    # Of what isn't known, the variable may be empty, and the number may be that of its GPUs.
+    # An unknown variable may be empty, and an unknown number may be that of the variable's GPUs.
     is_number_unknown = call.has("--num_gpus") and number is None
     may_agree = devices.value is None or (are_first and is_number_unknown)
     severity = NOTE if may_agree else None
@@ -341,7 +341,7 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
 
     is_for_one = not _has(call, "--nnodes") and not call.opaque
     # One that meets itself is meant to train by itself.
-    means_several = _has(call, *_OF_SEVERAL_NODES) and not _meets_itself(call)
+    means_several = _has(call, *_NEEDED_BY_SEVERAL_NODES) and not _meets_itself(call)
     if is_for_one and means_several and _is_on(nodes, call):
         message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
         yield Violation(call.where, message, f"write --nnodes={nodes}")
@@ -415,15 +415,16 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
 def _has_lines_for_others(call: LauncherCall) -> bool:
     """Whether other nodes have launch lines of their own, as in a test on one machine.
 
-    Then rank 0 has its own address, whose others are in this script or one beside it; and others
-    are on the machine of rank 0 where one script starts both.
+    Rank 0 may then give its own address, if the lines of others are in this script or one beside
+    it. Another rank may give its own if this script has the line of rank 0 too: both are on one
+    machine.
     """
     ranks = [*_node_ranks(call.options)]
     scripts = call.submission.files.beside(call.where.path, "launch script")
     if 0 in ranks and any(rank for script in scripts for rank in _ranks_in(script)):
         return True
-    own_script = (script for script in scripts if script.path == call.where.path)
-    return any(ranks) and any(rank == 0 for script in own_script for rank in _ranks_in(script))
+    same_script = (script for script in scripts if script.path == call.where.path)
+    return any(ranks) and any(rank == 0 for script in same_script for rank in _ranks_in(script))
 
 
 def _ranks_in(script: LaunchScript) -> Iterator[int]:

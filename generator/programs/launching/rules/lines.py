@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
@@ -61,8 +61,8 @@ _MISPLACED: Final = {
         "config_file",
     ),
 }
-#: A line that ends in a backslash and blanks, with options on the next one.
 _ZSH: Final = lazy_pattern(r"#![^\n]*\bzsh\b")
+#: A line that ends in a backslash and blanks, with options on the next one.
 _BROKEN_LINE: Final = lazy_pattern(
     r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE
 )
@@ -81,6 +81,7 @@ _NO_COMMAND: Final = lazy_pattern(
     r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*"
     r"|\"?\$(?:[@*]|\{[@*]\})\"?)(?=\s|\Z)"
 )
+#: A line that begins with a redirection or a pipe, below the end of a command.
 _GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = lazy_pattern(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
@@ -170,27 +171,34 @@ def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
     Fix: write 1024 to 65535"""
-    ports = [
-        port
-        for call in launch.calls
-        if call.program in PORTS
-        and (port := call.text(PORTS[call.program]))
-        and not variable_without_sign(call, port.value)
-    ]
+    ports = []
+    for call in launch.calls:
+        port = call.text(PORTS[call.program]) if call.program in PORTS else None
+        if port and not variable_without_sign(call, port.value):  # which another rule reports
+            ports.append(port)
     for port in ports:
-        fault = _of_port(port.value, port.option.name)
+        fault = _fault_of_port(port.value, port.option.name)
         if fault is not None:
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(f"{port} is {fault[0]}", hint, severity=fault[1])
+            yield port.bad_value(f"{port} is {fault.text}", hint, severity=fault.severity)
+
     variable = launch.environment.get("MASTER_PORT")
-    if variable is not None and (fault := _of_port(variable.value, "MASTER_PORT")) is not None:
-        message = f"MASTER_PORT={variable.raw} is {fault[0]}"
-        severity = NOTE if ports else fault[1]  # a launcher with a port sets the variable anew
+    fault = None if variable is None else _fault_of_port(variable.value, "MASTER_PORT")
+    if variable is not None and fault is not None:
+        message = f"MASTER_PORT={variable.raw} is {fault.text}"
+        severity = NOTE if ports else fault.severity  # a launcher with a port sets it anew
         where = launch.script.locate(variable)
         yield Violation(where, message, "write 1024 to 65535", severity=severity)
 
 
-def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
+class _Fault(NamedTuple):
+    """What is wrong with a value; the severity is the rule's where it is None."""
+
+    text: str
+    severity: Severity | None
+
+
+def _fault_of_port(text: str | None, name: str) -> _Fault | None:
     """What is wrong with a port, and how severe; None where a job may open it.
 
     Port 0 asks the system for a free one.
@@ -200,8 +208,8 @@ def _of_port(text: str | None, name: str) -> tuple[str, Severity | None] | None:
     if text is None or number == 0 or _PRIVILEGED <= number <= _MOST_PORT:
         return None
     if 0 < number < _PRIVILEGED:
-        return "below 1024: only root opens it, or a container", WARNING
-    return "not a port that a job can open", note_if_to_fill(text, name)
+        return _Fault("below 1024: only root opens it, or a container", WARNING)
+    return _Fault("not a port that a job can open", note_if_to_fill(text, name))
 
 
 @launcher_calls.rule(
@@ -289,9 +297,9 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
         is_empty = written.raw.endswith("=") and all(word.value == "" for word in option.values)
         if is_empty and not written.variables and not after.raw.startswith(("-", '"', "'")):
             message = (
-                f"{call.program} {written.raw} has no value, and {after.raw} is taken for the "
+                f"{call.program} {written.raw} has no value, and {after.raw} is taken for "
+                "the script"
             )
-            message += "script"
             hint = f"write {written.raw}{after.raw}"
             yield Violation(call.shell.locate(written), message, hint)
 
@@ -309,10 +317,10 @@ def _carriage_returns(script: LaunchScript) -> Violations:
 
 
 def _cut_off(script: LaunchScript) -> Violations:
-    """Lines that are run as commands of their own, and meant for the command above them.
+    """Lines that were meant for the command above them, and are run as commands of their own.
 
-    Of several below one command, the first is told. A file that begins with an option is a list of
-    options, and no script.
+    Of several below one command, the first is reported. A file that begins with an option is a list
+    of options, and no script.
     """
     shell = script.shell
     first_words = (command.words[0].raw for command in shell.commands if command.words)
@@ -329,7 +337,8 @@ def _cut_off(script: LaunchScript) -> Violations:
         if command.offset in begins_with_array or (option is None and not is_below_launch):
             continue
 
-        # Within a line, or below a blank that follows the backslash, other rules judge.
+        # A command within a line isn't cut off; below a backslash with blanks behind it,
+        # `_blanks_after_backslashes` reports it.
         line_above, indent = _line_above(shell, command)
         if line_above is None or indent.strip() or re.search(r"\\[ \t]+$", line_above):
             continue
@@ -392,7 +401,7 @@ def _word_of_launch(
 ) -> re.Match[str] | None:
     """The first word of a line without `--` that was meant for the launch above it, or None.
 
-    It is the launch's only right below it, and further in.
+    It counts as the launch's only on the line right below, indented at least as far.
     """
     if not line_above.strip() or len(indent) < (shell.locate(launch.offset).column or 0):
         return None
@@ -413,8 +422,7 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
     """Each line of a command but the last ends in a backslash: no blank follows it, and no comment
     is in between.
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A
-    warning in quotes
-        that start no program.
+    warning in quotes that start no program.
     Fix: remove the blanks, or the comment
     """
     if script.shell.unterminated is not None:
@@ -427,26 +435,28 @@ def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
         yield from _last_arguments(script)
 
 
-def _texts(shell: ShellScript) -> list[tuple[int, int]]:
+class _Span(NamedTuple):
+    """Where a text begins in its script, and where it ends."""
+
+    begin: int
+    end: int
+
+
+def _spans_of_texts(shell: ShellScript) -> list[_Span]:
     """Where words, and values of assignments, begin and end."""
-    return [
-        *(
-            (word.offset, word.offset + len(word.raw))
-            for command in shell.commands
-            for word in command.words
-        ),
-        *_values(shell.assignments),
-    ]
+    words = (word for command in shell.commands for word in command.words)
+    of_words = [_Span(word.offset, word.offset + len(word.raw)) for word in words]
+    return [*of_words, *_spans_of_values(shell.assignments)]
 
 
-def _values(assignments: Iterable[Assignment]) -> list[tuple[int, int]]:
+def _spans_of_values(assignments: Iterable[Assignment]) -> list[_Span]:
     return [
-        (assignment.value_offset, assignment.value_offset + len(assignment.raw))
+        _Span(assignment.value_offset, assignment.value_offset + len(assignment.raw))
         for assignment in assignments
     ]
 
 
-def _starts_programs(script: LaunchScript, span: tuple[int, int]) -> bool:
+def _starts_programs(script: LaunchScript, span: _Span) -> bool:
     """Return whether a text has words of a launch line in it."""
     words = (
         word
@@ -454,13 +464,13 @@ def _starts_programs(script: LaunchScript, span: tuple[int, int]) -> bool:
         for word in (*(call.word for call in launch.calls), launch.program, *launch.arguments)
         if word is not None
     )
-    return any(span[0] <= word.offset < span[1] for word in words)
+    return any(span.begin <= word.offset < span.end for word in words)
 
 
-def _is_printed(shell: ShellScript, span: tuple[int, int]) -> bool:
+def _is_printed(shell: ShellScript, span: _Span) -> bool:
     """Return whether a text is only shown."""
     return any(
-        span[0] == word.offset
+        span.begin == word.offset
         for command in shell.commands
         if command.words and command.words[0].value in ("echo", "printf")
         for word in command.words
@@ -474,25 +484,27 @@ def _broken_lines(content: str) -> Iterator[re.Match[str]]:
 
 def _blanks_after_backslashes(script: LaunchScript) -> Violations:
     """Backslashes that blanks follow, so that the next line, with an option, is cut off."""
-    shell, texts = script.shell, list[tuple[int, int]]()
+    shell, spans = script.shell, list[_Span]()
     for match in _broken_lines(shell.text.content):
-        texts = texts or _texts(shell)
-        at = match.start(1)
+        spans = spans or _spans_of_texts(shell)  # most scripts have no such line, and need none
+        at, (backslash_and_blanks, option) = match.start(1), match.groups()
         is_data = any(
             body.offset <= at < body.offset + len(body.content) for body in shell.heredocs
         )
         if is_data:
             continue
 
-        # Of a text that starts no program it isn't known what it is for.
-        inside = next((span for span in texts if span[0] < at < span[1] - len(match[1])), None)
+        inside = next(
+            (span for span in spans if span.begin < at < span.end - len(backslash_and_blanks)), None
+        )
         severity = ERROR
         message = "a blank follows the backslash: the line ends there, and "
-        message += f"{match[2]} is not an argument"
+        message += f"{option} is not an argument"
         if inside is not None:
             if _is_printed(shell, inside):
                 continue
             message = "a blank follows the backslash: it stays in the text, as a word"
+            # What a text is for that starts no program isn't known.
             severity = ERROR if _starts_programs(script, inside) else WARNING
         hint = "remove the blanks at the end of the line"
         yield Violation(shell.locate(at), message, hint, severity=severity)
@@ -500,13 +512,14 @@ def _blanks_after_backslashes(script: LaunchScript) -> Violations:
 
 def _comments_within(script: LaunchScript) -> Violations:
     """Lines that begin with # in the text of a command that starts a program, but in no array."""
-    shell, texts = script.shell, list[tuple[int, int]]()
+    shell, spans = script.shell, list[_Span]()
     for match in _COMMENTED.finditer(shell.text.content):
         at = match.start(1)
-        if not texts:
-            arrays = set(_values(array for array in shell.assignments if array.words is not None))
-            texts = [span for span in _texts(shell) if span not in arrays]
-        inside = next((span for span in texts if span[0] < at < span[1]), None)
+        if not spans:
+            arrays = (array for array in shell.assignments if array.words is not None)
+            of_arrays = set(_spans_of_values(arrays))
+            spans = [span for span in _spans_of_texts(shell) if span not in of_arrays]
+        inside = next((span for span in spans if span.begin < at < span.end), None)
         if inside and _starts_programs(script, inside):
             effect = "which makes a comment of the rest of the command, or an argument of itself"
             message = f"the text has a # here, {effect}"
@@ -516,7 +529,7 @@ def _comments_within(script: LaunchScript) -> Violations:
 def _last_arguments(script: LaunchScript) -> Violations:
     """Launch lines whose last word is a blank behind a backslash, or that go on without one."""
     shell = script.shell
-    told = {match.start(1) for match in _broken_lines(shell.text.content)}
+    reported = {match.start(1) for match in _broken_lines(shell.text.content)}
     for launch in script.launches:
         last = (launch.program, *launch.arguments)[-1]
         if last is None:
@@ -524,14 +537,16 @@ def _last_arguments(script: LaunchScript) -> Violations:
 
         end = last.offset + len(last.raw)
         ends_in_blank = last.raw.endswith("\\ ") and last.raw.count("\\ ") == 1
-        if ends_in_blank and end - 2 not in told:
+        redirection_below = _GOES_ON.match(shell.text.content, end)
+        if ends_in_blank and end - 2 not in reported:
             message = "a blank follows the backslash: the command ends here, and the blank "
             message += "is its last argument"
             yield Violation(shell.locate(last), message, "remove the blanks at the end of the line")
-        elif below := _GOES_ON.match(shell.text.content, end):
-            message = f"the command ends above this line, so {below[1]} is not part of it"
+        elif redirection_below:
+            sign = redirection_below[1]
+            message = f"the command ends above this line, so {sign} is not part of it"
             hint = "end every line but the last in a backslash"
-            yield Violation(shell.locate(below.start(1)), message, hint)
+            yield Violation(shell.locate(redirection_below.start(1)), message, hint)
 
 
 @launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)
@@ -540,19 +555,20 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     Prevents: error: the following arguments are required: training_script
     Fix: name the program after the launcher's options"""
     launch, options = call.launch, call.options
-    if call.is_innermost and launch.program is None and not launch.arguments and not call.opaque:
-        asks = options.unknown or call.has(
-            "--help", "--module", "--no-python", "--no_python", "--version"
-        )
-        if not asks and options.entries:
-            message = f"{call.program} is given options and no program: the command ends here"
-            # Options of an array are written elsewhere: the command ends on its own line.
-            last = options.entries[-1].written
-            is_after = last.offset > call.word.offset
-            where = call.shell.locate(last) if is_after else call.where
-            yield Violation(
-                where, message, "end every line but the last in a backslash, and name the program"
-            )
+    is_given_one = launch.program is not None or bool(launch.arguments)
+    if not call.is_innermost or is_given_one or call.opaque:
+        return
+    needs_none = call.has("--help", "--module", "--no-python", "--no_python", "--version")
+    if options.unknown or needs_none or not options.entries:
+        return
+    message = f"{call.program} is given options and no program: the command ends here"
+    # Options of an array are written elsewhere: the command ends on its own line.
+    last = options.entries[-1].written
+    is_after = last.offset > call.word.offset
+    where = call.shell.locate(last) if is_after else call.where
+    yield Violation(
+        where, message, "end every line but the last in a backslash, and name the program"
+    )
 
 
 @scripts.rule(
@@ -566,24 +582,26 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
     Prevents: `unexpected EOF while looking for matching quote`, or `unexpected end of file`: bash
     runs nothing of what follows.
     Fix: close it"""
-    shell, at = script.shell, script.shell.unterminated
+    shell, quote_at = script.shell, script.shell.unterminated
     if _ZSH.match(shell.text.content):
         return  # which has other forms of loops and conditions
-    if at is None and shell.unclosed is not None:
+    if quote_at is None and shell.unclosed is not None:
         begins, end = shell.unclosed
-        line = shell.text.content[begins:].partition("\n")[0].rstrip("\\ ")
-        message = f"{show(line)} begins a block that no `{end}` ends: a syntax error"
+        message = f"{_line_from(shell, begins)} begins a block that no `{end}` ends: a syntax error"
         hint = f"add {end} behind its last command; bash -n FILE says where it is missing"
         yield Violation(shell.locate(begins), message, hint)
-    if at is not None and not shell.text.content.startswith("<<", at):
-        line = shell.text.content[at:].partition("\n")[0].rstrip("\\ ")
+    if quote_at is not None and not shell.text.content.startswith("<<", quote_at):
         message = (
-            f"{show(line)} has a quote or bracket that nothing closes, or that closes one "
-            "which is missing above"
+            f"{_line_from(shell, quote_at)} has a quote or bracket that nothing closes, or that "
+            "closes one which is missing above"
         )
-        yield Violation(
-            shell.locate(at), message, "close every quote; bash -n FILE says whether they all are"
-        )
+        hint = "close every quote; bash -n FILE says whether they all are"
+        yield Violation(shell.locate(quote_at), message, hint)
+
+
+def _line_from(shell: ShellScript, offset: int) -> str:
+    """The rest of a line, as it is shown."""
+    return show(shell.text.content[offset:].partition("\n")[0].rstrip("\\ "))
 
 
 @launches.rule(
@@ -628,7 +646,7 @@ def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
         if typeset is None:
             continue
 
-        first, rest = typeset[0][0], word.raw[typeset.end() :]
+        first, rest = word.raw[0], word.raw[typeset.end() :]
         is_dash = unicodedata.category(first) in ("Pd", "Sm")
         plain = "-" if is_dash else "a plain quote"
         message = f"{show(word.raw)} begins with the character {unicodedata.name(first).lower()}, "
