@@ -19,14 +19,14 @@ from .rules import jobs
 _LOST: Final = derived("a container's own files end with its pod; a volume's stay")
 _READ_ONLY: Final = derived("a ConfigMap's volume has its keys as files, and can't be written to")
 _MOST_NAMED: Final = 3  #: keys in a hint
-#: Options and keys of training programs for data that is read.
-_READS: Final = lazy_pattern(
+#: Options of training programs that name data to be read: `--data-path`, `data.train_dir=...`
+_DATA_OPTION: Final = lazy_pattern(
     r"(?:--)?(?:\w+[.-])*(?:\w+_)?(?:data|dataset|train|valid|validation|test|eval)s?"
     r"(?:[_-](?:path|dir|root|folder|file|prefix)s?)?"
 )
-#: Folders of the system that nobody expects to stay.
+#: Folders of the system that nobody expects to outlive the pod.
 _TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev", "/run", "/proc")
-#: Where images keep programs, with data of theirs.
+#: Folders where images have programs, and maybe data beside them.
 _OF_IMAGES: Final = (
     *_TEMPORARY,
     "/app",
@@ -42,8 +42,8 @@ _OF_IMAGES: Final = (
 )
 #: Kinds of volumes that hold no data of a training.
 _WITHOUT_DATA: Final = frozenset({"configMap", "downwardAPI", "emptyDir", "projected", "secret"})
-#: Kinds whose pods get more volumes from another object: a TrainJob's from its runtime.
-_PATCHED: Final = "trainer.kubeflow.org/"
+#: The API of TrainJobs, whose pods get more volumes from another object: their runtime.
+_TRAINER_API: Final = "trainer.kubeflow.org/"
 
 
 @jobs.rule("KUB032", WARNING, "silent", _LOST)
@@ -59,7 +59,7 @@ def saves_are_on_a_volume(job: KubernetesJob) -> Violations:
     writable = {path: has_data for path, has_data in mounted.items() if path not in _read_only(job)}
     for launch in job.launches:
         for name, word, folder in folders_to_save(launch):
-            if _is_outside(folder, (*(mounted or {}), *_TEMPORARY)) and not _is_used(job, folder):
+            if _is_outside(folder, (*mounted, *_TEMPORARY)) and not _is_used(job, folder):
                 message = f"{name} {folder} is on no volume: what is saved is lost with the pod"
                 hint = _hint(folder, writable, "save")
                 yield Violation(launch.script.locate(word), message, hint)
@@ -76,10 +76,12 @@ def data_is_on_a_volume(job: KubernetesJob) -> Violations:
     if not any(mounted.values()):
         return
     for launch in job.launches:
-        program = PurePosixPath((launch.program.path if launch.program else None) or "")
-        known = (*mounted, *_OF_IMAGES, *map(str, program.parents[-2:-1]))
-        for name, word, path in _read(launch):
-            if _is_outside(path, known) and not _is_used(job, path):
+        script = launch.program.path if launch.program else None
+        # of /app2/src/train.py: /app2, which is in the image as the program is
+        program_folder = map(str, PurePosixPath(script or "").parents[-2:-1])
+        folders = (*mounted, *_OF_IMAGES, *program_folder)
+        for name, word, path in _data_paths(launch):
+            if _is_outside(path, folders) and not _is_used(job, path):
                 message = f"{name} {path} is on no volume: it has to be in the image"
                 yield Violation(launch.script.locate(word), message, _hint(path, mounted, "read"))
 
@@ -99,20 +101,21 @@ def files_are_keys_of_the_config_map(job: KubernetesJob) -> Violations:
                 continue
             path = (word.value or "").rpartition("=")[2]
             folder, _, name = path.rpartition("/")
-            there = job.config_folders.get(folder)
-            if there is None or not name or name in there or to_fill(path):
+            keys = job.config_folders.get(folder)
+            if keys is None or not name or name in keys or to_fill(path):
                 continue
             message = f"{path} is not there: {folder} is a ConfigMap without the key {name}"
-            use = " or ".join(f"{folder}/{one}" for one in sorted(there)[:_MOST_NAMED])
-            hint = f"write {use}, or add the key" if use else "add the key to the ConfigMap"
+            paths = " or ".join(f"{folder}/{key}" for key in sorted(keys)[:_MOST_NAMED])
+            hint = f"write {paths}, or add the key" if paths else "add the key to the ConfigMap"
             yield Violation(launch.script.locate(word), message, hint)
 
 
 def _saved_there(job: KubernetesJob, launch: Launch, word: Word, path: PurePosixPath) -> Violations:
-    """Judge a folder to save to that is in a ConfigMap's."""
-    within = [str(each) for each in (path, *path.parents) if str(each) in job.config_folders]
-    if within:
-        message = f"{path} can't be written to: {within[0]} is a ConfigMap"
+    """A violation where a folder to save to is within a ConfigMap's."""
+    above = map(str, (path, *path.parents))
+    config_folder = next((folder for folder in above if folder in job.config_folders), None)
+    if config_folder is not None:
+        message = f"{path} can't be written to: {config_folder} is a ConfigMap"
         yield Violation(launch.script.locate(word), message, "save to a volume")
 
 
@@ -126,22 +129,24 @@ def config_maps_are_here(job: KubernetesJob) -> Violations:
         for word in launch.arguments:
             path = (word.value or "").rpartition("=")[2]
             folder, _, name = path.rpartition("/")
-            there = job.other_config_folders.get(folder)
-            if there is not None and name and not to_fill(path):
-                message = f"{path} isn't checked: the ConfigMap {there} is not in this file"
-                hint = f"check a file that has {there} too, or {name} by itself"
+            config_map = job.other_config_folders.get(folder)
+            if config_map is not None and name and not to_fill(path):
+                message = f"{path} isn't checked: the ConfigMap {config_map} is not in this file"
+                hint = f"check a file that has {config_map} too, or {name} by itself"
                 yield Violation(launch.script.locate(word), message, hint)
 
 
 def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
-    """Whether a volume may hold data, by the paths of all volumes that any of the pods mounts; None
-    where the job doesn't say all of them.
+    """The paths where any of the pods mounts a volume, and whether that may hold data.
+
+    None where the job doesn't say all of its volumes.
     """
-    if job.row.versions[0].startswith(_PATCHED):
+    if job.row.versions[0].startswith(_TRAINER_API):
         return None
-    paths: dict[str, bool] = {}
+    may_hold_data: dict[str, bool] = {}
     for role in job.roles:
-        kinds = {
+        # a volume is a mapping with its name, and with its kind as the other key
+        keys = {
             volume.get("name"): set(volume) for _, volume in job.mappings(f"{role.pod}/volumes")
         }
         mounts = [mount for _, mount in job.mappings(f"{role.container}/volumeMounts")]
@@ -151,9 +156,9 @@ def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
             path = mount.get("mountPath")
             if not isinstance(path, str) or to_fill(path):
                 return None
-            has_data = _WITHOUT_DATA.isdisjoint(kinds.get(mount.get("name"), ()))
-            paths[path] = paths.get(path, False) or has_data
-    return paths
+            has_data = _WITHOUT_DATA.isdisjoint(keys.get(mount.get("name"), ()))
+            may_hold_data[path] = may_hold_data.get(path, False) or has_data
+    return may_hold_data
 
 
 def _read_only(job: KubernetesJob) -> frozenset[str]:
@@ -167,34 +172,32 @@ def _read_only(job: KubernetesJob) -> frozenset[str]:
 
 
 def _is_outside(path: str, folders: tuple[str, ...]) -> bool:
-    """Whether a path of the container is in none of some folders; of a relative one nothing is
-    known.
-    """
-    within = map(PurePosixPath(path).is_relative_to, folders)
-    return path.startswith("/") and not to_fill(path) and not any(within)
+    """Whether a path of the container is known to be in none of the folders."""
+    if not path.startswith("/") or to_fill(path):
+        return False  # a relative path depends on the image's working directory
+    return not any(map(PurePosixPath(path).is_relative_to, folders))
 
 
 def _is_used(job: KubernetesJob, path: str) -> bool:
-    """Whether a command beside the launches names a path, one in it or one above it: it may make,
-    link or copy it.
+    """Whether another command than the launches names a path, or one within or above it.
+
+    Such a command may make, link or copy what is there.
     """
-    ours = PurePosixPath(path)
+    asked = PurePosixPath(path)
     words = (word.value for word in job.script.beside_launches) if job.script else ()
-    others = (
-        PurePosixPath(word) for word in words if word and word.startswith("/") and word != "/"
-    )
-    return any(ours.is_relative_to(other) or other.is_relative_to(ours) for other in others)
+    named = (PurePosixPath(word) for word in words if word and word.startswith("/") and word != "/")
+    return any(asked.is_relative_to(each) or each.is_relative_to(asked) for each in named)
 
 
-def _read(launch: Launch) -> Iterator[tuple[str, Word, str]]:
+def _data_paths(launch: Launch) -> Iterator[tuple[str, Word, str]]:
     """Option, word and path of each absolute path of data; of a list its first."""
-    option = ""
+    option = ""  # of data, whose path is yet to come
     for word in launch.arguments:
         text = word.value or ""
         name, equals, value = text.partition("=")
         is_option = text.startswith("-") or bool(equals)
         if is_option:
-            option = name if _READS.fullmatch(name) else ""
+            option = name if _DATA_OPTION.fullmatch(name) else ""
         path = value if is_option else text
         if option and path.startswith("/"):
             yield option, word, path
@@ -202,7 +205,8 @@ def _read(launch: Launch) -> Iterator[tuple[str, Word, str]]:
 
 
 def _hint(path: str, mounted: dict[str, bool], verb: str) -> str:
-    folder = "/".join(path.split("/")[:2])
+    """Where to mount a volume for a path, and the mounted folders to `verb` (save, read) under."""
+    top_folder = "/".join(path.split("/")[:2])
     others = [other for other, has_data in mounted.items() if has_data]
     instead = f", or {verb} under {' or '.join(others)}" if others else ""
-    return f"mount a volume at {folder}{instead}"
+    return f"mount a volume at {top_folder}{instead}"

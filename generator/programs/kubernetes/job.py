@@ -17,7 +17,7 @@ from dataclasses import field, replace
 from itertools import accumulate
 from math import prod
 from pathlib import PurePath
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Finding, Location
@@ -42,11 +42,12 @@ from ...text.wording import counted, walk
 from ..launching.script import script_of
 from .kinds import HOLDERS, KINDS, OF_MASTER, HolderKind, PodKind, holder_of, kind_of
 
-#: Resources of which a process each is started; not network devices.
+#: Resources of which each gets a process; network devices are others.
 GPU_RESOURCE: Final = lazy_pattern(
     r"(?:nvidia\.com/(?:gpu|mig-.+)|amd\.com/gpu|habana\.ai/gaudi[0-9]?|gpu\.intel\.com/.+)"
 )
-# of a TrainJob's runtime. Source: kubeflow/trainer pkg/constants/constants.go @ v2.3.0
+#: The container that trains in the runtime of a TrainJob. Source: kubeflow/trainer
+#: pkg/constants/constants.go @ v2.3.0.
 _NODE: Final = "node"
 
 
@@ -86,22 +87,22 @@ def _roles(job: YamlDocument, row: PodKind) -> Iterator[Role]:
                 continue
             pod = f"{at}/{row.template}" if row.template else at
             count, count_at = _number_of_pods(job, row, at)
-            main = _chosen(job, pod, row.container) if row.template else at
-            resources = f"{at}/{row.resources}" if row.resources else f"{main}/resources"
+            container = _main_container(job, pod, row.container) if row.template else at
+            resources = f"{at}/{row.resources}" if row.resources else f"{container}/resources"
             yield Role(
                 name=row.label or name,
                 at=at,
                 count_at=count_at,
                 count=count,
                 pod=pod,
-                container=main,
+                container=container,
                 resources=resources,
                 gpus=_gpus(job, resources),
             )
 
 
 def _places(job: YamlDocument, pattern: str) -> Iterator[tuple[str, str]]:
-    """Name and place of each part of an object that is at a place, where `*` is each entry.
+    """Name and place of each part of an object that a pattern means, where `*` is each entry.
 
     An entry of a mapping has its key for a name, an item of a list what it calls itself.
     """
@@ -109,12 +110,12 @@ def _places(job: YamlDocument, pattern: str) -> Iterator[tuple[str, str]]:
     if not several:
         yield pattern.rpartition("/")[2], pattern
         return
-    entries = [(str(key), at) for key, at, _ in job.entries(parent)]
-    entries += [
-        (str(item.get("name") or item.get("groupName") or at.rpartition("/")[2]), at)
-        for at, item in job.mappings(parent)
-    ]
-    yield from ((name, f"{at}{rest}") for name, at in entries)
+    for key, at, _ in job.entries(parent):
+        yield str(key), f"{at}{rest}"
+    for at, item in job.mappings(parent):
+        # Ray's groups of workers have a groupName
+        name = item.get("name") or item.get("groupName") or at.rpartition("/")[2]
+        yield str(name), f"{at}{rest}"
 
 
 def _number_of_pods(job: YamlDocument, row: PodKind, at: str) -> tuple[int | None, str]:
@@ -122,38 +123,39 @@ def _number_of_pods(job: YamlDocument, row: PodKind, at: str) -> tuple[int | Non
     names = [f"{at}/{name}" for name in row.counts]
     if not names:
         return None, f"{at}/parallelism"
-    if row.resources:  # patches a runtime, which has the number where none is written
+    if row.resources:  # a TrainJob, whose runtime has the number where none is written here
         return job.integer(names[0]), names[0]
     numbers = [_count(job, name) for name in names]
-    for index, name in enumerate(names):
-        completions = job.integer(name.replace("parallelism", "completions"))
-        number = numbers[index]
-        if name.endswith("/parallelism") and completions is not None and number is not None:
-            # of more completions, which are one training isn't known
-            numbers[index] = completions if completions <= number else None
-    counts = [number for number in numbers if number is not None]
-    return (prod(counts) if len(counts) == len(numbers) else None), names[0]
-
-
-def _chosen(job: YamlDocument, pod: str, name: str) -> str:
-    """The place of the container that trains, by its name or its GPUs; else of the first."""
-    containers = list(containers_of(job, pod))
-    chosen = [
-        at
-        for at, container in containers
-        if (container.get("name") == name if name else _gpus(job, f"{at}/resources"))
-    ]
-    return next(iter([*chosen, *(at for at, _ in containers)]), f"{pod}/containers/0")
-
-
-def _gpus(job: YamlDocument, resources: str) -> int | None:
-    requested = {number for _, _, number in gpu_requests(job, resources)}
-    return requested.pop() if len(requested) == 1 else None
+    known = [number for number in numbers if number is not None]
+    return (prod(known) if len(known) == len(numbers) else None), names[0]
 
 
 def _count(job: YamlDocument, name: str) -> int | None:
-    """A number, 1 where none is written; None where it is no number."""
-    return job.integer(name) if job.value(name) is not None else 1
+    """How many pods or replicas there are at once, 1 where nothing is written; None if unknown."""
+    number = job.integer(name) if job.value(name) is not None else 1
+    if number is None or not name.endswith("/parallelism"):
+        return number
+    completions = job.integer(name.removesuffix("parallelism") + "completions")
+    if completions is None:
+        return number
+    # More completions than `parallelism` run one after another, as one training or as several.
+    return completions if completions <= number else None
+
+
+def _main_container(job: YamlDocument, pod: str, name: str) -> str:
+    """The place of the container that trains, by its name or its GPUs; else of the first."""
+    containers = list(containers_of(job, pod))
+    for at, container in containers:
+        trains = container.get("name") == name if name else _gpus(job, f"{at}/resources")
+        if trains:
+            return at
+    return containers[0][0] if containers else f"{pod}/containers/0"
+
+
+def _gpus(job: YamlDocument, resources: str) -> int | None:
+    """The GPUs of a container; None where limits and requests differ, or say nothing."""
+    requested = {number for _, _, number in gpu_requests(job, resources)}
+    return requested.pop() if len(requested) == 1 else None
 
 
 def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, int | None]]:
@@ -162,13 +164,12 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
         for name, at, value in job.entries(f"{resources}/{part}"):
             if isinstance(name, str) and GPU_RESOURCE.fullmatch(name):
                 number = read_whole(value) if isinstance(value, str) else value
-                yield (
-                    name,
-                    at,
-                    number if isinstance(number, int) and not isinstance(number, bool) else None,
-                )
+                if isinstance(number, bool) or not isinstance(number, int):
+                    number = None
+                yield name, at, number
 
 
+#: Labels of nodes that have the cloud's type of machine; the second was used until Kubernetes 1.17.
 _INSTANCE_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 
@@ -194,10 +195,11 @@ class KubernetesJob(CommandDocument):
     is_replicated: ClassVar[bool] = True
 
     row: PodKind
-    roles: tuple[Role, ...]  #: the pods
-    #: folders of the training container that are ConfigMaps of the file, with all their names
+    roles: tuple[Role, ...]
+    #: folders of the training container that are ConfigMaps of this file, with the names of the
+    #: files in each
     config_folders: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    #: those that are ConfigMaps of other files, with the names of these
+    #: folders that are ConfigMaps which aren't in this file, with the ConfigMap's name
     other_config_folders: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -252,32 +254,38 @@ class KubernetesJob(CommandDocument):
     @property
     def trainers(self) -> tuple[Role, ...]:
         """The pods of one training."""
-        starts = self.row.command.lower()
-        as_worker = self.value("spec/runLauncherAsWorker") is True
-        roles = tuple(role for role in self.roles if as_worker or role.name.lower() != starts)
-        if self.row.trains == "all" or not any(role.gpus for role in roles):
-            return roles if self.row.trains != "most GPUs" else roles[:1]
-        with_gpus = [role for role in roles if role.gpus]
-        if self.row.trains == "with GPUs":
-            return tuple(with_gpus)
-        return (max(with_gpus, key=lambda role: role.gpus or 0),)
+        starter = self.row.command.lower()
+        starter_trains = self.value("spec/runLauncherAsWorker") is True  # of an MPIJob
+        roles = tuple(role for role in self.roles if starter_trains or role.name.lower() != starter)
+        with_gpus = tuple(role for role in roles if role.gpus)
+        match self.row.trains:
+            case "all":
+                return roles
+            case "with GPUs":
+                return with_gpus or roles
+            case "most GPUs":
+                if not with_gpus:
+                    return roles[:1]
+                return (max(with_gpus, key=lambda role: role.gpus or 0),)
 
     @property
     def starter(self) -> Role | None:
         """The pods whose command starts the training."""
-        starts = self.row.command.lower()
-        named = (role for role in self.roles if role.name.lower() == starts)
+        starter = self.row.command.lower()
+        named = (role for role in self.roles if role.name.lower() == starter)
         return next(named, next(iter(self.trainers), None))
 
     def claims(self) -> Iterator[Claim]:
         """The nodes and GPUs that the job asks for."""
-        first = next(iter(self.trainers), None)
-        most = max(self.trainers, key=lambda role: role.count or 0, default=None)
-        counted_at, gpus_at = (most.count_at, first.resources) if most and first else ("spec",) * 2
+        counted_at = gpus_at = "spec"
+        if self.trainers:
+            counted_at = max(self.trainers, key=lambda role: role.count or 0).count_at
+            gpus_at = self.trainers[0].resources
         places = (self.locate(counted_at), self.locate(gpus_at))
         started, nodes = self.processes_per_pod, self.nodes
         for claim in claims_of_nodes(nodes, self.gpus, *places):
             if claim.quantity == "GPUs" and nodes and started and started < (self.gpus or 0):
+                # GPUs without a process aren't used (KUB020 says so)
                 key = self.row.processes
                 text = f"{counted(nodes, 'node')} × {key.rpartition('/')[2]} {started}"
                 yield Claim("GPUs", nodes * started, self.locate(key), text)
@@ -286,14 +294,21 @@ class KubernetesJob(CommandDocument):
 
     @property
     def processes_per_pod(self) -> int | None:
-        """The processes that torchrun starts in a pod by the job's own count; None where it is told
-        otherwise, or there is none.
+        """How many processes the job's own count has torchrun start in a pod.
+
+        None where there is no torchrun, or where its option overrides the count.
         """
         at = self.row.processes
-        calls = [call for one in self.launches for call in one.calls if call.program == "torchrun"]
-        told = any(call.opaque or call.has("--nproc-per-node") for call in calls)
-        return read_whole(str(self.value(at))) if at and calls and not told else None
+        calls = [
+            call for launch in self.launches for call in launch.calls if call.program == "torchrun"
+        ]
+        if not at or not calls:
+            return None
+        is_overridden = any(call.opaque or call.has("--nproc-per-node") for call in calls)
+        return None if is_overridden else read_whole(str(self.value(at)))
 
+
+# Signs in a file's text, which tell whether it is worth being read as YAML.
 
 _ROWS: Final[tuple[PodKind | HolderKind, ...]] = (*KINDS, *HOLDERS)
 _NAMES: Final = "|".join(dict.fromkeys(row.name for row in _ROWS))
@@ -307,19 +322,20 @@ _VERSION: Final = lazy_pattern(
     rf"^[\"']?apiVersion[\"']?:[ \t]*[\"']?(?:{_ANY_VERSION})[\"']?[ \t]*(?:#.*)?$", re.MULTILINE
 )
 #: Kinds that are a training of several pods whatever they ask for.
-_TRAIN: Final = frozenset(row.name for row in KINDS if not row.needs_gpus)
-_HOLD: Final = frozenset(row.name for row in HOLDERS)
-_HELD: Final = lazy_pattern(rf"\bkind[\"']?:[ \t]*[\"']?({_NAMES})\b")
+_ALWAYS_TRAIN: Final = frozenset(row.name for row in KINDS if not row.needs_gpus)
+_HOLDER_NAMES: Final = frozenset(row.name for row in HOLDERS)
+_KIND_AT_ANY_DEPTH: Final = lazy_pattern(rf"\bkind[\"']?:[ \t]*[\"']?({_NAMES})\b")
 _CONFIG_MAP: Final = lazy_pattern(r"^[\"']?kind[\"']?:[ \t]*[\"']?ConfigMap\b", re.MULTILINE)
-_END: Final = "END_OF_CONFIG_MAP"
-_MOST_HELD: Final = 3  # objects in objects
 _VOLCANO: Final = lazy_pattern(r"\bbatch\.volcano\.sh/")
 _INDEXED: Final = lazy_pattern(r"completionMode[\"']?:[ \t]*[\"']?Indexed")
+
+_DEEPEST: Final = 3  #: how many objects deep objects in objects are read
+_END: Final = "END_OF_CONFIG_MAP"  #: of the here-document of a ConfigMap's file
 _SHELLS: Final = frozenset({"bash", "sh", "ash", "dash", "zsh"})
-_RUNS_TEXT: Final = lazy_pattern(r"-[a-z]*c")
+_RUNS_TEXT: Final = lazy_pattern(r"-[a-z]*c")  #: a shell's options before the text that it runs
 _CHARACTER: Final = lazy_pattern(r"\$\$|.", re.DOTALL)
-_QUOTE: Final = "'\"'\"'"  # a quote within quotes
-#: What the controller of a PyTorchJob with a master sets beside what it sets in each.
+_QUOTE: Final = "'\"'\"'"  #: a single quote within single quotes
+#: What the controller of a PyTorchJob with a master sets, besides what it sets in every PyTorchJob.
 _MASTER: Final = (*OF_MASTER, "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RANK")
 
 
@@ -328,13 +344,16 @@ def is_training_job(content: str) -> bool:
     kinds = set(_KIND.findall(content))
     if not kinds or not _VERSION.search(content) or is_template(content):
         return False
-    if kinds & _HOLD:
-        kinds = set(_HELD.findall(content)) - _HOLD
-    on_gpus = GPU_RESOURCE.search(content) is not None
-    return bool(kinds & _TRAIN) or (on_gpus and (kinds != {"Job"} or _trains(content)))
+    if kinds & _HOLDER_NAMES:
+        kinds = set(_KIND_AT_ANY_DEPTH.findall(content)) - _HOLDER_NAMES
+    if kinds & _ALWAYS_TRAIN:
+        return True
+    if GPU_RESOURCE.search(content) is None:
+        return False
+    return kinds != {"Job"} or _has_pods_together(content)
 
 
-def _trains(content: str) -> bool:
+def _has_pods_together(content: str) -> bool:
     """Whether a Job is Indexed, or of a scheduler that starts several pods at once."""
     return _INDEXED.search(content) is not None or _VOLCANO.search(content) is not None
 
@@ -342,153 +361,177 @@ def _trains(content: str) -> bool:
 def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
     """The jobs of a file, and what is wrong with its text.
 
-    Of text that can't be read to its end, only what is wrong.
+    Where the text can't be read to its end, only what is wrong.
     """
-    parts = [*documents_of(file.text)]
-    maps = [(read_yaml(part), part) for part in parts if _CONFIG_MAP.search(part.content)]
-    for part in parts:
-        if _KIND.search(part.content):
-            source = read_yaml(part)
-            held = [*_objects(YamlDocument(source=source))]
-            training = [(root, row) for root, row in held if _is_training(source, root, row)]
-            if training or not (held or source.complete):
-                yield from source.findings
-            if source.complete:
-                for root, row in training:
-                    yield _job(source, part, root, row, maps)
+    documents = [*documents_of(file.text)]
+    maps = [
+        (read_yaml(document), document)
+        for document in documents
+        if _CONFIG_MAP.search(document.content)
+    ]
+    for document in documents:
+        if not _KIND.search(document.content):
+            continue
+        source = read_yaml(document)
+        objects = [*_objects(YamlDocument(source=source))]
+        training = [(root, row) for root, row in objects if _is_training(source, root, row)]
+        is_broken = not objects and not source.complete  # so that no kind could be read
+        if training or is_broken:
+            yield from source.findings
+        if source.complete:
+            for root, row in training:
+                yield _job(source, document, root, row, maps)
 
 
 def _is_training(source: Source, root: str, row: PodKind) -> bool:
-    """Whether an object of a kind that does other things, too, has GPUs and several pods."""
-    view = YamlDocument(source=source, root=root)
+    """Whether an object trains: always for most kinds, else if it has GPUs and several pods."""
     if not row.needs_gpus:
         return True
+    view = YamlDocument(source=source, root=root)
     if row.versions == ("batch/v1",) and view.value("spec/completionMode") != "Indexed":
         return False
-    # A number that is none, such as half a GPU, is for a rule to refuse.
-    requests = (gpu_requests(view, role.resources) for role in _roles(view, row))
-    return any(value is None or value > 0 for each in requests for _, _, value in each)
+    for role in _roles(view, row):
+        # half a GPU, of which `number` is None, is for a rule to refuse
+        if any(number is None or number > 0 for *_, number in gpu_requests(view, role.resources)):
+            return True
+    return False
 
 
 def _objects(view: YamlDocument, depth: int = 0) -> Iterator[tuple[str, PodKind]]:
     """Place and row of the object, and of those that it holds."""
     data = view.value("")
-    if row := kind_of(data):
+    row, holder = kind_of(data), holder_of(data)
+    if row is not None:
         yield view.root, row
-    if (holder := holder_of(data)) and depth < _MOST_HELD:
+    if holder is not None and depth < _DEEPEST:
         for _, at in _places(view, holder.objects):
             inside = YamlDocument(source=view.source, root=view.pointer(at)[1:])
             yield from _objects(inside, depth + 1)
 
 
-def _mounted(
-    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
-) -> Iterator[Piece]:
-    """The ConfigMaps' files that the training container mounts, as a script that writes them."""
-    for view, text, mounts, items in _mounts(job, main, maps):
-        yield from _files(view, text, mounts, items)
+class _VolumeOfMap(NamedTuple):
+    """A volume of a pod that is a ConfigMap."""
+
+    config_map: Mapping[str, object]  #: the volume's `configMap`: its name, and perhaps `items`
+    mounts: list[dict[str, object]]  #: where the training container mounts it
 
 
-def _config_folders(
-    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
-) -> dict[str, frozenset[str]]:
-    """The folders that are ConfigMaps of the file, each with the names of all its files."""
-    folders: dict[str, frozenset[str]] = {}
-    for view, _, mounts, items in _mounts(job, main, maps):
-        names = {str(key) for part in ("data", "binaryData") for key, _, _ in view.entries(part)}
-        if isinstance(items, list):
-            names = {str(item.get("path")) for item in items if isinstance(item, dict)}
-        for mount in mounts:
-            path = mount.get("mountPath")
-            if isinstance(path, str) and not {"subPath", "subPathExpr"} & {*mount}:
-                folders[path.rstrip("/")] = frozenset(names)
-    return folders
+class _MountedMap(NamedTuple):
+    """A ConfigMap of the same file that the training container mounts."""
+
+    data: YamlDocument  #: the ConfigMap
+    text: Text  #: its text in the file
+    mounts: list[dict[str, object]]
+    #: the volume's list of keys with their paths; without one, all keys are files
+    items: list[dict[str, object]] | None
 
 
-def _other_config_folders(job: KubernetesJob, main: Role) -> dict[str, str]:
-    """The folders that are whole ConfigMaps, with the names of these."""
-    folders: dict[str, str] = {}
-    for config_map, mounts in _mounted_maps(job, main):
-        name = config_map.get("name")
-        for mount in mounts:
-            path = mount.get("mountPath")
-            is_whole = not {"subPath", "subPathExpr"} & {*mount}
-            if isinstance(name, str) and isinstance(path, str) and is_whole:
-                folders[path.rstrip("/")] = name
-    return folders
-
-
-def _mounts(
-    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
-) -> Iterator[tuple[YamlDocument, Text, list[dict[str, object]], object]]:
-    """The ConfigMaps of the file that the training container mounts, where, and which of their
-    keys.
-    """
-    for config_map, mounts in _mounted_maps(job, main):
-        known = (config_map.get("name"), job.value("metadata/namespace"))
-        for source, text in maps:
-            view = YamlDocument(source=source)
-            if (view.value("metadata/name"), view.value("metadata/namespace")) == known:
-                yield view, text, mounts, config_map.get("items")
+def _volumes_of_maps(job: KubernetesJob, main: Role) -> Iterator[_VolumeOfMap]:
+    """The volumes of ConfigMaps that the training container mounts."""
+    containers = [(main.pod, main.container)]
+    if job.kind_of_job == "TrainJob":  # the pods are its runtime's, which the job patches
+        patches = (
+            at[1:]
+            for at, part in walk("", job.value(""))
+            if isinstance(part, dict) and part.get("name") == _NODE
+        )
+        containers = [(at.rpartition("/containers/")[0], at) for at in patches]
+    for pod, container in containers:
+        for at, volume in job.mappings(f"{pod}/volumes"):
+            all_mounts = (mount for _, mount in job.mappings(f"{container}/volumeMounts"))
+            mounts = [mount for mount in all_mounts if mount.get("name") == volume.get("name")]
+            config_map = job.block(f"{at}/configMap")
+            if mounts and config_map:
+                yield _VolumeOfMap(config_map, mounts)
 
 
 def _mounted_maps(
-    job: KubernetesJob, main: Role
-) -> Iterator[tuple[Mapping[str, object], list[dict[str, object]]]]:
-    """The volumes of ConfigMaps that the training container mounts, and where."""
-    containers = [(main.pod, main.container)]
-    if job.kind_of_job == "TrainJob":  # of the runtime; the job patches it
-        named = (
-            at[1:]
-            for at, one in walk("", job.value(""))
-            if isinstance(one, dict) and one.get("name") == _NODE
-        )
-        containers = [(at.rpartition("/containers/")[0], at) for at in named]
-    for pod, container in containers:
-        for at, volume in job.mappings(f"{pod}/volumes"):
-            mounts = (mount for _, mount in job.mappings(f"{container}/volumeMounts"))
-            here = [mount for mount in mounts if mount.get("name") == volume.get("name")]
-            config_map = job.block(f"{at}/configMap")
-            if here and config_map:
-                yield config_map, here
+    job: KubernetesJob, main: Role, maps: Iterable[tuple[Source, Text]]
+) -> Iterator[_MountedMap]:
+    """Those of the file's ConfigMaps that the training container mounts."""
+    for config_map, mounts in _volumes_of_maps(job, main):
+        wanted = (config_map.get("name"), job.value("metadata/namespace"))
+        items = config_map.get("items")
+        mappings = None
+        if isinstance(items, list):
+            mappings = [item for item in items if isinstance(item, dict)]
+        for source, text in maps:
+            data = YamlDocument(source=source)
+            if (data.value("metadata/name"), data.value("metadata/namespace")) == wanted:
+                yield _MountedMap(data, text, mounts, mappings)
 
 
-def _files(
-    view: YamlDocument, text: Text, mounts: list[dict[str, object]], items: object
-) -> Iterator[Piece]:
-    """A ConfigMap's files where it is mounted: all, or a volume's `items`, by path."""
-    chosen = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-    paths = {one.get("key"): one.get("path") for one in chosen}
-    for key, at, content in view.entries("data"):
-        name = paths.get(key) if chosen else key
-        if name:
-            for mount in mounts:
-                whole = "subPath" not in mount
-                if whole or mount["subPath"] == name:
-                    path = (
-                        f"{mount.get('mountPath')}/{name}" if whole else str(mount.get("mountPath"))
-                    )
-                    yield f"cat >{shlex.quote(path)} <<'{_END}'\n", constant(view.locate_key(at))
-                    yield f"{content}\n{_END}\n", places(view.source, text, f"/{at}", str(content))
+def _folders(mounts: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """Where a whole volume is mounted, and not a file of it."""
+    for mount in mounts:
+        path = mount.get("mountPath")
+        if isinstance(path, str) and "subPath" not in mount and "subPathExpr" not in mount:
+            yield path.rstrip("/")
+
+
+def _config_folders(maps: Iterable[_MountedMap]) -> dict[str, frozenset[str]]:
+    """The folders that are ConfigMaps of the file, each with the names of all its files."""
+    folders: dict[str, frozenset[str]] = {}
+    for mounted in maps:
+        if mounted.items is not None:
+            names = {str(item.get("path")) for item in mounted.items}
+        else:
+            entries = (*mounted.data.entries("data"), *mounted.data.entries("binaryData"))
+            names = {str(key) for key, _, _ in entries}
+        folders |= dict.fromkeys(_folders(mounted.mounts), frozenset(names))
+    return folders
+
+
+def _all_config_folders(job: KubernetesJob, main: Role) -> dict[str, str]:
+    """The folders that are ConfigMaps of this file or another, with the ConfigMaps' names."""
+    folders: dict[str, str] = {}
+    for config_map, mounts in _volumes_of_maps(job, main):
+        name = config_map.get("name")
+        if isinstance(name, str):
+            folders |= dict.fromkeys(_folders(mounts), name)
+    return folders
+
+
+def _written_files(mounted: _MountedMap) -> Iterator[Piece]:
+    """A script that writes a ConfigMap's files to where it is mounted."""
+    paths = {item.get("key"): item.get("path") for item in mounted.items or ()}
+    for key, at, content in mounted.data.entries("data"):
+        name = paths.get(key) if mounted.items else key
+        if not name:
+            continue
+        where = places(mounted.data.source, mounted.text, f"/{at}", str(content))
+        for mount in mounted.mounts:
+            if "subPath" not in mount:
+                path = f"{mount.get('mountPath')}/{name}"
+            elif mount["subPath"] == name:  # this file alone, under the mount's own path
+                path = str(mount.get("mountPath"))
+            else:
+                continue
+            yield f"cat >{shlex.quote(path)} <<'{_END}'\n", constant(mounted.data.locate_key(at))
+            yield f"{content}\n{_END}\n", where
 
 
 def _job(
     source: Source, text: Text, root: str, row: PodKind, maps: Iterable[tuple[Source, Text]]
 ) -> KubernetesJob:
+    """The object at `root`, with the script that its pods run; `maps`: the file's ConfigMaps."""
     roles = tuple(_roles(YamlDocument(source=source, root=root), row))
     job = KubernetesJob(source=source, root=root, script=None, row=row, roles=roles)
     main = job.starter
-    pieces = _command(job, text, main) if main else []
-    if not main or not pieces:
+    command = _command(job, text, main) if main else []
+    if not main or not command:
         return job
-    before = (*_mounted(job, main, maps), *_controllers(job), *_variables(job, main.container))
-    folders = _config_folders(job, main, maps)
+    mounted = [*_mounted_maps(job, main, maps)]
+    files = (piece for each in mounted for piece in _written_files(each))
+    folders = _config_folders(mounted)
     others = {
-        path: name for path, name in _other_config_folders(job, main).items() if path not in folders
+        path: name for path, name in _all_config_folders(job, main).items() if path not in folders
     }
     return replace(
         job,
-        script=script_of([*before, *pieces], text),
+        script=script_of(
+            [*files, *_controllers(job), *_variables(job, main.container), *command], text
+        ),
         config_folders=folders,
         other_config_folders=others,
     )
@@ -500,30 +543,32 @@ def _command(job: KubernetesJob, text: Text, role: Role) -> list[Piece]:
     It is the script that the controller is given, else the text that a container's shell is given,
     else the words of the container's command, quoted.
     """
-    if entry := job.text(job.row.script) if job.row.script else None:
+    entry = job.text(job.row.script) if job.row.script else None
+    if entry:
         return [(entry, places(job.source, text, job.pointer(job.row.script), entry))]
-    words: list[tuple[str, str]] = []
-    for name in ("command", "args"):
-        words += [(str(item), at) for at, item in job.items(f"{role.container}/{name}")]
-    texts = [word for word, _ in words]
-    if texts and PurePath(texts[0]).name in _SHELLS:
-        after = next(
-            (index + 1 for index, word in enumerate(texts) if _RUNS_TEXT.fullmatch(word)),
-            len(texts),
-        )
-        if after < len(texts):
-            script, at = words[after]
-            reduced, where = _reduced(script, places(job.source, text, job.pointer(at), script))
-            if after + 1 == len(texts):
-                return [(reduced, where)] if script.strip() else []
-            before, behind = words[:after], words[after + 1 :]
-            return [
-                *_words(job, before),
-                _quoted(reduced, where),
-                (" ", where),
-                *_words(job, behind),
-            ]
-    return list(_words(job, words))
+    words = [
+        (str(item), at)
+        for name in ("command", "args")
+        for at, item in job.items(f"{role.container}/{name}")
+    ]
+    index = _script_index([word for word, _ in words])
+    if index is None:
+        return list(_words(job, words))
+    script, at = words[index]
+    piece = _unescaped(script, places(job.source, text, job.pointer(at), script))
+    if index + 1 == len(words):
+        return [piece] if script.strip() else []
+    # words after the script are its arguments, so the shell's call stays as it is
+    before, after = words[:index], words[index + 1 :]
+    return [*_words(job, before), _quoted(*piece), (" ", piece[1]), *_words(job, after)]
+
+
+def _script_index(words: list[str]) -> int | None:
+    """Which word is the text that a shell runs: the one after `-c`; None for another program."""
+    if not words or PurePath(words[0]).name not in _SHELLS:
+        return None
+    index = next((index for index, word in enumerate(words) if _RUNS_TEXT.fullmatch(word)), None)
+    return None if index is None or index + 1 == len(words) else index + 1
 
 
 def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piece]:
@@ -531,12 +576,14 @@ def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piec
     return ((f"{_word(word)} ", constant(job.locate(at))) for word, at in words)
 
 
-def _reduced(script: str, where: Callable[[int], Location]) -> Piece:
+def _unescaped(script: str, where: Callable[[int], Location]) -> Piece:
     """A script as the shell gets it: Kubernetes makes `$` of `$$`."""
     kept = [match.start() for match in _CHARACTER.finditer(script)]
-    return "".join(script[index] for index in kept), lambda offset: where(
-        kept[min(offset, len(kept) - 1)]
-    )
+
+    def place(offset: int) -> Location:
+        return where(kept[min(offset, len(kept) - 1)])
+
+    return "".join(script[index] for index in kept), place
 
 
 def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
@@ -559,9 +606,9 @@ def _variables(job: YamlDocument, container: str) -> Iterator[Piece]:
     for at, item in job.mappings(f"{container}/env"):
         name, value = item.get("name"), item.get("value")
         if isinstance(name, str) and NAME.fullmatch(name):
-            known = isinstance(value, str) and "$" not in value
-            written = shlex.quote(str(value)) if known else UNKNOWN
-            yield exported(name, written, job.locate(f"{at}/{'value' if known else 'name'}"))
+            is_literal = isinstance(value, str) and "$" not in value
+            word = shlex.quote(str(value)) if is_literal else UNKNOWN
+            yield exported(name, word, job.locate(f"{at}/{'value' if is_literal else 'name'}"))
 
 
 def _controllers(job: KubernetesJob) -> Iterator[Piece]:

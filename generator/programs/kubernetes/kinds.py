@@ -32,13 +32,17 @@ _INDEX: Final = ("JOB_COMPLETION_INDEX",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodKind:
-    """A kind of object, and where its pods are; places are those of keys, with slashes."""
+    """A kind of object, and where its pods are. Places are keys with slashes between them.
+
+    A role is a set of pods that are alike, such as `Worker`. Places said to be of a role are
+    relative to it.
+    """
 
     name: str
     versions: tuple[str, ...]  #: values of `apiVersion`
     roles: tuple[str, ...]  #: pods that are alike; `*` is each entry of a mapping or a list
     template: str  #: of a role: the specification of its pods; empty where the role is one itself
-    #: Of a role: the numbers whose product is that of its pods, each 1 where it isn't written.
+    #: Of a role: the numbers whose product is how many pods it has, each 1 where it isn't written.
     counts: tuple[str, ...] = ("replicas",)
     label: str = ""  #: what a role without a name is called
     resources: str = ""  #: of a role whose resources aren't those of a container
@@ -53,12 +57,12 @@ class PodKind:
     volumes: tuple[str, ...] = ()  #: that the controller adds to each pod
     claims: str = ""  #: where claims are that become volumes of each pod
     name_is_label: bool = True  #: whether its name becomes that of a host
-    #: Of a role: the numbers by which its pods are numbered in the names of their hosts, which are
-    #: the object's name, the role's and these; empty where hosts have other names.
+    #: A pod's host is called OBJECT-ROLE-i or OBJECT-ROLE-i-j; i and j count up to these numbers of
+    #: the role. Empty where hosts are called otherwise.
     numbered_by: tuple[str, ...] = ()
     subdomain: str = ""  #: where the hosts' subdomain is written; else it is the object's name
-    has_schema: bool = False  #: whether its definition is among the schemas that are carried
-    needs_gpus: bool = False  #: whether it is often something else than a training
+    has_schema: bool = False  #: whether schema.json has its definition
+    needs_gpus: bool = False  #: whether only GPUs show that it trains: other programs use it too
 
 
 #: **Source**: types of kubeflow/trainer pkg/apis @ v1.9.4 and v2.3.0; kubernetes-sigs/jobset
@@ -230,15 +234,15 @@ def version_of(name: str) -> str:
 
 def kind_of(data: object) -> PodKind | None:
     """The row of an object; None for one whose pods aren't read."""
-    return next((row for row in KINDS if _is(data, row.name, row.versions)), None)
+    return next((row for row in KINDS if _is_of_kind(data, row)), None)
 
 
 def holder_of(data: object) -> HolderKind | None:
     """The row of an object that holds others."""
-    return next((row for row in HOLDERS if _is(data, row.name, row.versions)), None)
+    return next((row for row in HOLDERS if _is_of_kind(data, row)), None)
 
 
-def _is(data: object, name: str, versions: tuple[str, ...]) -> bool:
-    return (
-        isinstance(data, dict) and data.get("kind") == name and data.get("apiVersion") in versions
-    )
+def _is_of_kind(data: object, row: PodKind | HolderKind) -> bool:
+    if not isinstance(data, dict):
+        return False
+    return data.get("kind") == row.name and data.get("apiVersion") in row.versions

@@ -1,4 +1,6 @@
-"""Rules on Kubernetes jobs: custom resource definitions, and what controllers check."""
+"""Rules on Kubernetes jobs: what their definitions say, what the API server and the controllers
+check, and whether pods, processes and GPUs fit one another.
+"""
 
 from __future__ import annotations
 
@@ -96,12 +98,9 @@ def name_is_a_label(job: KubernetesJob) -> Violations:
     Fix: write the name in small letters, with dashes
     """
     value = job.text("metadata/name")
-    if (
-        job.row.name_is_label
-        and value is not None
-        and not to_fill(value)
-        and not (_LABEL.fullmatch(value) and len(value) <= _LONGEST)
-    ):
+    if not job.row.name_is_label or value is None or to_fill(value):
+        return
+    if len(value) > _LONGEST or not _LABEL.fullmatch(value):
         message = f"metadata.name is {show(value)}, not a label of small letters, digits and dashes"
         yield violation(job, "metadata/name", message, f"set name to {label_of(value, _LONGEST)}")
 
@@ -122,22 +121,18 @@ def roles_are_known(job: KubernetesJob) -> Violations:
                 f"pytorchReplicaSpecs has {show(role.name)}; a PyTorchJob has Master and Worker"
             )
             yield Violation(job.locate_key(role.at), message, suggest(role.name, _ROLES))
-        elif role.count is not None and (
-            role.count < 1 or (known_role == "Master" and role.count > 1)
-        ):
-            right = "1" if known_role == "Master" else "at least 1"
+            continue
+        if role.count is None:
+            continue
+        is_master = known_role == "Master"
+        if role.count < 1:
+            right = "1" if is_master else "at least 1"
             message = f"{role.name} has replicas: {role.count}; it must be {right}"
-            hint = (
-                "set replicas to 1, and add the others to Worker"
-                if role.count > 1
-                else "set replicas to 1"
-            )
-            yield violation(
-                job,
-                role.count_at,
-                message,
-                hint if known_role == "Master" or role.count < 1 else None,
-            )
+            yield violation(job, role.count_at, message, "set replicas to 1")
+        elif is_master and role.count > 1:
+            message = f"{role.name} has replicas: {role.count}; it must be 1"
+            hint = "set replicas to 1, and add the others to Worker"
+            yield violation(job, role.count_at, message, hint)
 
 
 @jobs.rule(
@@ -152,14 +147,16 @@ def restart_policy_is_known(job: KubernetesJob) -> Violations:
     Prevents: No pod is created: Unsupported value: supported values: "OnFailure", "Never".
     Fix: use OnFailure or Never
     """
-    for role in job.roles:
+    policies = _POLICIES.get(job.kind_of_job, ())
+    for role in job.roles if policies else ():
+        # a PyTorchJob's role has one of its own, which its pods get
         at = f"{role.at if job.kind_of_job == 'PyTorchJob' else role.pod}/restartPolicy"
-        value, known = job.text(at), _POLICIES.get(job.kind_of_job, ())
-        if known and value and not to_fill(value) and value not in known:
+        value = job.text(at)
+        if value and not to_fill(value) and value not in policies:
             message = (
-                f"restartPolicy is {show(value)}; a {job.kind_of_job} takes {', '.join(known)}"
+                f"restartPolicy is {show(value)}; a {job.kind_of_job} takes {', '.join(policies)}"
             )
-            yield violation(job, at, message, suggest(value, known))
+            yield violation(job, at, message, suggest(value, policies))
 
 
 @jobs.rule(
@@ -169,19 +166,11 @@ def clean_pod_policy_is_known(job: KubernetesJob) -> Violations:
     """runPolicy.cleanPodPolicy is Running, All or None.
     Prevents: No error: the pods of a finished job keep their GPUs.
     Fix: use Running"""
-    value = job.value("spec/runPolicy/cleanPodPolicy")
-    if (
-        isinstance(value, str)
-        and value not in ("Running", "All", "None", "")
-        and not to_fill(value)
-    ):
+    at, policies = "spec/runPolicy/cleanPodPolicy", ("Running", "All", "None")
+    value = job.value(at)
+    if isinstance(value, str) and value not in (*policies, "") and not to_fill(value):
         message = f"cleanPodPolicy is {show(value)}, which the controller does not have"
-        yield violation(
-            job,
-            "spec/runPolicy/cleanPodPolicy",
-            message,
-            suggest(value, ("Running", "All", "None")),
-        )
+        yield violation(job, at, message, suggest(value, policies))
 
 
 @jobs.rule("KUB007", ERROR, "submit", training_operator("core/job.go:82 (PastActiveDeadline)"))
@@ -199,22 +188,17 @@ def deadline_is_positive(job: KubernetesJob) -> Violations:
         value, least = job.integer(name), 0 if name.endswith("backoffLimit") else 1
         if value is not None and value < least:
             key = name.rpartition("/")[2]
-            yield violation(
-                job,
-                name,
-                f"{key} is {value}; the least is {least}",
-                f"set {key} to {least} or more",
-            )
+            message = f"{key} is {value}; the least is {least}"
+            yield violation(job, name, message, f"set {key} to {least} or more")
 
 
 def _containers(job: KubernetesJob) -> Iterator[tuple[Role, str, dict[str, object]]]:
     """The containers of the pods whose specification is in the file, with their places."""
-    if job.kind_of_job == "TrainJob":
+    if job.kind_of_job == "TrainJob":  # its pods are in its runtime
         return
     for role in job.roles:
-        yield from (
-            (role, at, container) for at, container in containers_of(job, role.pod, *_CONTAINERS)
-        )
+        for at, container in containers_of(job, role.pod, *_CONTAINERS):
+            yield role, at, container
 
 
 def _resources(job: KubernetesJob) -> Iterator[str]:
@@ -253,10 +237,9 @@ def containers_have_an_image(job: KubernetesJob) -> Violations:
     for role, at, container in _containers(job):
         if not container.get("image"):
             message = f"the container {show(container.get('name'))} of {role.name} has no image"
-            empty = container.get("image", "") is None
-            yield violation(
-                job, at, message, "add image: REGISTRY/NAME:TAG", severity=NOTE if empty else ERROR
-            )
+            is_to_fill_in = container.get("image", "") is None  # `image:` and nothing behind it
+            severity = NOTE if is_to_fill_in else ERROR
+            yield violation(job, at, message, "add image: REGISTRY/NAME:TAG", severity=severity)
 
 
 @jobs.rule("KUB012", ERROR, "launcher", kubernetes("core/validation/validation.go (resources)"))
@@ -265,30 +248,27 @@ def devices_are_whole_and_limited(job: KubernetesJob) -> Violations:
     Prevents: No pod is created: must be equal to nvidia.com/gpu limit; must be an integer.
     Fix: write the number under limits; requests may be left out"""
     for at in _resources(job):
-        limits = {
-            str(name): "$" if value is None else value
-            for name, _, value in job.entries(f"{at}/limits")
-        }
-        for name, place, value in job.entries(f"{at}/limits"):
-            part = isinstance(value, float) or (
+        limits: dict[str, object] = {}
+        for key, place, value in job.entries(f"{at}/limits"):
+            name = str(key)
+            limits[name] = value
+            is_fraction = isinstance(value, float) or (
                 isinstance(value, str) and _FRACTION.fullmatch(value)
             )
-            if part and _is_device(str(name)):
-                yield violation(
-                    job,
-                    place,
-                    f"{name} is {value}; devices are whole numbers",
-                    "write a whole number",
-                )
-        for name, place, value in job.entries(f"{at}/requests"):
-            text, limit = str(name), limits.get(str(name))
-            if not _is_device(text) or value is None or to_fill(value) or to_fill(limit):
+            if is_fraction and _is_device(name):
+                message = f"{name} is {value}; devices are whole numbers"
+                yield violation(job, place, message, "write a whole number")
+        for key, place, value in job.entries(f"{at}/requests"):
+            name = str(key)
+            limit = limits.get(name)
+            is_empty = value is None or (name in limits and limit is None)  # to be filled in
+            if is_empty or to_fill(value) or to_fill(limit) or not _is_device(name):
                 continue
             if limit is None:
-                message = f"{text} is requested, {show(value)}, and has no limit"
-                yield violation(job, place, message, f"add {text}: {value} to limits")
+                message = f"{name} is requested, {show(value)}, and has no limit"
+                yield violation(job, place, message, f"add {name}: {value} to limits")
             elif str(value) != str(limit):
-                message = f"requests has {text}: {value}, and limits {limit}"
+                message = f"requests has {name}: {value}, and limits {limit}"
                 yield violation(job, place, message, f"write {limit} in both")
 
 
@@ -309,15 +289,12 @@ def huge_pages_come_with_memory(job: KubernetesJob) -> Violations:
     Prevents: No pod is created: HugePages require cpu or memory.
     Fix: add memory to the same resources"""
     for at in _resources(job):
-        named = {
-            str(name): place
-            for part in ("limits", "requests")
-            for name, place, _ in job.entries(f"{at}/{part}")
-        }
-        huge = next((name for name in named if name.startswith("hugepages-")), None)
-        if huge is not None and not {"cpu", "memory"} & set(named):
+        entries = (*job.entries(f"{at}/limits"), *job.entries(f"{at}/requests"))
+        place_of = {str(name): place for name, place, _ in entries}
+        huge = next((name for name in place_of if name.startswith("hugepages-")), None)
+        if huge is not None and not {"cpu", "memory"} & place_of.keys():
             message = f"{huge} is asked for without cpu or memory, and Kubernetes refuses the pod"
-            yield Violation(job.locate_key(named[huge]), message, "add memory or cpu beside it")
+            yield Violation(job.locate_key(place_of[huge]), message, "add memory or cpu beside it")
 
 
 @jobs.rule(
@@ -327,37 +304,38 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
     """Every volume that a container mounts is one of its pod's.
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
-    added = [*job.row.volumes, *_claimed(job)]
-    mounted = {
-        (role.name, name)
+    added = [*job.row.volumes, *_names_of_claims(job)]
+    mounted = [
+        (role.name, mount.get("name"))
         for role, at, _ in _containers(job)
         for _, mount in job.mappings(f"{at}/volumeMounts")
-        if isinstance(name := mount.get("name"), str)
-    }
+    ]
     for role, at, _ in _containers(job):
-        names = [each.get("name") for _, each in job.mappings(f"{role.pod}/volumes")] + added
+        volumes = [volume.get("name") for _, volume in job.mappings(f"{role.pod}/volumes")] + added
+        if any(map(to_fill, volumes)):
+            continue
+        unused = [
+            volume
+            for volume in volumes
+            if isinstance(volume, str) and (role.name, volume) not in mounted
+        ]
         for place, mount in job.mappings(f"{at}/volumeMounts"):
             name = mount.get("name")
-            if (
-                isinstance(name, str)
-                and name not in names
-                and not any(map(to_fill, (name, *names)))
-            ):
-                known = f"; the pod has {', '.join(map(show, names))}" if names else ""
-                message = f"the mount {show(name)} is no volume of {role.name}{known}"
-                left = [
-                    other
-                    for other in names
-                    if isinstance(other, str) and (role.name, other) not in mounted
-                ]
-                meant = f"mount {left[0]}, which nothing mounts, or " if len(left) == 1 else ""
-                yield violation(job, f"{place}/name", message, f"{meant}add a volume named {name}")
+            if not isinstance(name, str) or name in volumes or to_fill(name):
+                continue
+            known = f"; the pod has {', '.join(map(show, volumes))}" if volumes else ""
+            message = f"the mount {show(name)} is no volume of {role.name}{known}"
+            hint = f"add a volume named {name}"
+            if len(unused) == 1:
+                hint = f"mount {unused[0]}, which nothing mounts, or {hint}"
+            yield violation(job, f"{place}/name", message, hint)
 
 
-def _claimed(job: KubernetesJob) -> Iterator[object]:
-    """The names of the volumes that the claims of a JobSet become in its pods."""
-    policies = job.mappings(job.row.claims) if job.row.claims else ()
-    for policy, _ in policies:
+def _names_of_claims(job: KubernetesJob) -> Iterator[object]:
+    """The names of the volumes that a JobSet's claims become in its pods."""
+    if not job.row.claims:
+        return
+    for policy, _ in job.mappings(job.row.claims):
         for template, _ in job.mappings(f"{policy}/templates"):
             yield job.value(f"{template}/metadata/name")
 
@@ -372,14 +350,10 @@ def shared_memory_is_there(job: KubernetesJob) -> Violations:
     if job.kind_of_job == "TrainJob":
         return
     for role in job.roles:
-        paths = [
-            each.get("mountPath") for _, each in job.mappings(f"{role.container}/volumeMounts")
-        ]
-        if (
-            (role.gpus or 0) > 1
-            and "/dev/shm" not in paths
-            and not job.value(f"{role.pod}/hostIPC")
-        ):
+        mounts = job.mappings(f"{role.container}/volumeMounts")
+        has_volume = any(mount.get("mountPath") == "/dev/shm" for _, mount in mounts)
+        shares_hosts = job.value(f"{role.pod}/hostIPC")
+        if (role.gpus or 0) > 1 and not has_volume and not shares_hosts:
             message = (
                 f"{role.name} has {role.gpus} GPUs, and nothing is mounted at "
                 "/dev/shm, which has 64 MiB"
@@ -400,20 +374,20 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
     or the controller's value counts.
     Fix: remove them from env
     """
-    reserved = {"TrainJob": OF_TRAINER, "PyTorchJob": OF_MASTER if job.has_master else ()}
-    names = reserved.get(job.kind_of_job, ())
-    certain = job.text("spec/runtimeRef/name") == "torch-distributed"
+    by_kind = {"TrainJob": OF_TRAINER, "PyTorchJob": OF_MASTER if job.has_master else ()}
+    reserved = by_kind.get(job.kind_of_job, ())
+    # only a TrainJob with Kubeflow's own runtime is known to be refused
+    is_refused = job.text("spec/runtimeRef/name") == "torch-distributed"
+    severity = ERROR if is_refused else NOTE
     for role in job.roles:
         for place, item in job.mappings(f"{role.container}/env"):
             name = item.get("name")
-            if isinstance(name, str) and name in names:
+            if isinstance(name, str) and name in reserved:
                 message = (
                     f"{name} is set here, and the controller of a {job.kind_of_job} "
                     "sets it for each pod"
                 )
-                yield violation(
-                    job, f"{place}/name", message, "remove it", severity=ERROR if certain else NOTE
-                )
+                yield violation(job, f"{place}/name", message, "remove it", severity=severity)
 
 
 _READABLE: Final = derived("whoever may read the resource reads its variables")
@@ -423,7 +397,7 @@ _OF_ENGINES: Final = frozenset(
     {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
 )
 _STARTERS: Final = frozenset({"torchrun", "deepspeed", "accelerate", "mpirun", "srun"})
-#: How a program starts processes of its own, or uses all GPUs from one.
+#: What a program's text has that starts processes of its own, or uses all GPUs from one.
 _SPAWNS: Final = lazy_pattern(
     r"\bspawn\(|DataParallel|subprocess|launch\(|multiprocessing|ray\.init"
 )
@@ -488,19 +462,27 @@ def a_process_for_each_gpu(job: KubernetesJob) -> Violations:
         return
     for role in job.trainers:
         words = _words(job, role)
-        begins = PurePosixPath(words[0]).name if words else ""
-        script = next((word for word in words[1:] if word.endswith(".py")), None)
-        starts = any(PurePosixPath(word).name in _STARTERS for word in words)
-        is_python = re.fullmatch(r"python[0-9.]*", begins) is not None and "-m" not in words
-        told = not _OF_ENGINES.isdisjoint(words)  # KUB023 says so of these
-        if (role.gpus or 1) < 2 or not is_python or starts or script is None or told:
+        python, script = _python_and_script(words)
+        if (role.gpus or 1) < 2 or script is None:
+            continue
+        has_launcher = any(PurePosixPath(word).name in _STARTERS for word in words)
+        is_reported = not _OF_ENGINES.isdisjoint(words)  # by KUB023
+        if has_launcher or is_reported:
             continue
         program = next(iter(find_programs(script, job.path)), None)
         if program is not None and _SPAWNS.search(text_around(program, program.parent)):
             continue
-        message = f"{begins} {script} is one process in a pod of {role.gpus} GPUs"
+        message = f"{python} {script} is one process in a pod of {role.gpus} GPUs"
         hint = f"start it by torchrun --nproc_per_node={role.gpus} {script}"
         yield Violation(job.locate(f"{role.container}/command"), message, hint)
+
+
+def _python_and_script(words: list[str]) -> tuple[str, str | None]:
+    """A command's interpreter and the script that it runs; None where it runs no script."""
+    program = PurePosixPath(words[0]).name if words else ""
+    if not re.fullmatch(r"python[0-9.]*", program) or "-m" in words:
+        return program, None
+    return program, next((word for word in words[1:] if word.endswith(".py")), None)
 
 
 @jobs.rule("KUB021", ERROR, "silent", _OTHERS)
@@ -513,12 +495,9 @@ def launchers_know_the_other_pods(job: KubernetesJob) -> Violations:
     """
     if job.starts_elsewhere:
         return
-    hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
-    hint = (
-        hint
-        if job.kind_of_job == "JobSet"
-        else "start torchrun, which the controller's variables tell"
-    )
+    hint = "start torchrun, which the controller's variables tell"
+    if job.kind_of_job == "JobSet":
+        hint = "set PET_NNODES, PET_NODE_RANK and PET_MASTER_ADDR, which torchrun reads"
     yield from without_the_other_nodes(job, hint)
 
 
@@ -565,26 +544,28 @@ def mpirun_starts_a_process_a_slot(job: KubernetesJob) -> Violations:
     with their GPUs.
     Fix: leave -np out, or write slotsPerWorker times the workers
     """
-    # without it, a slot each
-    slots = 1 if job.value(job.row.processes) is None else job.integer(job.row.processes)
-    total = slots * job.nodes if slots and job.nodes else None
-    calls = [call for launch in job.launches for call in launch.calls if call.program == "mpirun"]
-    if not job.has_slots or not total:
+    if not job.has_slots:
         return
+    workers, at = job.nodes, job.row.processes
+    slots = 1 if job.value(at) is None else job.integer(at)
+    if not slots or not workers:
+        return
+    total = slots * workers
+    calls = [call for launch in job.launches for call in launch.calls if call.program == "mpirun"]
     for call in calls:
         asked = call.integer("--np")
         if not asked or asked.value == total or call.command.guarded:
             continue
-        many = asked.value > (total or 0)
-        if many and call.has("--oversubscribe"):
+        is_too_many = asked.value > total
+        if is_too_many and call.has("--oversubscribe"):
             continue
-        effect = "mpirun refuses the rest" if many else f"{(total or 0) - asked.value} are not used"
-        message = f"{asked}, and {counted(job.nodes or 0, 'worker')} × {slots} have {total} slots"
-        yield asked.bad_value(
-            f"{message}: {effect}",
-            f"write -np {total}, or leave it out",
-            severity=ERROR if many else WARNING,
-        )
+        if is_too_many:
+            effect, severity = "mpirun refuses the rest", ERROR
+        else:
+            effect, severity = f"{total - asked.value} are not used", WARNING
+        message = f"{asked}, and {counted(workers, 'worker')} × {slots} have {total} slots"
+        hint = f"write -np {total}, or leave it out"
+        yield asked.bad_value(f"{message}: {effect}", hint, severity=severity)
 
 
 @jobs.rule("KUB027", ERROR, "launcher", derived("no node has what the pod asks for"))
@@ -600,13 +581,13 @@ def a_node_has_the_devices(job: KubernetesJob) -> Violations:
         if not known or len(known) < len(machines):
             continue
         largest = max(known, key=lambda machine: machine.gpus)
-        most = {**dict.fromkeys(_WHOLE_GPUS, largest.gpus), EFA: largest.efa_interfaces}
+        devices = {**dict.fromkeys(_WHOLE_GPUS, largest.gpus), EFA: largest.efa_interfaces}
         for resource, place, number in _limits(job, role):
-            held = most.get(resource, 0)
-            if held and number > held:
-                message = f"{resource} is {number}, and a node of {largest.name} has {held}"
+            most = devices.get(resource, 0)
+            if most and number > most:
+                message = f"{resource} is {number}, and a node of {largest.name} has {most}"
                 more = "" if resource == EFA else ", and use more pods"  # interfaces do no work
-                yield violation(job, place, message, f"write {held}{more}")
+                yield violation(job, place, message, f"write {most}{more}")
 
 
 @jobs.rule(
@@ -623,30 +604,31 @@ def pods_have_the_interfaces_of_their_node(job: KubernetesJob) -> Violations:
     """
     if (job.nodes or 0) <= 1:
         return
-    for role, name, node in _with_types(job):
+    for role, name, node in _roles_with_node_types(job):
         limits = {resource: (place, number) for resource, place, number in _limits(job, role)}
         _, gpus = limits.get("nvidia.com/gpu", ("", 0))
         place, asked = limits.get(EFA, (role.resources, 0))
-        if gpus == node.accelerators_per_node and asked < node.efa_interfaces:
-            message = f"a pod has {gpus} GPUs and {asked} {EFA}; {name} has {node.efa_interfaces}"
-            sees_all = job.value(f"{role.container}/securityContext/privileged") is True
-            goes_over_tcp = not asked and not sees_all
-            yield violation(
-                job,
-                place,
-                f"{message}: NCCL goes over TCP between nodes" if goes_over_tcp else message,
-                f"write {EFA}: {node.efa_interfaces} in limits",
-                severity=WARNING if goes_over_tcp else None,
-            )
+        if gpus != node.accelerators_per_node or asked >= node.efa_interfaces:
+            continue
+        message = f"a pod has {gpus} GPUs and {asked} {EFA}; {name} has {node.efa_interfaces}"
+        hint = f"write {EFA}: {node.efa_interfaces} in limits"
+        # a privileged container sees all devices of the node without asking for them
+        is_privileged = job.value(f"{role.container}/securityContext/privileged") is True
+        if not asked and not is_privileged:
+            message += ": NCCL goes over TCP between nodes"
+            yield violation(job, place, message, hint, severity=WARNING)
+        else:
+            yield violation(job, place, message, hint)
 
 
-def _with_types(job: KubernetesJob) -> Iterator[tuple[Role, str, NodeType]]:
+def _roles_with_node_types(job: KubernetesJob) -> Iterator[tuple[Role, str, NodeType]]:
     """Pods that name types of machines, all of them in the catalog, with the largest of these."""
     for role in job.roles:
-        named = [(name, _node_called(name)) for name in instance_types(job, role.pod)]
-        nodes = [(name, node) for name, node in named if node is not None]
-        if nodes and len(nodes) == len(named):
-            yield (role, *max(nodes, key=lambda each: each[1].accelerators_per_node))
+        names = [*instance_types(job, role.pod)]
+        nodes = {name: node for name in names if (node := _node_called(name)) is not None}
+        if nodes and all(name in nodes for name in names):
+            largest = max(nodes, key=lambda name: nodes[name].accelerators_per_node)
+            yield role, largest, nodes[largest]
 
 
 def _limits(job: KubernetesJob, role: Role) -> Iterator[tuple[str, str, int]]:
@@ -717,25 +699,37 @@ def pods_that_are_named_have_a_subdomain(job: KubernetesJob) -> Violations:
     name = job.text("metadata/name")
     if not job.is_batch_job or not name:
         return
+    pod_name = re.compile(rf"(?<![\w.-]){re.escape(name)}-[0-9]+(?![\w-])")
     for role in job.roles:
         pod = job.block(role.pod)
-        called = re.compile(rf"(?<![\w.-]){re.escape(name or '')}-[0-9]+(?![\w-])")
-        texts = [
-            (f"{at}/value", job.value(f"{at}/value"))
-            for at, _ in job.items(f"{role.container}/env")
-        ]
-        texts += [
-            each for key in ("command", "args") for each in job.items(f"{role.container}/{key}")
-        ]
-        if not (pod.get("subdomain") or pod.get("hostNetwork")):
-            for at, text in texts:
-                if isinstance(text, str) and (match := called.search(text)):
-                    message = f"{match[0]} is a pod of this Job, and no other pod can look it up"
-                    hint = (
-                        f"add subdomain: {name} and a headless Service of that name, and "
-                        f"write {match[0]}.{name}"
-                    )
-                    yield violation(job, at, f"{message}: the pods have no subdomain", hint)
+        if pod.get("subdomain") or pod.get("hostNetwork"):
+            continue
+        for at, text in _texts(job, role):
+            match = pod_name.search(text)
+            if match:
+                message = f"{match[0]} is a pod of this Job, and no other pod can look it up"
+                hint = (
+                    f"add subdomain: {name} and a headless Service of that name, and "
+                    f"write {match[0]}.{name}"
+                )
+                yield violation(job, at, f"{message}: the pods have no subdomain", hint)
+
+
+def _texts(job: KubernetesJob, role: Role) -> Iterator[tuple[str, str]]:
+    """The texts of a role's variables and of its command, with their places."""
+    items = [
+        (f"{at}/value", job.value(f"{at}/value")) for at, _ in job.items(f"{role.container}/env")
+    ]
+    for key in ("command", "args"):
+        items += job.items(f"{role.container}/{key}")
+    yield from ((at, text) for at, text in items if isinstance(text, str))
+
+
+#: `job-worker-0` or `job-node-0-1.domain`: a name, the numbers of a pod, and perhaps a subdomain.
+_HOST: Final = lazy_pattern(
+    r"(?<![\w./-])(?P<name>[a-z][a-z0-9-]*?)(?P<numbers>(?:-[0-9]+)+)"
+    r"(?:\.(?P<domain>[a-z][\w-]*))?(?![\w/-])"
+)
 
 
 @jobs.rule(
@@ -753,39 +747,38 @@ def hosts_that_are_named_are_pods(job: KubernetesJob) -> Violations:
     name, numbers = job.text("metadata/name"), len(job.row.numbered_by)
     if not name or not numbers or to_fill(name):
         return
-    domain = job.text(job.row.subdomain) or name if job.row.subdomain else None
-    host = re.compile(r"(?<![\w./-])([a-z][a-z0-9-]*?)((?:-[0-9]+)+)(?:\.([a-z][\w-]*))?(?![\w/-])")
-    for at, text in _said(job):
-        for match in host.finditer(text):
-            is_its = match[1].startswith(f"{name}-") or (domain is not None and match[3] == domain)
-            wrong = _no_pod(job, match, f"{name}-", domain) if is_its else None
-            if wrong:
+    domain = None
+    if job.row.subdomain:
+        domain = job.text(job.row.subdomain) or name
+    texts = (text for role in job.trainers for text in _texts(job, role))
+    for at, text in texts:
+        for match in _HOST.finditer(text):
+            is_named_so = match["name"].startswith(f"{name}-")
+            is_in_domain = domain is not None and match["domain"] == domain
+            reason = None
+            if is_named_so or is_in_domain:
+                reason = _why_no_pod(job, match, f"{name}-", domain)
+            if reason:
                 first = f"{name}-{job.trainers[0].name.lower()}{'-0' * numbers}"
                 right = f"{first}.{domain}" if domain else first
-                yield violation(job, at, f"{match[0]} is no pod of this {wrong}", f"write {right}")
+                yield violation(job, at, f"{match[0]} is no pod of this {reason}", f"write {right}")
 
 
-def _said(job: KubernetesJob) -> Iterator[tuple[str, str]]:
-    """The texts of the environment and of the commands of all pods that train, with places."""
-    for role in job.trainers:
-        texts = [
-            (f"{at}/value", job.value(f"{at}/value"))
-            for at, _ in job.items(f"{role.container}/env")
-        ]
-        for key in ("command", "args"):
-            texts += job.items(f"{role.container}/{key}")
-        yield from ((at, text) for at, text in texts if isinstance(text, str))
+def _why_no_pod(
+    job: KubernetesJob, host: re.Match[str], prefix: str, domain: str | None
+) -> str | None:
+    """Why a host is none of a job's pods, as a message goes on; None where it is one.
 
-
-def _no_pod(job: KubernetesJob, host: re.Match[str], begins: str, domain: str | None) -> str | None:
-    """Why a host is none of a job's pods, as a message goes on; None where it is one."""
-    numbers = [whole(number) for number in host[2].split("-")[1:]]
+    The names of its pods begin with `prefix`.
+    """
+    numbers = [whole(number) for number in host["numbers"].split("-")[1:]]
     roles = {role.name.lower(): role for role in job.roles}
-    role = roles.get(host[1].removeprefix(begins))
+    role = roles.get(host["name"].removeprefix(prefix))
+    has_form = host["name"].startswith(prefix) and len(numbers) == len(job.row.numbered_by)
     kind = job.kind_of_job
-    if role is None or not host[1].startswith(begins) or len(numbers) != len(job.row.numbered_by):
+    if role is None or not has_form:
         return f"{kind}: its roles are {', '.join(roles)}"
-    if domain is not None and host[3] not in (None, domain):
+    if domain is not None and host["domain"] not in (None, domain):
         return f"{kind}: its pods have the subdomain {domain}"
     for number, key in zip(numbers, job.row.numbered_by, strict=True):
         count = job.integer(f"{role.at}/{key}") if job.has(f"{role.at}/{key}") else 1
@@ -806,23 +799,23 @@ def all_pods_run_at_once(job: KubernetesJob) -> Violations:
     Fix: set parallelism and completions to the same number
     """
     calls = [call for launch in job.launches for call in launch.calls]
-    asked = [nodes.value for call in calls if (nodes := call.integer("--nnodes"))]
-    if max(asked, default=1) <= 1:
+    nodes = [asked.value for call in calls if (asked := call.integer("--nnodes"))]
+    most_nodes = max(nodes, default=1)
+    parallelism = next((key for key in job.row.counts if key.endswith("parallelism")), None)
+    if most_nodes <= 1 or parallelism is None:
         return
     for role in job.trainers:
-        at = next((f"{role.at}/{key}" for key in job.row.counts if key.endswith("parallelism")), "")
-        if not at:
-            continue
+        at = f"{role.at}/{parallelism}"
+        completions_at = at.replace("parallelism", "completions")
         running = job.integer(at) if job.has(at) else 1
-        completions = job.integer(at.replace("parallelism", "completions"))
+        completions = job.integer(completions_at)
         if running and completions and running < completions:
             message = (
                 f"completions is {completions}, and parallelism {running}: {running} of "
                 f"{counted(completions, 'pod')} run at a time, and the rest start when these end"
             )
-            where = at.replace("parallelism", "completions")
-            fits = max(asked)
-            yield violation(job, where, message, f"set completions and parallelism to {fits}")
+            hint = f"set completions and parallelism to {most_nodes}"
+            yield violation(job, completions_at, message, hint)
 
 
 @submissions.rule("KUB022", WARNING, "silent", _READABLE, reads=("Kubernetes job",))

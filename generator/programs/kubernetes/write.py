@@ -1,11 +1,11 @@
 """Kubernetes: a PyTorchJob or TrainJob of Kubeflow, or a JobSet, with a pod per node.
 
-torchrun starts the processes of each pod.
+torchrun starts the processes of each pod. It learns the number of nodes, its own number and the
+master's address from PET_ variables: the controllers of a PyTorchJob and a TrainJob set them, and
+in a JobSet they are written here.
 
-torchrun gets the number of nodes, its own and the master's address by PET_ variables: the
-PyTorchJob's and TrainJob's controllers set them, a JobSet has them here. What the container starts
-is a list of words, which no shell reads, but for a program that has to be told of its last
-checkpoint.
+A container's command is a list of words that no shell reads. Where checkpoints are saved, the words
+start bash with a script, which looks for the last checkpoint.
 Source: kubeflow/trainer pkg/controller.v1/pytorch/envvar.go @ v1.9.4,
 pkg/runtime/framework/plugins/torch/torch.go @ v2.3.0; kubernetes-sigs/jobset
 pkg/webhooks/jobset_webhook.go @ v0.12.0.
@@ -42,8 +42,8 @@ _CONFIG_FOLDER: Final = "/etc/dsgen"
 _PORT: Final = 29500  # torch's own default
 _SHM_SIZE: Final = "64Gi"
 _RESTARTS: Final = 3  # at least; as many more as a long run's failures make likely
-#: Of what a node can hand out; the rest is for daemon sets, of which no cloud says how much they
-#: request.
+#: The share that pods request of what a node can hand out. The rest is for daemon sets: no cloud
+#: says how much they request.
 _REQUESTED: Final = 0.9
 #: GKE keeps shares of a node's memory, each up to so many GiB. Source:
 #: cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes.
@@ -54,26 +54,28 @@ _KEPT_BY_GKE: Final = ((4, 0.25), (8, 0.2), (16, 0.1), (128, 0.06), (inf, 0.02))
 #: nodeadm/internal/kubelet/config.go, getMemoryMebibytesToReserve, getCPUMillicoresToReserve.
 _KEPT_BY_AKS: Final = (250 * 20e6 + 50e6) / GIB
 _EVICTION_GIB: Final = 100 / 1024  # free memory below which pods are evicted, on all three
-_DEVIATIONS: Final = 3  # of a Poisson distribution, beyond the failures to expect
-#: In which what one pod has saved is seen by the others. Source: nfs(5), acdirmax.
+#: Restarts are planned for the expected failures and so many standard deviations more; failures
+#: follow a Poisson distribution, whose deviation is the root of its mean.
+_DEVIATIONS: Final = 3
+#: The time until all pods see a file that one has saved. Source: nfs(5), acdirmax.
 _PATIENCE_S: Final = 60
-_SECONDS_TO_STOP: Final = 30  # Kubernetes' own, for what comes after the checkpoint
+#: For what a program does after its last save: as long as Kubernetes by default lets a pod stop.
+_SECONDS_TO_STOP: Final = 30
 #: What a node of each vendor is asked for.
 _RESOURCES: Final = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "intel": "habana.ai/gaudi"}
 #: Devices whose drivers pin memory, which a container needs the capability IPC_LOCK for.
 _PINS_MEMORY: Final = lazy_pattern(r"rdma|efa|roce|infiniband|hca|/ib", re.IGNORECASE)
-#: Their names by network, where a device plugin has one by default. Source:
-#: docs.aws.amazon.com/eks/latest/userguide/ device-management-efa.html and node-efa.html;
-#: Mellanox/k8s-rdma-shared-dev-plugin README.md.
-_DEVICES: Final = {
+#: An example of `launch.kubernetes.resources` by network, with the name that its device plugin has
+#: by default. Source: docs.aws.amazon.com/eks/latest/userguide/ device-management-efa.html and
+#: node-efa.html; Mellanox/k8s-rdma-shared-dev-plugin README.md.
+_DEVICE_EXAMPLES: Final = {
     "efa": f"{EFA}=N with a node's number of EFA interfaces",
     **dict.fromkeys(("infiniband", "roce"), "rdma/hca_shared_devices_a=1"),
 }
-#: What `$` begins in a command or a variable's value: a reference to another variable, or `$`
-#: itself.
+#: A `$` that Kubernetes expands in a command or a variable's value: in `$(NAME)` and in `$$`.
 _REFERENCE: Final = lazy_pattern(r"\$(?=[$(])")
 _LONGEST_LIST: Final = 128  # of words, in a TrainJob. Source: its custom resource definition
-# of 63 characters of a pod's name; the rest is for -worker-12345 and the like
+#: A pod's name has 63 characters at most; the rest is for -worker-12345 and the like.
 _LONGEST_NAME: Final = 40
 _INDEX: Final = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
@@ -83,20 +85,23 @@ Entry = dict[str, Any]
 def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFile, ...]:
     """`job.yaml` for `kubectl apply -f job.yaml`: the job, and a ConfigMap of its files."""
     job = _Job(plan, program, write.launch_options(plan))
-    made = {"apiVersion": version_of(job.kind), "kind": job.kind, "metadata": job.metadata()}
-    parts = [{**made, "spec": _SPECS[job.kind](job)}]
+    documents: list[Entry] = []
     if program.files:
-        data = {file.path: file.text for file in program.files}
-        parts.insert(
-            0,
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": job.metadata("-config"),
-                "data": data,
-            },
-        )
-    return (write.yaml_file("job.yaml", plan, program, command, job.notes(), *parts),)
+        config_map = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": job.config_metadata(),
+            "data": {file.path: file.text for file in program.files},
+        }
+        documents.append(config_map)
+    training = {
+        "apiVersion": version_of(job.kind),
+        "kind": job.kind,
+        "metadata": job.metadata(),
+        "spec": _SPECS[job.kind](job),
+    }
+    documents.append(training)
+    return (write.yaml_file("job.yaml", plan, program, command, job.notes(), *documents),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +122,33 @@ class _Job:
         """A label as of DNS: small letters, digits and dashes, a letter first (KUB003)."""
         return label_of(self.plan.job.name, _LONGEST_NAME)
 
-    def metadata(self, suffix: str = "") -> Entry:
-        """The name and namespace of a resource, and the queue of the job."""
-        queue = (
-            {"kueue.x-k8s.io/queue-name": self.options["queue"]} if "queue" in self.options else {}
-        )
-        namespace = {"namespace": self.options["namespace"]} if "namespace" in self.options else {}
-        return {"name": self.name + suffix, **namespace, **({} if suffix else self._marks(queue))}
+    def metadata(self) -> Entry:
+        """The job's name, namespace, queue, labels and annotations."""
+        labels = self._pairs("labels")
+        if "queue" in self.options:
+            labels = {"kueue.x-k8s.io/queue-name": self.options["queue"], **labels}
+        return {"name": self.name, **self._namespace(), **self._marks(labels)}
+
+    def config_metadata(self) -> Entry:
+        """The name and namespace of the ConfigMap."""
+        return {"name": f"{self.name}-config", **self._namespace()}
+
+    def pod_metadata(self) -> Entry:
+        """The metadata of a template of pods, where it has any."""
+        marks = self._marks(self._pairs("labels"))
+        return {"metadata": marks} if marks else {}
+
+    def _namespace(self) -> Entry:
+        return {"namespace": self.options["namespace"]} if "namespace" in self.options else {}
 
     def _marks(self, labels: Mapping[str, str]) -> Entry:
-        """The job's labels, after those given, and annotations."""
-        found = {
-            "labels": {**labels, **self._pairs("labels")},
-            "annotations": self._pairs("annotations"),
-        }
-        return {key: value for key, value in found.items() if value}
+        """The labels and the job's annotations, where there are any."""
+        marks = {"labels": labels, "annotations": self._pairs("annotations")}
+        return {key: value for key, value in marks.items() if value}
 
     def _pairs(self, key: str) -> dict[str, str]:
         """An option of pairs `key=value`."""
         return dict(text.split("=", 1) for text in self.options.get(key, ()))
-
-    def of_pods(self) -> Entry:
-        """The metadata of a template of pods, where it has any."""
-        return {"metadata": marks} if (marks := self._marks({})) else {}
 
     @property
     def image(self) -> str:
@@ -167,8 +176,8 @@ class _Job:
             start = ("bash", "-c", text, "bash")
         words = (*start, *self.program.start, *self.program.arguments)
         return [
-            f"{_CONFIG_FOLDER}/{w.name}" if isinstance(w, ConfigPath) else _literal(w)
-            for w in words
+            f"{_CONFIG_FOLDER}/{word.name}" if isinstance(word, ConfigPath) else _literal(word)
+            for word in words
         ]
 
     @property
@@ -187,40 +196,42 @@ class _Job:
 
     def environment(self) -> list[Entry]:
         """The variables, and those that come from secrets."""
-        of_pods = write.environment if self.on_host_network else write.pod_environment
-        values = of_pods(self.plan, self.program)
-        cpu = str(self.resources()["requests"].get("cpu", ""))
-        number = cpu.removesuffix("m")
-        cores = (read_whole(number) or 0) / (1000 if cpu.endswith("m") else 1)
+        variables = write.environment if self.on_host_network else write.pod_environment
+        values = variables(self.plan, self.program)
+        cores = self._cores()
         # a limit of cores holds for threads as for processes
         if cores and write.own_threads(self.plan, self.program):
             values[write.THREADS] = str(max(1, int(cores / write.processes_per_node(self.plan))))
-        found: dict[str, Entry] = {
+        entries: dict[str, Entry] = {
             name: {"value": _literal(value)} for name, value in values.items()
         }
-        for text in self.options.get("variables_from", ()):
+        for text in self.options.get("variables_from", ()):  # SECRET/KEY:NAME
             place, _, name = text.rpartition(":")
             secret, _, key = place.partition("/")
-            found[name] = {"valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
-        return [{"name": name, **entry} for name, entry in found.items()]
+            entries[name] = {"valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        return [{"name": name, **entry} for name, entry in entries.items()]
+
+    def _cores(self) -> float:
+        """The cores that a pod requests, also as `500m`, half a core; 0 where none are."""
+        cpu = str(self.resources()["requests"].get("cpu", ""))
+        number = read_whole(cpu.removesuffix("m")) or 0
+        return number / 1000 if cpu.endswith("m") else number
 
     def resources(self) -> Entry:
         """Requests and limits, the same for devices; cores and memory have no limit by default."""
-        name = self.options.get(
-            "gpu_resource", _RESOURCES[self.plan.job.cluster.accelerator.vendor]
-        )
-        given = {
-            key: value if (number := read_whole(value)) is None else number
-            for key, value in self._pairs("resources").items()
-        }
-        amounts = {name: write.processes_per_node(self.plan), **self.interfaces(), **given}
+        vendor = self.plan.job.cluster.accelerator.vendor
+        name = self.options.get("gpu_resource", _RESOURCES[vendor])
+        amounts: Entry = {name: write.processes_per_node(self.plan), **self.interfaces()}
+        for key, text in self._pairs("resources").items():
+            number = read_whole(text)
+            amounts[key] = text if number is None else number  # 8, but 512Gi
         return {"requests": {**amounts, **self._shares()}, "limits": amounts}
 
     def interfaces(self) -> dict[str, int]:
         """The EFA interfaces of a node, for pods that have all of its GPUs and talk to others."""
         cluster, plan = self.plan.job.cluster, self.plan
-        whole = write.processes_per_node(plan) == cluster.accelerators_per_node
-        if not (cluster.efa_interfaces and whole and plan.job.nodes > 1):
+        has_all_gpus = write.processes_per_node(plan) == cluster.accelerators_per_node
+        if not cluster.efa_interfaces or not has_all_gpus or plan.job.nodes == 1:
             return {}
         return {EFA: cluster.efa_interfaces}
 
@@ -228,16 +239,17 @@ class _Job:
         """Requests of cores and memory where the spec has none: pods without are evicted first."""
         cluster = self.plan.job.cluster
         share = _REQUESTED * write.processes_per_node(self.plan) / cluster.accelerators_per_node
-        cores, memory = _allocatable(cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB)
-        found = {
-            "cpu": int(share * cores),
-            "memory": f"{gib}Gi" if (gib := int(share * memory)) else 0,
-        }
-        return {
-            key: value
-            for key, value in found.items()
-            if value and key not in self._pairs("resources")
-        }
+        cores, memory_gib = _allocatable(
+            cluster.cpu_cores or 0, (cluster.host_memory_bytes or 0) / GIB
+        )
+        cpu, gib = int(share * cores), int(share * memory_gib)
+        asked = self._pairs("resources")
+        shares: Entry = {}
+        if cpu and "cpu" not in asked:
+            shares["cpu"] = cpu
+        if gib and "memory" not in asked:
+            shares["memory"] = f"{gib}Gi"
+        return shares
 
     def _pins_memory(self) -> bool:
         """Return whether devices of the network are requested."""
@@ -245,26 +257,18 @@ class _Job:
 
     def in_container(self) -> Entry:
         """Return where the volumes are mounted, and what the devices of the network need."""
-        config = (
-            [{"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True}]
-            if self.program.files
-            else []
-        )
-        mounts = [{"name": "shm", "mountPath": "/dev/shm"}, *config]
-        for number, (_, path, read_only) in enumerate(_claims(self.options)):
-            mounts.append(
-                {
-                    "name": f"volume-{number}",
-                    "mountPath": path,
-                    **({"readOnly": True} if read_only else {}),
-                }
-            )
-        capability = (
-            {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}
-            if self._pins_memory()
-            else {}
-        )
-        return {"volumeMounts": mounts, **capability}
+        mounts: list[Entry] = [{"name": "shm", "mountPath": "/dev/shm"}]
+        if self.program.files:
+            mounts.append({"name": "config", "mountPath": _CONFIG_FOLDER, "readOnly": True})
+        for number, (_, path, is_read_only) in enumerate(_claims(self.options)):
+            mount: Entry = {"name": f"volume-{number}", "mountPath": path}
+            if is_read_only:
+                mount["readOnly"] = True
+            mounts.append(mount)
+        entries: Entry = {"volumeMounts": mounts}
+        if self._pins_memory():
+            entries["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
+        return entries
 
     def in_pod(self) -> Entry:
         """The volumes, and where the pods may run."""
@@ -276,10 +280,10 @@ class _Job:
             volumes.append(
                 {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
             )
-        grace_s = (
-            60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60) if self.saves else None
-        )
-        found: Entry = {
+        grace_s = None
+        if self.saves:  # in whole minutes
+            grace_s = 60 * ceil((_SECONDS_TO_STOP + last_save_s(self.plan)) / 60)
+        entries: Entry = {
             "volumes": volumes,
             "nodeSelector": self._pairs("node_selector"),
             "tolerations": list(self._tolerations()),
@@ -287,20 +291,20 @@ class _Job:
             "imagePullSecrets": [{"name": name} for name in self.options.get("image_pull", ())],
             "terminationGracePeriodSeconds": self.options.get("grace_seconds", grace_s),
         }
-        return {key: value for key, value in found.items() if value}
+        return {key: value for key, value in entries.items() if value}
 
     def _tolerations(self) -> Iterator[Entry]:
         """Each `key=value:effect`, as of `kubectl taint`."""
         for text in self.options.get("tolerations", ()):
             taint, _, effect = text.partition(":")
             key, equals, value = taint.partition("=")
-            found = {
+            toleration = {
                 "key": key,
                 "operator": "Equal" if equals else "Exists",
                 "value": value,
                 "effect": effect,
             }
-            yield {name: part for name, part in found.items() if part}
+            yield {field: text for field, text in toleration.items() if text}
 
     @property
     def on_host_network(self) -> bool:
@@ -308,7 +312,15 @@ class _Job:
         return bool(self.options.get("host_network")) and self.kind != "TrainJob"
 
     def pod(self, container: str, restart: str, *variables: Entry) -> Entry:
-        """A pod that trains on one node."""
+        """The template of a pod that trains on one node; an empty `restart` writes no policy."""
+        spec: Entry = {}
+        if restart:
+            spec["restartPolicy"] = restart
+        if self.on_host_network:
+            # the policy without which such a pod finds no services of the cluster
+            spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+        if priority := self.options.get("priority_class"):
+            spec["priorityClassName"] = priority
         main = {
             "name": container,
             "image": self.image,
@@ -317,19 +329,7 @@ class _Job:
             "resources": self.resources(),
             **self.in_container(),
         }
-        policy = {"restartPolicy": restart} if restart else {}
-        network = (
-            {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-            if self.on_host_network
-            else {}
-        )
-        priority = (
-            {"priorityClassName": name} if (name := self.options.get("priority_class")) else {}
-        )
-        return {
-            **self.of_pods(),
-            "spec": {**policy, **network, **priority, "containers": [main], **self.in_pod()},
-        }
+        return {**self.pod_metadata(), "spec": {**spec, "containers": [main], **self.in_pod()}}
 
     def deadline(self) -> Entry:
         """The time limit, where the job has one."""
@@ -341,9 +341,23 @@ class _Job:
     def notes(self) -> Iterator[str]:
         """Return what a reader has to know."""
         yield _WRITTEN_FOR[self.kind]
-        is_path = not (self.program.script.startswith("/") or self.program.is_module)
-        relative = ", a path from its working directory," * is_path
-        yield f"The image has to have {self.program.script}{relative} and what it imports."
+        is_relative = not self.program.is_module and not self.program.script.startswith("/")
+        kind_of_path = ", a path from its working directory," if is_relative else ""
+        yield f"The image has to have {self.program.script}{kind_of_path} and what it imports."
+        yield from self._notes_on_resources()
+        yield from self._notes_on_network()
+        if not self.options.get("volumes"):
+            yield (
+                "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for "
+                "data and checkpoints."
+            )
+        for key in OF_RUNTIME:
+            if self.kind == "TrainJob" and self.options.get(key):
+                yield f"launch.kubernetes.{key} has no field in a TrainJob: its runtime sets it."
+        yield from _lost(self.plan.job)
+
+    def _notes_on_resources(self) -> Iterator[str]:
+        """Notes on cores and memory, and on restarts."""
         if shares := self._shares():
             yield (
                 f"The requests of {' and '.join(shares)} are {_REQUESTED:.0%} of the "
@@ -364,6 +378,9 @@ class _Job:
                 f"backoffLimit counts the restarts of every pod: {self.restarts} of the job × "
                 f"{nodes} pods, and one."
             )
+
+    def _notes_on_network(self) -> Iterator[str]:
+        """Notes on the devices that NCCL needs for anything faster than TCP."""
         if interfaces := self.interfaces():
             yield (
                 f"Each pod asks for {interfaces[EFA]} {EFA}, all of a node: the cluster needs AWS' "
@@ -371,33 +388,24 @@ class _Job:
             )
         if self.plan.job.nodes > 1 and not self._pins_memory():
             cluster = self.plan.job.cluster
-            # clouds' RoCE has devices of their plugins
-            own = cluster.network != "roce" or cluster.provider is None
-            device = _DEVICES.get(cluster.network) if own else None
+            # each cloud that has RoCE has a plugin of its own, whose devices are called otherwise
+            is_plugins_own = cluster.network == "roce" and cluster.provider is not None
+            device = None if is_plugins_own else _DEVICE_EXAMPLES.get(cluster.network)
+            example = f", such as {device}" if device else ""
             yield (
                 "No device of the network is requested, without which NCCL may be left to TCP: "
-                f"launch.kubernetes.resources names it{f', such as {device}' if device else ''}."
+                f"launch.kubernetes.resources names it{example}."
             )
-        if not self.options.get("volumes"):
-            yield (
-                "Nothing is mounted: launch.kubernetes.volumes names claims of volumes for "
-                "data and checkpoints."
-            )
-        for key in OF_RUNTIME:
-            if self.kind == "TrainJob" and self.options.get(key):
-                yield f"launch.kubernetes.{key} has no field in a TrainJob: its runtime sets it."
-        yield from _lost(self.plan.job)
 
 
 def _allocatable(cores: float, memory_gib: float) -> tuple[float, float]:
-    """Cores and GiB that pods may request of a node, on the service that gives least.
-
-    Of GKE, AKS and EKS.
-    """
-    by_gke, start = 0.0, 0.0
+    """Cores and GiB that pods may request of a node: the least on GKE, AKS and EKS."""
+    kept_by_gke, start = 0.0, 0.0
     for end, share in _KEPT_BY_GKE:
-        by_gke, start = by_gke + share * max(0, min(memory_gib, end) - start), end
-    kept = max(by_gke, min(_KEPT_BY_AKS, memory_gib / 4)) + _EVICTION_GIB
+        kept_by_gke += share * max(0, min(memory_gib, end) - start)
+        start = end
+    kept_by_aks = min(_KEPT_BY_AKS, memory_gib / 4)
+    kept = max(kept_by_gke, kept_by_aks) + _EVICTION_GIB
     return max(0, 0.99 * cores - 0.1), max(0, memory_gib - kept)
 
 
@@ -436,12 +444,11 @@ def _pytorch_job(job: _Job) -> Entry:
     """
     nodes = job.plan.job.nodes
     pod = {"restartPolicy": "OnFailure", "template": job.pod("pytorch", "")}
-    specs = {
-        "Master": {"replicas": 1, **pod},
-        **({"Worker": {"replicas": nodes - 1, **pod}} if nodes > 1 else {}),
-    }
-    # The controller sums up the restarts of all pods, and ends the job at the limit; one that fails
-    # ends all.
+    specs = {"Master": {"replicas": 1, **pod}}
+    if nodes > 1:
+        specs["Worker"] = {"replicas": nodes - 1, **pod}
+    # The controller sums up the restarts of all pods, and ends the job at the limit; a pod that
+    # fails ends the others, so that a restart of the job is one of every pod.
     limit = job.restarts * nodes + 1 if job.restarts else 0
     return {
         "nprocPerNode": str(write.processes_per_node(job.plan)),
@@ -451,19 +458,20 @@ def _pytorch_job(job: _Job) -> Entry:
 
 
 def _train_job(job: _Job) -> Entry:
-    """A TrainJob: the pods are the runtime's, the PET_ variables its plugin's, volumes patches."""
-    words, container = job.command(), {"name": "node", **job.in_container()}
-    # the container starts the one with the other behind it
-    parts = (words[:_LONGEST_LIST], words[_LONGEST_LIST:])
-    pod = {
-        "spec": {"template": {**job.of_pods(), "spec": {"containers": [container], **job.in_pod()}}}
-    }
-    patch = {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": pod}]}}}
+    """A TrainJob: its runtime has the pods and sets the PET_ variables; a patch adds volumes."""
+    container = {"name": "node", **job.in_container()}
+    template = {**job.pod_metadata(), "spec": {"containers": [container], **job.in_pod()}}
+    replicated = {"name": "node", "template": {"spec": {"template": template}}}
+    patch = {"template": {"spec": {"replicatedJobs": [replicated]}}}
+    # A list that is too long is split: a container starts `command` with `args` behind it.
+    words = job.command()
+    command, args = words[:_LONGEST_LIST], words[_LONGEST_LIST:]
     trainer = {
         "image": job.image,
         "numNodes": job.plan.job.nodes,
         "numProcPerNode": write.processes_per_node(job.plan),
-        **{key: words for key, words in zip(("command", "args"), parts, strict=True) if words},
+        "command": command,
+        **({"args": args} if args else {}),
         "env": job.environment(),
         "resourcesPerNode": job.resources(),
     }
@@ -521,7 +529,8 @@ LAUNCHER: Final = Launcher(
     scheduler=Scheduler(
         submit=("kubectl", "apply", "-f", "{file}"),
         trial=("kubectl", "apply", "--dry-run=server", "-f", "{file}"),
-        identity=r"^((?:pytorchjob|trainjob|jobset)\S*) (?!unchanged)\S+$",  # which starts nothing
+        # kubectl says `unchanged` of a job that is there already: that starts nothing
+    identity=r"^((?:pytorchjob|trainjob|jobset)\S*) (?!unchanged)\S+$",
         watch=("kubectl get -f {file}", "kubectl describe -f {file}"),
     ),
     in_folder=False,
