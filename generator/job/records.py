@@ -181,6 +181,10 @@ class Framework:
     #: from a plan to the program that every process runs
     program: Callable[[Any], Any] = field(repr=False)
 
+    def can_say(self, values: Mapping[str, object]) -> bool:
+        """Return whether its files can say these values of keys of `training`."""
+        return all(self.only.get(key, value) == value for key, value in values.items())
+
     def __str__(self) -> str:
         return self.name
 

@@ -214,8 +214,10 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
     }
     for name, (is_open, value) in keys.items():
         changed: dict[str, Any] = {name: value}
+        if not (is_open and job.framework.can_say(changed)):
+            continue
         changed_job = replace(job, training=replace(training, **changed))
-        if is_open and {finding.rule for finding in check_job(changed_job)} <= known:
+        if {finding.rule for finding in check_job(changed_job)} <= known:
             yield name, value, changed_job
 
 

@@ -375,7 +375,9 @@ class Plan:
                 ),
             )
             for each in ("bf16", "fp16", "fp8", "nvfp4")
-            if each != training.precision and self.job.cluster.accelerator.supports(each)
+            if each != training.precision
+            and self.job.cluster.accelerator.supports(each)
+            and self.job.framework.can_say({"precision": each})
         )
         return {
             other.training.precision: float(step_time(other, self.layout).total_s)

@@ -217,6 +217,8 @@ def _dispatched(plan: Plan) -> Suggestion | None:
     known = {finding.rule for finding in check_job(job)}
     offers = []
     for kind in FLEXIBLE:
+        if not job.framework.can_say({"dispatcher": kind}):
+            continue
         changed = replace(job, training=replace(job.training, dispatcher=kind))
         if not sends_tokens_once_per_rank(changed, layout):
             continue
@@ -251,6 +253,8 @@ def _graphed(plan: Plan, speed: float, check: Check) -> Suggestion | None:
         keys["dispatcher"] = "hybridep"
     if has_experts and training.precision == "fp8" and training.fp8_recipe != "mxfp8":
         keys["fp8_recipe"] = "mxfp8"
+    if not job.framework.can_say(keys):
+        return None
     other = replace(job, training=replace(training, **keys))
     known = {finding.rule for finding in check(job)}
     if not {finding.rule for finding in check(other)} <= known:

@@ -453,6 +453,23 @@ def test_a_graph_of_whole_iterations_is_offered_where_experts_may_be_in_it() -> 
         assert "training.cuda_graphs" not in paths
 
 
+@pytest.mark.parametrize("framework", ["deepspeed", "huggingface", "megatron-deepspeed"])
+@pytest.mark.parametrize("accelerator", ["h200", "b200"])
+def test_no_value_is_offered_that_the_framework_can_not_say(
+    framework: str, accelerator: str
+) -> None:
+    """What only Megatron-LM's files say, as graphs of whole iterations, is offered to no other."""
+    mixture = {"model": "minimax-m2.5", "cluster": f"nvidia/dgx-{accelerator}", "gpus": 128}
+    dense = {"model": "gpt3-6.7b", "cluster": f"nvidia/dgx-{accelerator}", "gpus": 8}
+    for keys in (mixture, dense):
+        answer, _ = found(framework=framework, training__global_batch=512, **keys)
+        for plan in answer.plans[:1]:
+            for offer in faster_nearby(plan, check_job):
+                training = offer.plan.job.training
+                for name, only in plan.job.framework.only.items():
+                    assert getattr(training, name) in (None, only), offer.text
+
+
 def test_keys_that_change_results_are_suggested_where_they_make_it_fit() -> None:
     """Where too little of the card may be used, number formats and kernels are offered with which
     there is a plan.
