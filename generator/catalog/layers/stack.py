@@ -133,6 +133,7 @@ class Stack:
     @classmethod
     def of(cls, layers: Iterable[Layer]) -> Stack:
         """The stack of these layers."""
+        layers = tuple(layers)  # alive to the end: the `id` of a freed one may be another's
         places: dict[Layer, int] = {}
         # The hash of a layer is that of all its parts, so each object is looked up once.
         place_of_object: dict[int, int] = {}
