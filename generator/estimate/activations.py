@@ -92,7 +92,7 @@ def _sharded_per_token(job: Job, layout: LayoutLike, layer: Layer) -> Any:
     # Norms of queries and keys keep their input, unless it is a view into a product that stays.
     is_kept_anyway = job.framework.packs_attention
     head_norms = 0 if is_kept_anyway else _norm_element_bytes(job, layer) * mixer.normed_elements
-    # A narrow output product keeps its input in fp8 beside attention, which keeps it for itself.
+    # An fp8 output product keeps an fp8 copy of its input, which attention keeps as its result.
     copied = inputs * mixer.widths.values * (inputs < element)
     # Tokens come to a routed expert whole: gathered where its own ranks cut it.
     gathered = _gathered_per_token(job, part) * (layout.expert_tensor - 1)
@@ -133,7 +133,7 @@ def _normed_bytes(job: Job, layer: Layer) -> tuple[float, float]:
 
 
 def _gathered_per_token(job: Job, part: FeedForward) -> float:
-    """Bytes that a layer's experts keep of a token's states, of each rank that cuts an expert."""
+    """Bytes of a token's states that a layer's experts keep on each rank that cuts an expert."""
     kinds = weight_bytes(job), input_bytes(job)
     return part.per_token * part.token_bytes(*kinds, weighs_output=job.engine.weighs_output)
 
@@ -144,8 +144,8 @@ def scores_bytes_per_token(job: Job, layout: LayoutLike, mixer: Mixer) -> Any:
 
 
 def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
-    """Bytes a token that selective recomputation doesn't keep in one layer: of its attention, of
-    its MLP or experts.
+    """Bytes a token that selective recomputation doesn't keep in one layer: those of its attention,
+    and those of its MLP or experts.
 
     Repeating the dense MLP frees the normalised input too, which is made in the same module. The
     other normalisations are modules of their own before latent attention and before experts only.
@@ -167,8 +167,9 @@ def repeated_bytes_per_token(job: Job, layout: LayoutLike, layer: Layer) -> tupl
 
 
 def _repeated_of_experts(job: Job, layout: LayoutLike, part: FeedForward, normed: Any) -> Any:
-    """Bytes a token that selective recomputation doesn't keep of experts; `normed` are those of
-    the normalised state that they keep.
+    """Bytes a token that selective recomputation doesn't keep of experts.
+
+    `normed` are the bytes of the normalised state that they keep without it.
 
     **Source**: Megatron-LM core_v0.16.1, core/transformer/moe/experts.py:738 (moe_act keeps the
     first product); moe/moe_layer.py:294, 432 (shared_experts and moe keep their input).
@@ -292,8 +293,8 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
     **Source**: full recomputation keeps the input of each layer, or of each group of them, 2 bytes
     × hidden a token (2205.05198 sec 5; exactly that was measured with FakeTensorMode on Hugging
     Face Llama); Megatron-LM repeats the first layers of every chunk with a block
-    (core/transformer/transformer_block.py:532-563 @ core_v0.16.1). **Assumes** that of a stage's
-    kinds of layers, those which the model has first are the first of each chunk.
+    (core/transformer/transformer_block.py:532-563 @ core_v0.16.1). **Assumes** that the kinds of
+    layers that come first in the model are the first ones of each chunk.
     """
     repeated = repeated_layers(layout, held.layers)
     input_of_layer = weight_bytes(job) * job.model.state_width / sequence_cut(layout)
@@ -305,8 +306,9 @@ def kept_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
 
 
 def copied_per_token(job: Job, layout: LayoutLike, held: StageContents) -> Any:
-    """Bytes a token that a stage keeps beyond that of micro-batches with several sequences: of one,
-    attention's result is transposed without a copy.
+    """Bytes a token of the copies of attention's results that a stage keeps.
+
+    Micro-batches of several sequences have them; of one, the result is transposed without a copy.
     """
     if not copies_attention(job):
         return 0.0 * held.layers

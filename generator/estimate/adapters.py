@@ -135,7 +135,7 @@ def adapted_of_expert(job: Job, layer: Layer) -> tuple[Projection, ...]:
 
 
 def adapters_of_experts(job: Job, layer: Layer, experts: Any) -> Any:
-    """Adapters, of each of an expert's layers, for `experts` routed ones that a rank holds.
+    """How many adapters each linear layer of experts has, where a rank holds `experts` of them.
 
     **Source**: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/lora.py:132, :156 @ v0.6.0
     (`share_expert_adapters`); modelscope/ms-swift swift/megatron/utils/utils.py, where grouped
@@ -147,7 +147,7 @@ def adapters_of_experts(job: Job, layer: Layer, experts: Any) -> Any:
 
 
 def adapted(job: Job, layer: Layer) -> tuple[Projection, ...]:
-    """The linear layers of a layer that have adapters, but for those of routed experts."""
+    """The linear layers that have adapters in one layer of the model, routed experts' left out."""
     lora = job.training.lora
     if lora is None:
         return ()
@@ -181,7 +181,7 @@ def widths(layers: Collection[Projection]) -> int:
 
 
 def trained(job: Job, layout: LayoutLike, held: StageContents) -> StageContents:
-    """Select of a rank's parameters those with gradients and states: the adapters, with LoRA.
+    """The part of a rank's parameters that has gradients and states: with LoRA, the adapters.
 
     Both matrices of Megatron's adapters are cut by tensor parallelism, as their layer is.
     **Source**: NVIDIA-NeMo/Megatron-Bridge src/megatron/bridge/peft/utils.py:1006-1056 @ v0.6.0.
@@ -227,8 +227,7 @@ def dequantized_weights(job: Job, layer: Layer) -> int:
 
 
 def unsaved_elements(job: Job, layer: Layer) -> int:
-    """Elements a token that a layer keeps less than in full training; adapters keep one for each
-    rank more.
+    """Elements a token that a layer keeps less with LoRA than in full training.
 
     A frozen linear layer needs its weight only, to pass the gradient on; an adapter keeps the
     layer's input, once for all that read it, and what its first matrix makes of it. An eager
@@ -250,7 +249,7 @@ def unsaved_elements(job: Job, layer: Layer) -> int:
 
 
 def gathered_elements(job: Job, layout: LayoutLike, layer: Layer) -> Any:
-    """Elements a token that adapters keep beyond the layers' own: the rest of normalised inputs.
+    """Elements a token of normalised inputs that adapters keep, and the layers themselves don't.
 
     Tensor ranks gather these along the sequence: Megatron's layers keep a part, adapters all.
 

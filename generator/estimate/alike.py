@@ -8,7 +8,7 @@ one is computed for all. Rows are compared by the keys of `layout.row_keys`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,12 @@ Figures = TypeVar("Figures")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distinct:
-    """The rows of some layouts of which no two are alike, as far as that was looked for."""
+    """Rows that stand for all rows of some layouts. Few of them are alike, or none."""
 
     layout: LayoutLike
     columns: tuple[Any, ...]  #: what belongs to these rows beside the layouts
-    places: NDArray[np.intp] | None  #: by row of all: its like among these; None: these are all
+    #: for each row of all layouts the row here that is like it; None: the rows here are all
+    places: NDArray[np.intp] | None
 
     def spread(self, figures: Figures) -> Figures:
         """The figures of all rows, from those of these rows."""
@@ -92,16 +93,17 @@ def once_each(
 
     known_of_job = _known_of(job)
     known, asked = known_of_job.get(compute), keys[chosen]
-    new = chosen if known is None else chosen[np.logical_not(known.has(asked))]
-    if known is None or len(new):
-        figures = compute(job, layout.take(new), *(column.take(new) for column in columns))
-        known = _joined(*filter(None, (known, _Known(keys[new], figures))))
+    new_rows = chosen if known is None else chosen[np.logical_not(known.has(asked))]
+    if known is None or len(new_rows):
+        new_columns = (column.take(new_rows) for column in columns)
+        computed = _Known(keys[new_rows], compute(job, layout.take(new_rows), *new_columns))
+        known = _joined(computed) if known is None else _joined(known, computed)
         known_of_job[compute] = known
 
-    found = known.keys.searchsorted(asked)
+    positions = known.keys.searchsorted(asked)
     if places is not None:
-        found = found[places]
-    answer: Figures = by_column(lambda column: column.take(found, axis=-1), known.figures)
+        positions = positions[places]
+    answer: Figures = by_column(lambda column: column.take(positions, axis=-1), known.figures)
     return answer
 
 
@@ -112,7 +114,8 @@ def by_column(change: Callable[..., Any], *figures: Any) -> Any:
         return tuple(by_column(change, *parts) for parts in zip(*figures, strict=True))
     if isinstance(first, dict):
         return {name: by_column(change, *(each[name] for each in figures)) for name in first}
-    if names := getattr(first, "__dataclass_fields__", None):
+    names = getattr(first, "__dataclass_fields__", None)
+    if names:
         parts_by_name = {name: [getattr(each, name) for each in figures] for name in names}
         return type(first)(
             **{name: by_column(change, *parts) for name, parts in parts_by_name.items()}
@@ -133,8 +136,15 @@ class _Known:
         return np.asarray(nearest == asked)
 
 
-#: The last jobs that were asked for, the latest first, each with what is known by function.
-_latest: tuple[tuple[Any, dict[Any, _Known]], ...] = ()
+class _OfJob(NamedTuple):
+    """What is known of one job."""
+
+    job: Any
+    by_function: dict[Any, _Known]  #: by the function that computes it
+
+
+#: The last jobs that were asked for, the latest first.
+_latest: tuple[_OfJob, ...] = ()
 #: Jobs of which figures are kept: as many as one question compares.
 _KEPT_JOBS = 3
 
@@ -143,16 +153,16 @@ def _known_of(job: Any) -> dict[Any, _Known]:
     """What is known of a job, by the function that computes it. The job becomes the latest."""
     global _latest
     latest = _latest
-    if latest and latest[0][0] is job:
-        return latest[0][1]
-    this = next((entry for entry in latest if entry[0] is job), (job, {}))
-    others = (entry for entry in latest if entry[0] is not job)
-    _latest = (this, *others)[:_KEPT_JOBS]
-    return this[1]
+    if latest and latest[0].job is job:
+        return latest[0].by_function
+    of_this = next((entry for entry in latest if entry.job is job), _OfJob(job, {}))
+    others = (entry for entry in latest if entry.job is not job)
+    _latest = (of_this, *others)[:_KEPT_JOBS]
+    return of_this.by_function
 
 
 def _joined(*parts: _Known) -> _Known:
-    """Put what is known of several sets of rows together."""
+    """Put what is known of one or several sets of rows together, sorted by key."""
     keys = np.concatenate([part.keys for part in parts])
     order = np.argsort(keys)
 

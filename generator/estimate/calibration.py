@@ -168,8 +168,7 @@ _WIDEST = 0.2
 _FARTHEST = 2.5
 _CAUSES = (
     "possible causes: the unit, another GPU count, batch or model, a layout key such as "
-    "zero_stage, recompute or"
-    " micro_batch, unfused kernels, or a slow node or link"
+    "zero_stage, recompute or micro_batch, unfused kernels, or a slow node or link"
 )
 #: Prior spread of the memory factor: frameworks' versions differ by about a fifth in what they keep
 #: besides the states.
@@ -213,10 +212,15 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
     if not used:
         raise NoUsableRuns(excluded)
     names, spreads = _parameters(used)
-    fit = shrunken(_time_residuals(used, names), spreads, [run.job.model.name for run in used])
-    peaks, strange = _peaks(used)
-    spent = shrunken(_memory_residuals(peaks), np.array([_MEMORY_SPREAD])) if peaks else None
-    left = [None] * len(used) if fit.left_out is None else np.exp(fit.left_out).tolist()
+    models = [run.job.model.name for run in used]
+    time_fit = shrunken(_time_residuals(used, names), spreads, models)
+    with_peaks, excluded_peaks = _peaks(used)
+    memory_fit = None
+    if with_peaks:
+        memory_fit = shrunken(_memory_residuals(with_peaks), np.array([_MEMORY_SPREAD]))
+
+    left_out = time_fit.left_out
+    left_out_shares = [None] * len(used) if left_out is None else np.exp(left_out).tolist()
     results = (
         RunResult(
             name=run.name,
@@ -225,17 +229,19 @@ def fit_calibration(runs: Sequence[MeasuredRun]) -> CalibrationReport:
             after_s=run.step_time_s * math.exp(after),
             left_out_s=None if share is None else run.step_time_s * share,
         )
-        for run, before, after, share in zip(used, fit.before, fit.after, left, strict=True)
+        for run, before, after, share in zip(
+            used, time_fit.before, time_fit.after, left_out_shares, strict=True
+        )
     )
     return CalibrationReport(
         machine={"cluster": used[0].job.cluster.name, **_machine(used[0].job)},
-        factors=_factors(used[0].job, names, fit.x),
-        time=Errors.of(fit),
-        spread=_spread(used, fit),
-        memory_factor=1.0 if spent is None else float(np.exp(spent.x[0])),
-        memory=None if spent is None else Errors.of(spent),
+        factors=_factors(used[0].job, names, time_fit.x),
+        time=Errors.of(time_fit),
+        spread=_spread(used, time_fit),
+        memory_factor=1.0 if memory_fit is None else float(np.exp(memory_fit.x[0])),
+        memory=None if memory_fit is None else Errors.of(memory_fit),
         runs=tuple(results),
-        excluded=(*excluded, *strange),
+        excluded=(*excluded, *excluded_peaks),
     )
 
 
@@ -254,13 +260,16 @@ def _usable(runs: Sequence[MeasuredRun]) -> tuple[list[MeasuredRun], tuple[Exclu
 
     The others come with the reason for which they are left out.
     """
+    if not runs:
+        return [], ()
     used: list[MeasuredRun] = []
     excluded: list[Excluded] = []
-    usual = Counter(tuple(_machine(run.job).values()) for run in runs).most_common(1)
+    machines = Counter(tuple(_machine(run.job).values()) for run in runs)
+    [(usual_machine, _)] = machines.most_common(1)
     for run in runs:
-        parts, estimated = tuple(_machine(run.job).values()), _seconds(run)
-        if parts != usual[0][0]:
-            reason = f"it ran on {', '.join(parts)}; most ran on {', '.join(usual[0][0])}"
+        machine, estimated = tuple(_machine(run.job).values()), _seconds(run)
+        if machine != usual_machine:
+            reason = f"it ran on {', '.join(machine)}; most ran on {', '.join(usual_machine)}"
         elif not 1 / _FARTHEST < run.step_time_s / estimated < _FARTHEST:
             off = f"{estimated / run.step_time_s - 1:+.0%} off its {run.step_time_s:.4g} s a step"
             reason = f"the estimate of {estimated:.4g} s is {off}; {_CAUSES}"
@@ -310,8 +319,8 @@ def _parameters(runs: Sequence[MeasuredRun]) -> tuple[tuple[str, ...], Vector]:
         for name, family in constants().items()
     }
     names = tuple(name for name, spread in spreads.items() if spread > 0)
-    residuals, none = _time_residuals(runs, names), np.zeros(len(names))
-    acts = np.abs(jacobian(residuals, none, residuals(none))).sum(axis=0) > 0
+    residuals, unchanged = _time_residuals(runs, names), np.zeros(len(names))
+    acts = np.abs(jacobian(residuals, unchanged, residuals(unchanged))).sum(axis=0) > 0
     names = tuple(name for name, act in zip(names, acts, strict=True) if act)
     return names, np.array([min(spreads[name], _WIDEST) for name in names])
 
@@ -367,11 +376,12 @@ def _factors(job: Job, names: tuple[str, ...], x: Vector) -> tuple[Factor, ...]:
 def _spread(runs: Sequence[MeasuredRun], fit: Fit) -> float:
     """Standard deviation of log(measured / estimated) to expect of a further run.
 
-    It follows from what leaving out left and the shipped band, which counts as `_PRIOR_RUNS` runs;
-    half of the band's width is so many standard deviations of the logarithm.
+    It follows from the errors of runs that were left out, and from the shipped band, which counts
+    as `_PRIOR_RUNS` runs. Half of the band's width is `DEVIATIONS` standard deviations of the
+    logarithm.
     """
-    left = fit.before if fit.left_out is None else fit.left_out
+    errors = fit.before if fit.left_out is None else fit.left_out
     bands = (time_shares(replace(run.job, calibration=Calibration()), run.layout) for run in runs)
     shipped = [math.log(band.high / band.low) / (2 * DEVIATIONS) for band in bands]
-    squares = float((left**2).sum()) + _PRIOR_RUNS * float(np.mean(np.square(shipped)))
-    return math.sqrt(squares / (len(left) + _PRIOR_RUNS))
+    squares = float((errors**2).sum()) + _PRIOR_RUNS * float(np.mean(np.square(shipped)))
+    return math.sqrt(squares / (len(errors) + _PRIOR_RUNS))

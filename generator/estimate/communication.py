@@ -139,7 +139,7 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
 
 
 def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
-    """The same for rows that differ: one row for each number of ranks, the layout's own first."""
+    """The same, computed: with one row for each number of ranks, the layout's own first."""
     most = min(job.model.kv_heads, int(np.max(layout.context)))
     counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
     choices = (
@@ -172,13 +172,12 @@ def _windows(time: LayerTime) -> Iterator[Any]:
     dispatch backward beside experts, and combination beside attention backward. **Assumes** that
     half of the kernels that only move data belong to attention.
     """
-    passes = ("forward_s", "backward_s")
-    for whole, core, products, mlp, shared in (
-        (getattr(part, name) for part in (time, time.core, time.products, time.mlp, time.shared))
-        for name in passes
-    ):
-        experts = mlp - shared + (whole - core - products) / 2
-        yield from (experts, whole - experts)
+    for name in ("forward_s", "backward_s"):
+        whole = getattr(time, name)
+        moving = whole - getattr(time.core, name) - getattr(time.products, name)
+        experts = getattr(time.mlp, name) - getattr(time.shared, name) + moving / 2
+        yield experts
+        yield whole - experts
 
 
 def expert_s(
@@ -235,12 +234,13 @@ def _counts_s(job: Job, layout: LayoutLike, ring: Group, copies: Any, again: Any
 
 
 def overlapped_s(layout: LayoutLike, alone_s: Any, beside_s: Any) -> Any:
-    """Seconds of both figures of `expert_s` together: the passes that fill and empty the pipeline
-    have no other to run beside.
+    """The mean of both figures of `expert_s`: the passes that fill and empty the pipeline have no
+    other pass to run beside.
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
-    alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)  # share of the passes
-    return np.where(layout.expert_overlap, alone * alone_s + (1 - alone) * beside_s, alone_s)
+    share_alone = np.minimum((2 * (p - 1) + (v - 1) * p + 1) / (m * v), 1.0)
+    mean_s = share_alone * alone_s + (1 - share_alone) * beside_s
+    return np.where(layout.expert_overlap, mean_s, alone_s)
 
 
 def boundary_s(job: Job, layout: LayoutLike) -> Any:
@@ -276,13 +276,13 @@ def traffic(job: Job, layout: LayoutLike, held: StageContents) -> Traffic:
     whole, updated = layout.data * layout.context, trained(job, layout, held)
     # Weights that several layers use are gathered for each.
     used = held.shared + held.again
-    found = _seconds(job, layout, whole, layout.tensor, used, updated.shared)
+    seconds = _seconds(job, layout, whole, layout.tensor, used, updated.shared)
     if job.model.experts:
         apart, replicas = layout.expert * layout.expert_tensor, expert_replicas(layout)
         experts = _seconds(job, layout, replicas, apart, held.experts, updated.experts)
-        found = {name: found[name] + experts[name] for name in found}
+        seconds = {name: seconds[name] + experts[name] for name in seconds}
     messages = np.ceil(updated.shared / layout.virtual_pipeline / _bucket(job, layout, whole))
-    return Traffic(**found, messages=messages)
+    return Traffic(**seconds, messages=messages)
 
 
 def data_s(job: Job, layout: LayoutLike, traffic: Traffic, forward_s: Any, backward_s: Any) -> Any:
@@ -335,7 +335,7 @@ def _once_a_step_s(
     return reduction + spread_s(job, traffic.gather_s, forward_s / v, v, p, traffic.messages)
 
 
-def _matrices(job: Job) -> tuple[int, ...]:
+def _matrix_sizes(job: Job) -> tuple[int, ...]:
     """Elements of the matrices of a layer with a dense MLP, in the order of use."""
     layer, ffn = job.model.averaged.largest, job.model.ffn
     queries, keys, values = layer.mixer.widths
@@ -351,7 +351,7 @@ def _gathered_again(job: Job) -> float:
     is kept where it is used again within `stage3_max_reuse_distance` (1e9) elements; between lie
     the matrices after it, in both passes.
     """
-    sizes = _matrices(job)
+    sizes = _matrix_sizes(job)
     released = [
         size for i, size in enumerate(sizes) if 2 * sum(sizes[i + 1 :]) >= MAX_LIVE_ELEMENTS
     ]
@@ -385,7 +385,7 @@ def _seconds(
     # Full buckets, or under stage 3 what is fetched at once, matrices at most.
     layers = job.model.layers / layout.pipeline
     fetches = np.ceil(count / layers / prefetch_elements(job, layout))
-    fetches_of_stage = layers * np.minimum(np.maximum(fetches, 1), len(_matrices(job)))
+    fetches_of_stage = layers * np.minimum(np.maximum(fetches, 1), len(_matrix_sizes(job)))
     buckets = np.ceil(updated / _bucket(job, layout, replicas))
     calls = np.where(is_stage_3, fetches_of_stage, buckets)
 

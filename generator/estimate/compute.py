@@ -245,20 +245,17 @@ def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
     rate = accelerator.flops_per_s.get("bf16") or accelerator.flops_per_s["fp16"]
     rate = rate * tile_use(mixer.head_dim)
     if job.training.attention == "flash":
-        rate = rate * constants.attention_kernel_share / _exponentials(job, mixer, rate)
+        rate = rate * constants.attention_kernel_share / _exponential_slowdown(job, mixer, rate)
         work = per_key * mixer.span.computed_keys(sequence) / rate
-        wide = queries > _USUAL_HEAD * mixer.heads
-        shares = (
-            (constants.wide_forward_share, constants.wide_backward_share) if wide else (1.0, 1.0)
+        forward_fraction = constants.attention_forward_fraction
+        backward_fraction = constants.attention_backward_fraction
+        if queries > _USUAL_HEAD * mixer.heads:
+            forward_fraction = constants.wide_forward_share * forward_fraction
+            backward_fraction = constants.wide_backward_share * backward_fraction
+        return Passes(
+            work / forward_fraction + constants.attention_start_s,
+            _FLASH_BACKWARD * work / backward_fraction + constants.attention_start_s,
         )
-        forward = (
-            work / (shares[0] * constants.attention_forward_fraction) + constants.attention_start_s
-        )
-        work = _FLASH_BACKWARD * work
-        backward = (
-            work / (shares[1] * constants.attention_backward_fraction) + constants.attention_start_s
-        )
-        return Passes(forward, backward)
     # Softmax with mask, dropout and the two products each read or write the scores.
     transfers = _FUSED_SCORE_TRANSFERS if job.framework.fused else _EAGER_SCORE_TRANSFERS
     scores = stream_s(job, tokens * sequence * mixer.heads / layout.tensor * 2 * transfers)
@@ -266,7 +263,7 @@ def _attention(job: Job, layout: LayoutLike, mixer: SoftmaxAttention) -> Passes:
     return Passes(products + scores, 2 * products + _STREAM_BACKWARD * scores)
 
 
-def _exponentials(job: Job, mixer: SoftmaxAttention, peak_flops_per_s: Any) -> Any:
+def _exponential_slowdown(job: Job, mixer: SoftmaxAttention, peak_flops_per_s: Any) -> Any:
     """Seconds of flash attention with narrow heads, or products in fp8, over seconds with heads of
     128 in 16 bits, for the same products.
 
@@ -295,10 +292,8 @@ def ring_steps(job: Job, layout: LayoutLike, mixer: Mixer) -> Passes:
     more = layout.context / layout.context_heads - 1
     size = 3 * weight_bytes(job) * local_tokens(job, layout) / layout.tensor
     start = rates(job).attention_start_s
-    forward, backward = (
-        stream_s(job, size * values),
-        stream_s(job, size * (queries + keys + values)),
-    )
+    forward = stream_s(job, size * values)
+    backward = stream_s(job, size * (queries + keys + values))
     return Passes(more * (start + forward), more * (start + backward))
 
 
@@ -329,7 +324,10 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     if part.experts:
         routed = _routed_streams(job, layout, tokens, part)
     if job.training.is_narrow:
-        casts = Passes(*(stream_s(job, tokens * size) for size in _cast_bytes(job, layout, layer)))
+        forward_bytes, backward_bytes = _cast_bytes(job, layout, layer)
+        casts = Passes(
+            stream_s(job, tokens * forward_bytes), stream_s(job, tokens * backward_bytes)
+        )
     clamped = _clamping(job, layout, tokens, part)
     return Passes(forward, _STREAM_BACKWARD * forward) + routed + casts + clamped
 
@@ -339,8 +337,10 @@ def _clamping(job: Job, layout: LayoutLike, tokens: Any, part: FeedForward) -> P
     if part.clamp is None or job.replays_experts:
         return Passes(0.0, 0.0)
     width = part.active_width / layout.tensor
+    forward_bytes, backward_bytes = job.engine.clamp_traffic_bytes
     return Passes(
-        *(stream_s(job, tokens * size * width) for size in job.engine.clamp_traffic_bytes)
+        stream_s(job, tokens * forward_bytes * width),
+        stream_s(job, tokens * backward_bytes * width),
     )
 
 
@@ -386,11 +386,9 @@ def permuted_copies(job: Job, layout: LayoutLike, part: FeedForward) -> Any:
     copies, ranks = part.per_token, layout.expert
     once = sends_tokens_once_per_rank(job, layout)
     arrive = np.where(once, ranks * (1 - (1 - 1 / ranks) ** copies), 1.0)
-    sorts = (
-        np.logical_not(once)
-        & ((ranks > 1) | job.engine.sorts_local_experts)
-        & (ranks < part.experts)
-    )
+    has_several_experts = ranks < part.experts
+    sorts_at_all = (ranks > 1) | job.engine.sorts_local_experts
+    sorts = np.logical_not(once) & sorts_at_all & has_several_experts
     return 2 * (arrive + copies) + np.where(sorts, 4 * copies, 0)
 
 
@@ -412,9 +410,11 @@ def _cast_bytes(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
     written = fp8_copies(job) * (product_bytes(job) if job.training.precision == "nvfp4" else 1)
     cast = reads + written
     normed = cast if job.training.precision == "nvfp4" else reads - 2 + 2 * (fp8_copies(job) - 1)
-    attended = (3 * (queries + keys + values), 3 * values) if job.training.fp8_attention else (0, 0)
-    forward = cast * (values + width) + attended[0]
-    backward = cast * (queries + 2 * keys + part.ups * width) + attended[1]
+    forward = cast * (values + width)
+    backward = cast * (queries + 2 * keys + part.ups * width)
+    if job.training.fp8_attention:  # its own inputs, and the gradient of its output
+        forward = forward + 3 * (queries + keys + values)
+        backward = backward + 3 * values
     return (
         2 * normed * hidden / sequence_cut(layout) + forward / layout.tensor,
         cast * (1 + times) * hidden / sequence_cut(layout) + backward / layout.tensor,
@@ -427,14 +427,14 @@ def head_time_s(job: Job, layout: LayoutLike) -> Any:
     """
     tokens = local_tokens(job, layout)
     rows = vocabulary_rows(job, layout)
-    # Transformer Engine's kernel reads and writes as the fused one does
+    # Transformer Engine's kernel reads and writes as the fused one does.
     traffic, usual = job.framework.loss_traffic_bytes, job.framework.cross_entropy
-    loss = stream_s(
-        job, tokens * rows * traffic.get(job.training.cross_entropy or usual, traffic[usual])
-    )
+    bytes_per_logit = traffic.get(job.training.cross_entropy or usual, traffic[usual])
+    loss = stream_s(job, tokens * rows * bytes_per_logit)
     product = linear(job, tokens, job.model.hidden, rows, narrow=False)
     head = product.forward_s + product.backward_s + loss
-    if not (depths := job.training.mtp_depths):
+    depths = job.training.mtp_depths
+    if not depths:
         return head
     joined = linear(job, tokens, 2 * job.model.hidden, job.model.hidden / layout.tensor)
     return head + depths * (head + joined.forward_s + joined.backward_s)
@@ -460,8 +460,9 @@ def repeated(layout: LayoutLike, module: Modules, whole: Any) -> Any:
 
 
 def repeated_modules_s(job: Job, layout: LayoutLike, time: LayerTime, layer: Layer) -> Any:
-    """Seconds of the modules that selective recomputation repeats in one layer; kinds that a layer
-    lacks take none.
+    """Seconds of the modules that selective recomputation repeats in one layer.
+
+    Modules that the layer lacks take none.
     """
     part, tokens, element = layer.feed_forward, local_tokens(job, layout), weight_bytes(job)
     width = part.per_token * part.expert_width / layout.tensor

@@ -111,7 +111,7 @@ def kind(job: Job, layout: LayoutLike) -> Any:
         np.asarray(part(job, layout), np.int64) << place
         for place, part in enumerate(_PARTS.values(), start=_FIRST_PART)
     )
-    # Such an engine shards the optimizer under stage 0 as well, so it runs like stage 1.
+    # An engine with flat gradients shards the optimizer under stage 0 as well, like stage 1.
     stage = np.where(has_flat_gradients(job, layout), 1, layout.zero_stage)
     if job.engine.sharding == "partitions":
         # DeepSpeed's stages 1 and 2 are one optimizer (runtime/zero/stage_1_and_2.py).
@@ -239,8 +239,7 @@ def octaves_beyond(traits_of_rows: Floats, runs: Floats) -> Floats:
 
 
 def unmeasured(job: Job, layout: LayoutLike) -> Any:
-    """How many things of a layout no measured run had, each of which may be worse than its
-    estimate.
+    """How many things of a layout no measured run had; each may be worse than its estimate.
 
     They are the respects in which its kind differs from the nearest measured one, and the details
     of `UNSEEN`. Sizes don't count, nor does anything that depends on the rates of the hardware. One
@@ -252,19 +251,32 @@ def unmeasured(job: Job, layout: LayoutLike) -> Any:
     return _unmeasured_in_kinds()[kind(job, layout)] + sum(unusual)
 
 
+def _stage_bits(code: Any) -> Any:
+    """The ZeRO stage in a kind's code."""
+    return code & 3
+
+
+def _program_bits(code: Any) -> Any:
+    """The program in a kind's code."""
+    return code >> 2 & 3
+
+
 def differences(one: Any, other: Any) -> Any:
     """In how many respects two kinds differ: program, ZeRO stage and each part are one."""
     apart = np.bitwise_xor(one, other)
     parts = sum((apart >> place) & 1 for place in range(_FIRST_PART, _FIRST_PART + len(_PARTS)))
-    return parts + ((apart & 3) > 0) + ((apart >> 2 & 3) > 0)
+    return parts + (_stage_bits(apart) > 0) + (_program_bits(apart) > 0)
 
 
 def unmeasured_parts(job: Job, layout: Layout) -> tuple[str, ...]:
     """The things of a layout that no measured run had, by name; as many as `unmeasured` counts."""
     ours = int(kind(job, layout))
     apart = ours ^ int(_nearest_kinds()[ours])
-    names = [f"ZeRO {layout.zero_stage}"] if apart & 3 else []
-    names += [job.engine.measured_as] if apart >> 2 & 3 else []
+    names = []
+    if _stage_bits(apart):
+        names.append(f"ZeRO {layout.zero_stage}")
+    if _program_bits(apart):
+        names.append(job.engine.measured_as)
     for place, name in enumerate(_PARTS, start=_FIRST_PART):
         if apart >> place & 1:
             names.append(name if ours >> place & 1 else f"no {name}")
@@ -286,10 +298,10 @@ def _nearest_kinds() -> NDArray[np.int64]:
     A program that was measured is compared with its own runs alone.
     """
     codes, measured = np.arange(_CODES), rising(_measured()[1])
-    ours, theirs = (codes >> 2) & 3, (measured >> 2) & 3
+    ours, theirs = _program_bits(codes), _program_bits(measured)
     of_another = np.isin(ours, theirs)[:, None] & (ours[:, None] != theirs)
-    # How far two kinds are apart depends on the bits alone in which they differ.
-    # `take` refuses these places where numpy's own are of 32 bits, as in a browser.
+    # How far two kinds are apart depends only on the bits in which they differ: it is looked up by
+    # these, by an index, as `take` refuses 64-bit places where pointers have 32 (in a browser).
     apart = differences(codes, 0).astype(np.int16)[codes[:, None] ^ measured]
     far = np.where(of_another, np.int16(_CODES), apart)
     nearest: NDArray[np.int64] = measured[far.argmin(axis=1)]

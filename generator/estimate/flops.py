@@ -26,11 +26,8 @@ def active_matrix_parameters(job: Job) -> float:
 
 def layer_flops(job: Job) -> float:
     """FLOPs a token of an average layer's products, forward."""
-    return (
-        2.0
-        * (active_matrix_parameters(job) - job.model.vocab * job.model.hidden)
-        / job.model.layers
-    )
+    head = job.model.vocab * job.model.hidden
+    return 2.0 * (active_matrix_parameters(job) - head) / job.model.layers
 
 
 def model_flops_per_step(job: Job) -> float:
@@ -43,11 +40,10 @@ def model_flops_per_step(job: Job) -> float:
     tokens = job.training.tokens_per_step
     matrices = active_matrix_parameters(job)
     matrices += job.training.mtp_depths * job.model.depth_matrix_parameters
+    attention = attention_flops_per_token(job)
     if job.training.lora is not None:
-        return tokens * (
-            4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention_flops_per_token(job)
-        )
-    return 6.0 * tokens * matrices + 3.0 * tokens * attention_flops_per_token(job)
+        return tokens * (4.0 * matrices + 6.0 * adapter_parameters(job) + 3.0 * attention)
+    return 6.0 * tokens * matrices + 3.0 * tokens * attention
 
 
 def attention_flops_per_token(job: Job) -> float:
@@ -67,16 +63,13 @@ def hardware_flops_per_step(job: Job, layout: LayoutLike) -> Any:
     matrices = active_matrix_parameters(job) - model.vocab * model.hidden
     core = tokens * attention_flops_per_token(job)
     # Full recomputation repeats `recompute_layers` of each chunk, or all.
-    some = np.minimum(
-        layout.recompute_layers * layout.pipeline * layout.virtual_pipeline / model.layers, 1.0
-    )
-    full = np.where(
-        layout.recompute == Recompute.FULL, np.where(layout.recompute_layers > 0, some, 1.0), 0.0
-    )
+    chunks = layout.pipeline * layout.virtual_pipeline
+    some = np.minimum(layout.recompute_layers * chunks / model.layers, 1.0)
+    share = np.where(layout.recompute_layers > 0, some, 1.0)
+    full = np.where(layout.recompute == Recompute.FULL, share, 0.0)
     again = full * (2.0 * tokens * (matrices + adapter_parameters(job)) + core)
-    parts = repeats(layout, Modules.CORE_ATTN) * core + 2.0 * tokens * _repeated_parameters(
-        model, layout
-    )
+    parts = repeats(layout, Modules.CORE_ATTN) * core
+    parts = parts + 2.0 * tokens * _repeated_parameters(model, layout)
     return model_flops_per_step(job) + again + parts
 
 

@@ -22,8 +22,9 @@ _DEEPEP_RANKS = 8
 #: Nodes over which its kernels are compiled, 160 ranks at most (csrc/kernels/launch.cuh,
 #: SWITCH_RDMA_RANKS, and configs.cuh, NUM_MAX_RDMA_PEERS; issues 90 and 464).
 _DEEPEP_NODES = np.array((2, 3, 4, 6, 8, 12, 16, 18, 20))
-#: Bytes of a token by which its kernels go when they sum what comes back to a node, and bytes of it
-#: that they hold at once: half of it within a node, and between nodes all, with its routing
+#: Bytes of a token that its kernels move in one step when they sum what comes back to a node; and
+#: bytes of a token that they hold at once: within a node half of it, between nodes all of it with
+#: its routing
 #: (csrc/kernels/internode.cu, combine_token, dispatch and get_num_bytes_per_token, intranode.cu,
 #: dispatch @ v1.2.1; the same in csrc/kernels/legacy of 2026).
 _DEEPEP_STEP_BYTES = 512
@@ -94,9 +95,9 @@ def deepep_takes(part: FeedForward, *, between_nodes: bool) -> bool:
 def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     """Tell where the flex dispatcher reaches experts on several nodes.
 
-    It needs DeepEP in the image. A job that names no dispatcher has it only here, with DeepEP. To
-    HybridEP all that NVLink joins is a node, a whole rack too. **Source**: deepseek-ai/DeepEP,
-    branch hybrid-ep.
+    It needs DeepEP in the image. A job that names no dispatcher takes DeepEP, and only between
+    nodes. To HybridEP all GPUs that NVLink joins are one node, a whole rack too. **Source**:
+    deepseek-ai/DeepEP, branch hybrid-ep.
     """
     ring = group(job, layout.expert, layout.expert_tensor)
     cluster, dispatcher = job.cluster, job.training.dispatcher

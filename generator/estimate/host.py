@@ -43,12 +43,12 @@ def with_launches(
     """Seconds of a layer's passes, of which the device needs `device`, and `experts` of these for
     the products of routed experts.
 
-    The host runs ahead of the device, so that the slower of both decides. Of experts it first reads
-    back how many tokens came, and launches nothing meanwhile: their kernels, and those after them,
-    are ahead of nothing, and each part is as slow as the slower of both. The backward pass knows
-    the sizes, but waits alike where the forward pass of another micro-batch runs between its own
-    parts. A graph of whole iterations is launched once, without a read; graphs of attention and
-    routing leave the experts to the host.
+    The host runs ahead of the device, so that the slower of both decides. Before experts it reads
+    back how many tokens came, and launches nothing meanwhile. It is then no longer ahead, so that
+    the experts and the rest are each as slow as the slower of both. The backward pass knows the
+    sizes, but waits alike where the forward pass of another micro-batch runs between its own parts.
+    A graph of whole iterations is launched once, without a read; graphs of attention and routing
+    leave the experts to the host.
 
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py (tokens_per_expert to the
     host, synchronized before what needs them), core/models/common/model_chunk_schedule_plan.py,
@@ -86,8 +86,8 @@ def with_launches(
 
 def _token_by_token(job: Job, layer: Layer) -> tuple[int, int]:
     """Kernels of loops over the tokens of a sequence, forward and backward."""
-    loops = [part.stepwise for part in layer.mixer.parts]
-    forward, backward = (sum(loop[place] for loop in loops) for place in (0, 1))
+    forward = sum(part.stepwise[0] for part in layer.mixer.parts)
+    backward = sum(part.stepwise[1] for part in layer.mixer.parts)
     return forward * job.training.sequence_length, backward * job.training.sequence_length
 
 

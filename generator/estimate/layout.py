@@ -208,7 +208,7 @@ class Layouts(LayoutLike):
 
 
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Layout))
-#: Details: the search enumerates none of them, but changes them afterwards where that can matter.
+#: Details: the search doesn't enumerate them, but changes them afterwards where that can matter.
 REFINED: tuple[str, ...] = tuple(
     name for name in FIELDS[FIELDS.index("offload") + 1 :] if name != "expert_tensor"
 )

@@ -49,8 +49,8 @@ _DETAILS: Final[Mapping[str, tuple[str, str]]] = {
 def told_with(asked: Iterable[str], changed: Mapping[str, Any]) -> dict[str, Any]:
     """The changed fields that a sentence names when it is about the fields `asked`.
 
-    Where one of these decides how much of it is done, that is left out as long as it is the
-    default: `recompute: full` says that every layer is repeated.
+    A field that only says how much of an asked one is done is left out as long as it is the
+    default: `recompute: full` says already that every layer is repeated.
     """
     defaults = _PLAIN.to_dict()
     parts = {part for field in asked for part in PARTS_OF.get(field, ())}

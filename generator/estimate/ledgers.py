@@ -21,23 +21,20 @@ class Ledger:
 
         A figure of all rows may be one number.
         """
-        kinds = {f.name: int if f.name == "stage" else float for f in fields(self)}
-        values = {name: np.ravel(getattr(self, name)) for name in kinds}
-        return type(self)(
-            **{
-                name: kind(values[name][number if len(values[name]) > 1 else 0])
-                for name, kind in kinds.items()
-            }
-        )
+        figures: dict[str, int | float] = {}
+        for f in fields(self):
+            column = np.ravel(getattr(self, f.name))
+            figure = column[number] if len(column) > 1 else column[0]
+            figures[f.name] = int(figure) if f.name == "stage" else float(figure)
+        return type(self)(**figures)
 
     def to_dict(self) -> dict[str, int | float]:
         """One layout's fields as plain numbers, bytes as integers."""
         plain: dict[str, int | float] = {}
         for f in fields(self):
             value = float(getattr(self, f.name))
-            plain[f.name] = (
-                round(value) if f.name.endswith(("_bytes", "_per_node", "stage")) else value
-            )
+            is_whole = f.name.endswith(("_bytes", "_per_node", "stage"))
+            plain[f.name] = round(value) if is_whole else value
         return plain
 
 
@@ -61,9 +58,7 @@ class Memory(Ledger):
     stage: Any  #: 0-based, the fullest
 
     def corrected(self, factor: float) -> Memory:
-        """This ledger, or columns of them, with all but model states times `factor`.
-
-        These are activations, logits and buffers.
+        """This ledger, or columns of them, with activations, logits and buffers times `factor`.
 
         States follow from the optimizer and the precision; how much else a framework keeps depends
         on its version and kernels, as a cluster's own peaks show. What comes on top of the

@@ -41,15 +41,15 @@ class PeakParts:
     stage: Any  #: 0-based
     resident_bytes: Any  #: model states and the workspaces of libraries: always there
     kept_per_token: Any  #: for the backward pass, of a micro-batch in flight
-    copied_per_token: Any  #: and more than that where a micro-batch has several sequences
+    copied_per_token: Any  #: kept as well where a micro-batch has several sequences
     layers_ahead: Any  #: micro-batches in flight beyond the schedule's, in parts of one
     workspace_per_token: Mapping[str, Any]  #: of the layer that runs backward
     vocabulary_rows: Any  #: of the head and the embedding, on one rank
     first_gradient_bytes: Any  #: the embedding's gradient, which comes last in the backward pass
     returning_bytes: Any  #: gradients that each backward pass makes anew
     buffers_bytes: Any  #: buckets and gathered parameters, beside a layer
-    loss_buffers_bytes: Any  #: more of them, or fewer, beside the loss
-    head_buffers_bytes: Any  #: and when the logits are gone
+    loss_buffers_bytes: Any  #: what the buffers beside the loss have more than those (or less)
+    head_buffers_bytes: Any  #: the same when the logits are gone
     step_end_bytes: Any  #: reduction or update, whichever is larger
     loaded_bytes: Any  #: while the model is loaded, before anything else
 
@@ -106,11 +106,12 @@ def memory(
 ) -> Memory:
     """Memory of the fullest pipeline stage of each layout.
 
-    `lasting` is given where it is known already: of these layouts, or of fewer, where `places` says
-    for each layout which of them it is like.
+    `lasting` is given where it is known already. It may be that of fewer layouts: `places` then
+    says which of them each layout is like.
     """
     if lasting is None:
-        # Whether there are several matters, not how many.
+        # It matters whether a step has several micro-batches, and these several sequences; not how
+        # many.
         once = distinct(
             replace(
                 layout,
@@ -124,23 +125,24 @@ def memory(
     parts = lasting.peak if places is None else spread(lasting.peak, places, count)
     peaks = _peaks(job, layout, parts)
 
-    # The figures of the fullest stage are taken by index: np.take refuses 64-bit places where
-    # pointers have 32, as in a browser.
+    # Figures have a row for each stage, and in it a column for each layout. Those of the fullest
+    # stage are taken by their place in the flat array, which is indexed: np.take refuses 64-bit
+    # places where pointers have 32, as in a browser.
     fullest = np.argmax(peaks.allocated_bytes, axis=0)
-    row = np.arange(fullest.size).reshape(fullest.shape)
-    here = fullest * fullest.size + row
-    there = fullest * count + (row if places is None else places)
+    column = np.arange(fullest.size).reshape(fullest.shape)
+    flat_place = fullest * fullest.size + column
+    flat_place_in_lasting = fullest * count + (column if places is None else places)
 
     def of_fullest(figure: Any) -> Any:
         if np.ndim(figure) == lasting.peak.stage.ndim:
-            return figure.ravel()[there]
+            return figure.ravel()[flat_place_in_lasting]
         return figure if places is None else spread(figure, places, count)
 
     return _ledger(
         job,
         layout,
         by_column(of_fullest, lasting.ledger),
-        by_column(lambda figure: figure.ravel()[here], peaks),
+        by_column(lambda figure: figure.ravel()[flat_place], peaks),
     )
 
 
@@ -199,13 +201,14 @@ def _lasting(
     # At a step's end gradients are copied to be reduced, and then to update with; by then gradients
     # that nothing needs are gone.
     by_sharers = tuple(zip(_sharers(job, layout), (trained.shared, trained.experts), strict=True))
-    reduction = sum(buffers.reduction_bytes(job, layout, d, count) for d, count in by_sharers)
+    reduction = sum(
+        buffers.reduction_bytes(job, layout, sharers, count) for sharers, count in by_sharers
+    )
     kept_first = first_gradient * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0
     reduction = reduction + sent + kept_first
-    update = sum(buffers.step_bytes(job, layout, d, count) for d, count in by_sharers)
-    freed = buffers.freed_bytes(
-        job, layout, sum(count / d for d, count in by_sharers), states["gradients_bytes"]
-    )
+    update = sum(buffers.step_bytes(job, layout, sharers, count) for sharers, count in by_sharers)
+    share = sum(count / sharers for sharers, count in by_sharers)
+    freed = buffers.freed_bytes(job, layout, share, states["gradients_bytes"])
 
     peak = PeakParts(
         stage=stage,

@@ -25,7 +25,7 @@ def over_layers(model: Model, size: Callable[[Layer], Size]) -> Size:
 
 
 def over_kinds(stack: Stack, size: Callable[[Layer], Size]) -> Size:
-    """The same of a stack."""
+    """The sum of a size over all layers of a stack."""
     pairs = zip(stack.kinds, stack.counts, strict=True)
     return sum(count * size(layer) for layer, count in pairs)
 
@@ -78,11 +78,11 @@ def final_parameters(model: Model) -> int:
     # An untied BERT keeps the tied one's separate bias beside its decoder's own.
     biases = 2 if model.mlm_head and not model.tied_embeddings else 1
     bias = biases * model.vocab if model.head_bias else 0
-    # two products with biases
+    # The pooler, and the head that tells two next sentences apart: products with biases.
     pooler = (model.hidden + 1) * (model.hidden + 2) if model.pooler else 0
-    transform = (
-        (model.hidden + 1) * model.hidden + _norm(model, model.hidden) if model.mlm_head else 0
-    )
+    transform = 0
+    if model.mlm_head:
+        transform = (model.hidden + 1) * model.hidden + _norm(model, model.hidden)
     return (
         _norm(model, model.final_norms * model.hidden)
         + bias

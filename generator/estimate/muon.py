@@ -54,8 +54,10 @@ def is_muon(job: Job) -> bool:
 def optimizer_bytes(
     job: Job, layout: LayoutLike, held: StageContents, each: Any, sharers: tuple[Any, Any]
 ) -> Any:
-    """Bytes of a stage's optimizer states on the rank that has most, where a matrix has `each` a
-    parameter. `sharers` are the ranks that share those of all but experts, and of experts.
+    """Bytes of a stage's optimizer states on the rank that has most.
+
+    A parameter of a matrix has `each` bytes. `sharers` are the ranks that share the states of all
+    but experts, and those of experts.
 
     A rank has at least the largest matrix, and no more than its share of all else: the longest
     tensors are dealt first.
@@ -79,8 +81,9 @@ def optimizer_bytes(
 
 
 def orthogonal_s(job: Job, layout: LayoutLike, kinds: tuple[Any, ...]) -> Any:
-    """Seconds in which a rank makes the momenta of its matrices orthogonal, of a stage with so many
-    layers of each kind.
+    """Seconds in which a rank makes the momenta of its matrices orthogonal.
+
+    `kinds` are the layers of each kind that its stage has.
 
     **Symbols**: of a matrix of m rows and n columns, m the smaller, each of five steps multiplies
     m·n·m, m·m·m and m·m·n. **Assumes** products of 16-bit numbers, as `--muon-fp32-matmul-prec
@@ -94,10 +97,11 @@ def orthogonal_s(job: Job, layout: LayoutLike, kinds: tuple[Any, ...]) -> Any:
         longest_s: Any = 0.0
         for layer, count in zip(job.model.averaged.kinds, kinds, strict=True):
             for matrix in _matrices(layout, layer):
-                if matrix.of_experts == of_experts:
-                    matrix_s = _matrix_s(job, matrix)
-                    work_s = work_s + count * matrix.count * matrix_s
-                    longest_s = np.maximum(longest_s, matrix_s * (count > 0))
+                if matrix.of_experts != of_experts:
+                    continue
+                matrix_s = _matrix_s(job, matrix)
+                work_s = work_s + count * matrix.count * matrix_s
+                longest_s = np.maximum(longest_s, matrix_s * (count > 0))
         shared_s = np.maximum(work_s / sharers[of_experts], longest_s)
         total = total + np.where(are_shared, shared_s, work_s)
     return total
@@ -125,8 +129,9 @@ def _matrices(layout: LayoutLike, layer: Layer) -> Iterator[Matrix]:
     if part.experts:
         here = part.experts / layout.expert
         width = part.expert_width / layout.expert_tensor
-        yield Matrix(count=here, rows=part.ups * width, columns=part.routed_hidden, of_experts=True)
-        yield Matrix(count=here, rows=part.routed_hidden, columns=width, of_experts=True)
+        wide = part.routed_hidden
+        yield Matrix(count=here, rows=part.ups * width, columns=wide, of_experts=True)
+        yield Matrix(count=here, rows=wide, columns=width, of_experts=True)
 
 
 def _widest(job: Job, layout: LayoutLike, *, of_experts: bool) -> Any:

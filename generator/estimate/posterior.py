@@ -48,8 +48,9 @@ def settled(
     weights: Vector,
     rounds: int = _ROUNDS,
 ) -> Vector:
-    """The most probable x of the linear model `at_none + slopes @ x`, outliers' weights settling
-    from `weights`.
+    """The most probable x of the linear model `at_none + slopes @ x`.
+
+    Weights start as `weights` and settle in some rounds, in which outliers lose theirs.
     """
     x = np.zeros(len(spreads))
     for _ in range(rounds):
@@ -99,61 +100,60 @@ Residuals = Callable[..., Vector]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Logarithms of factors, and log(estimated / measured) before, after, and of each run by a fit
-    without it.
-    """
+    """Logarithms of factors, and log(estimated / measured) of each run."""
 
-    x: Vector
+    x: Vector  #: the logarithms of factors
     before: Vector
     after: Vector
-    left_out: Vector | None  #: None with fewer than `LEAST_RUNS`
+    left_out: Vector | None  #: by a fit without the run; None with fewer than `LEAST_RUNS`
 
 
 def shrunken(residuals: Residuals, spreads: Vector, models: Sequence[object] = ()) -> Fit:
     """The fit with the widest priors under which left out measurements are likely predicted better.
 
-    None where there is no such fit.
+    Without such a fit nothing is corrected.
 
-    Each measurement is left out, and where they are of `models`, three at least, each model's: runs
-    of one model are off together, for reasons that another model doesn't share. Of the fit's
-    corrections counts the share that both bear out: the smaller probability of a gain.
-    `residuals(x)`: log(estimated / measured) under the corrections x. `spreads`: their prior
-    standard deviations.
+    Each measurement is left out once. Where the measurements are of three `models` at least, so are
+    all those of each model: runs of one model are off together, for reasons that another model
+    doesn't share. The fit's corrections count by the share that both bear out: the smaller
+    probability of a gain. `residuals(x)`: log(estimated / measured) under the corrections x.
+    `spreads`: their prior standard deviations.
     """
-    none = np.zeros(len(spreads))
-    before = residuals(none)
+    zeros = np.zeros(len(spreads))
+    before = residuals(zeros)
     if not len(spreads):
-        return Fit(x=none, before=before, after=before, left_out=before)
+        return Fit(x=zeros, before=before, after=before, left_out=before)
     if len(before) < LEAST_RUNS:
-        return Fit(x=none, before=before, after=before, left_out=None)
+        return Fit(x=zeros, before=before, after=before, left_out=None)
     runs = np.arange(len(before))
-    kinds = np.unique([str(model) for model in models], return_inverse=True)[1]
-    first = jacobian(residuals, none, before)
-    for held in (scale * spreads for scale in _SCALES):
-        x = _fitted(first, before, held)
+    model_of_run = np.unique([str(model) for model in models], return_inverse=True)[1]
+    slopes_at_zeros = jacobian(residuals, zeros, before)
+    for scale in _SCALES:
+        priors = scale * spreads
+        # The residuals are linear only nearly: the second fit starts from slopes at the first's.
+        x = _fitted(slopes_at_zeros, before, priors)
         at_x = residuals(x)
         slopes = jacobian(residuals, x, at_x)
         at_none = at_x - slopes @ x
-        left_out = _left_out(residuals, slopes, at_none, held, runs)
+        left_out = _left_out(residuals, slopes, at_none, priors, runs)
         share = _belief(before, left_out, runs)
         if not share:
             continue
-        if len(set(kinds)) >= _FEW:
-            without = _left_out(residuals, slopes, at_none, held, kinds)
-            share = min(share, _belief(before, without, kinds))
-        x = share * _fitted(slopes, at_none, held)
-        return Fit(
-            x=x, before=before, after=residuals(x), left_out=(1 - share) * before + share * left_out
-        )
-    return Fit(x=none, before=before, after=before, left_out=before)
+        if len(set(model_of_run)) >= _FEW:
+            without = _left_out(residuals, slopes, at_none, priors, model_of_run)
+            share = min(share, _belief(before, without, model_of_run))
+        x = share * _fitted(slopes, at_none, priors)
+        blended = (1 - share) * before + share * left_out
+        return Fit(x=x, before=before, after=residuals(x), left_out=blended)
+    return Fit(x=zeros, before=before, after=before, left_out=before)
 
 
 def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> float:
-    """Probability that corrections help, of how much closer each group left out is predicted; 0 if
-    it is unlikely.
+    """The probability that corrections help, by how much closer each left out group is predicted.
 
-    The mean of n groups' gains over its standard error is distributed as Student's t with f = n - 1
-    degrees of freedom, whose density is that of `cos(a)^(f - 1)` for `t = sqrt(f) tan(a)`.
+    It is 0 where it is below `_LIKELY`. The mean of n groups' gains over its standard error is
+    distributed as Student's t with f = n - 1 degrees of freedom, whose density is that of
+    `cos(a)^(f - 1)` for `t = sqrt(f) tan(a)`.
     """
     gains = np.abs(np.expm1(before)) - np.abs(np.expm1(left_out))
     means = np.bincount(groups, gains) / np.bincount(groups)
@@ -161,8 +161,9 @@ def _belief(before: Vector, left_out: Vector, groups: NDArray[np.int64]) -> floa
     errors = float(means.mean()) / max(float(means.std(ddof=1)) / math.sqrt(len(means)), _TINY)
     angles = np.linspace(-math.pi / 2, math.pi / 2, _ANGLES)
     density = np.cos(angles) ** (freedom - 1)
-    likely = float(density[angles <= math.atan(errors / math.sqrt(freedom))].sum() / density.sum())
-    return likely if likely >= _LIKELY else 0.0
+    is_below = angles <= math.atan(errors / math.sqrt(freedom))
+    probability = float(density[is_below].sum() / density.sum())
+    return probability if probability >= _LIKELY else 0.0
 
 
 def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Vector:
@@ -173,9 +174,10 @@ def _fitted(slopes: NDArray[np.float64], at_none: Vector, spreads: Vector) -> Ve
     no correction; the higher one counts.
     """
     noise = np.full(len(at_none), _NOISE)
+    alike, without_outliers = noise**-2, weights_of(at_none, noise)
     hills = [
-        settled(slopes, at_none, noise, spreads, weights=w)
-        for w in (noise**-2, weights_of(at_none, noise))
+        settled(slopes, at_none, noise, spreads, weights=weights)
+        for weights in (alike, without_outliers)
     ]
     return min(hills, key=lambda x: cost(at_none + slopes @ x, x, noise, spreads))
 

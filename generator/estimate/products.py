@@ -38,13 +38,13 @@ def tile_use(width: Any) -> Any:
 
 
 def peak_flops_per_s(job: Job, *, narrow: bool) -> float:
-    """Datasheet rate of matrix products in the job's precision, or in 16 bit where the part lacks
-    it, or where the product of a job in 8 or 4 bits isn't `narrow`.
+    """Datasheet rate of matrix products in the job's precision.
+
+    It is that of 16 bits where the part lacks the precision, and for products of a job in 8 or 4
+    bits that aren't `narrow`.
     """
-    precision = job.training.precision
-    return datasheet_flops_per_s(
-        job, "bf16" if job.training.is_narrow and not narrow else precision
-    )
+    is_wide = job.training.is_narrow and not narrow
+    return datasheet_flops_per_s(job, "bf16" if is_wide else job.training.precision)
 
 
 def datasheet_flops_per_s(job: Job, wanted: str) -> float:
@@ -82,16 +82,10 @@ def linear(
     element = product_bytes(job) if narrow else weight_bytes(job)
     fraction: Any = constants.product_fp8_fraction if narrow else constants.product_fraction
     # Rows of 16-bit elements start on whole cache lines, or don't.
-    fraction = fraction * np.where(
-        np.equal(k % _TILE, 0) & np.equal(n % _TILE, 0), 1.0, constants.misaligned_share
-    )
-    arithmetic = (
-        2
-        * m
-        * k
-        * n
-        / (peak_flops_per_s(job, narrow=narrow) * fraction * tile_use(k) * tile_use(n))
-    )
+    is_aligned = np.equal(k % _TILE, 0) & np.equal(n % _TILE, 0)
+    fraction = fraction * np.where(is_aligned, 1.0, constants.misaligned_share)
+    peak = peak_flops_per_s(job, narrow=narrow)
+    arithmetic = 2 * m * k * n / (peak * fraction * tile_use(k) * tile_use(n))
     bandwidth = accelerator.memory_bytes_per_s * constants.streaming_fraction
     weights, rows = k * n, weight_bytes(job) * m
     forward = np.maximum(arithmetic, (element * (m * k + weights) + rows * n) / bandwidth)
@@ -153,9 +147,7 @@ def stream_s(job: Job, traffic_bytes: Any) -> Any:
 def adapter_products(
     job: Job, layout: LayoutLike, tokens: Any, layer: Layer
 ) -> tuple[Passes, Passes]:
-    """Seconds of the products of a layer's LoRA adapters.
-
-    The kernels beside them, which only move data, are in it.
+    """Seconds of the products of a layer's LoRA adapters, and of the kernels that only move data.
 
     An adapter's result is scaled (one read, one written) and added (two read, one written);
     backward, its gradient is scaled, and its input's added. Weights in 4 bits are read, and written
@@ -166,10 +158,12 @@ def adapter_products(
     rank, element = job.training.lora.rank, weight_bytes(job)
     products = Passes(0.0, 0.0)
     forward = backward = (NF4_BYTES + element) * dequantized_weights(job, layer) + 0.0 * tokens
-    each = [(one, tokens, layout.tensor) for one in adapted(job, layer)]
     routed = tokens * layer.feed_forward.per_token
-    each += [(one, routed, layout.expert_tensor) for one in adapted_of_expert(job, layer)]
-    for linear_layer, rows, cut in each:
+    with_adapters = [
+        *((each, tokens, layout.tensor) for each in adapted(job, layer)),
+        *((each, routed, layout.expert_tensor) for each in adapted_of_expert(job, layer)),
+    ]
+    for linear_layer, rows, cut in with_adapters:
         inputs, outputs = linear_layer.inputs / cut, linear_layer.outputs / cut
         products = products + linear(job, rows, inputs, rank, trained=True)
         products = products + linear(job, rows, rank, outputs, trained=True)

@@ -39,9 +39,8 @@ class Family:
 
     def pick(self, key: str) -> tuple[str, Constant]:
         """The entry that holds for `key`, and the key it is listed under."""
-        return (
-            (key, self.by_key[key]) if key in self.by_key else ("default", self.by_key["default"])
-        )
+        listed = key if key in self.by_key else "default"
+        return listed, self.by_key[listed]
 
 
 @cache
@@ -63,13 +62,12 @@ def selectors(job: Job) -> dict[str, str]:
     """The key that a constant is picked by, for each `Family.by`."""
     cluster = job.cluster
     generation, attention = cluster.accelerator.generation.name, job.framework.attention_kernels
+    has_switches = cluster.intra_node == "nvswitch"
     return {
         "any": "default",
         "generation": generation,
         # Links through switches differ by generation.
-        "fabric": f"nvswitch-{generation}"
-        if cluster.intra_node == "nvswitch"
-        else cluster.intra_node,
+        "fabric": f"nvswitch-{generation}" if has_switches else cluster.intra_node,
         "network": cluster.network,
         "framework": job.framework.name,
         "kernels": "fused" if job.fuses_kernels else "eager",
@@ -78,7 +76,7 @@ def selectors(job: Job) -> dict[str, str]:
     }
 
 
-#: The job that was last asked for: every formula asks, mostly for the same one.
+#: The job that was last asked for, and its constants: every formula asks, mostly for the same one.
 _latest: tuple[Job | None, SimpleNamespace] = (None, SimpleNamespace())
 
 

@@ -1,7 +1,7 @@
 """What checkpoints, failures and time limits cost a run.
 
-That is bytes on disk, seconds to write them, how often, and the time that is lost beside training.
-Figures that the job doesn't give are those of `run.yaml`.
+These are bytes on disk, the seconds and the interval in which they are written, and the time that
+is lost beside training. Figures that the job doesn't give are those of `run.yaml`.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ _SHORT_RUNS_SAVES = 4
 #: It saves less often where training takes less than so many times as long as saving: saves are to
 #: take a tenth of the time at most.
 _TRAINING_TO_SAVING = 9
-_LARGEST_EXPONENT = 300.0  #: of e, so that products of two fit in a float
-_MOST_TIMES = 1e6  #: as long as without failures: a run that hardly ends
+_LARGEST_EXPONENT = 300.0  #: of e, so that the product of two powers fits in a float
+_MOST_TIMES = 1e6  #: a run that hardly ends counts as so many times as long as without failures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +169,9 @@ class Saving:
         if tau <= 0:
             return work_s
         mean = self.failure_s
-        means_per_interval = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
-        return min(mean * means_per_interval / tau, _MOST_TIMES) * work_s
+        # e^(R/M) (e^((tau + delta)/M) - 1), the time of an interval in means between failures.
+        interval_in_means = _exp(self.restart_s / mean) * (_exp((tau + self.save_s) / mean) - 1)
+        return min(mean * interval_in_means / tau, _MOST_TIMES) * work_s
 
     def segments(self, elapsed_s: float, limit_s: float | None) -> tuple[int | None, float]:
         """Jobs of `limit_s` seconds in which a run goes on for `elapsed_s`, and the seconds that
@@ -247,18 +248,16 @@ def _best_interval_steps(job: Job, step_s: float, write_s: float, failure_s: flo
 def saves_at_limit(job: Job) -> bool:
     """Tell whether the program saves before its time limit ends it.
 
-    It does where dsgen writes the option for it, with a folder for checkpoints, or the job's own
-    arguments have it. The Trainer and scripts with DeepSpeed save after every so many steps, and at
-    no signal.
+    It does where dsgen writes the option for it, with a folder for checkpoints, or where the job's
+    own arguments have it. The Trainer and scripts with DeepSpeed save at intervals alone, at no
+    signal.
     """
     by_dsgen = job.framework.exit_option is not None and job.output.checkpoints is not None
     return by_dsgen or gives(job.launch.arguments, *_SAVES_AT_END)
 
 
 def given_number(job: Job, *options: str) -> int | None:
-    """The whole number that the job's own arguments give to the first of these options that they
-    have.
-    """
+    """The whole number that the job's own arguments give to the first of these options in them."""
     values = (argument_values(job.launch.arguments, option) for option in options)
     numbers = (read_whole(words[0]) for words in values if words)
     return next((number for number in numbers if number is not None), None)

@@ -35,8 +35,8 @@ class Split:
     first: Any  #: layers of a usual chunk of the first stage
     inner: Any  #: of the stages between the first and the last
     last: Any
-    rounds: Any = 0  #: of a list: so many chunks of each stage have a layer more
-    rest: Any = 0  #: of a list: and one chunk more of so many stages
+    rounds: Any = 0  #: in a list of chunks, the first so many of each stage have a layer more
+    rest: Any = 0  #: in a list of chunks, so many stages have one more chunk with a layer more
     before: Any = 0  #: layers that the model's first chunk lacks
     after: Any = 0  #: layers that the model's last chunk lacks
     counts_embedding: Any = False  #: `--account-for-embedding-in-pipeline-split`
@@ -58,7 +58,7 @@ def split(job: Job, layout: LayoutLike) -> Split:
         return _balanced(job, layout)
     layers, chunks = job.model.layers, layout.pipeline * layout.virtual_pipeline
     full = -(-layers // chunks)  # rounded up
-    missing = full * chunks - layers
+    missing = full * chunks - layers  # for an even deal
 
     counts_loss = (missing > 0) & (missing <= 2)
     counts_embedding = missing == 2
@@ -203,11 +203,8 @@ def _usual_chunk(cut: Split, layout: LayoutLike, stage: Any) -> Any:
 
 def layers_of(cut: Split, layout: LayoutLike, stage: Any) -> Any:
     """Layers of `stage`, all its chunks together."""
-    whole = (
-        layout.virtual_pipeline * _usual_chunk(cut, layout, stage)
-        + cut.rounds
-        + _has_rest(cut, layout, stage)
-    )
+    whole = layout.virtual_pipeline * _usual_chunk(cut, layout, stage)
+    whole = whole + cut.rounds + _has_rest(cut, layout, stage)
     return whole - (stage == 0) * cut.before - (stage == layout.pipeline - 1) * cut.after
 
 
@@ -215,10 +212,10 @@ def waiting_layers(job: Job, layout: LayoutLike) -> Any:
     """Layers for which every stage waits in each turn of the pipeline, by chunks of unequal sizes.
 
     In a turn each stage runs `pipeline` micro-batches through all its chunks. Interleaved stages
-    follow one another a chunk apart, forward and backward. Where the chunks of a row become smaller
-    or larger in all stages, the later ones still run those of the row before, and for as many
-    chunks as there are other stages all go at the larger size; what the larger chunk itself takes
-    is slack. Where some stages hold less than the slowest, they catch up.
+    follow one another a chunk apart, forward and backward. Where all stages change to a row of
+    smaller or larger chunks, the later stages still run the row before: for as many chunks as there
+    are other stages, all go at the pace of the larger size. What the larger chunk itself takes is
+    slack. Where some stages hold less than the slowest, they catch up.
 
     **Source**: Megatron-LM's schedule (pipeline_parallel/schedules.py,
     forward_backward_pipelining_with_interleaving), run step by step in tests/estimate.
@@ -236,8 +233,8 @@ def waiting_layers(job: Job, layout: LayoutLike) -> Any:
 def kinds_of(job: Job, layout: LayoutLike, stage: Any) -> tuple[Any, ...]:
     """Layers of each kind that `stage` holds, in the order of the model's kinds.
 
-    A chunk holds of a kind what lies before its end less what lies before its start. The largest
-    kind gets what the others leave of the stage's layers.
+    A chunk's layers of a kind are those before its end less those before its start. The largest
+    kind gets the layers of the stage that the others leave.
     """
     stack = job.model.averaged
     all_layers = layers_of(split(job, layout), layout, stage)
@@ -339,7 +336,8 @@ class StageContents:
     shared: Any  #: parameters that data × context replicates
     experts: Any  #: those of routed experts, replicated `expert` times less
     ends: Any  #: of `shared`, those of the embedding, the head and the norm before it
-    again: Any  #: of `shared`, what further layers use that don't hold it, once for each
+    #: parameters that layers of the stage use and others hold, once for each layer
+    again: Any
 
     def at(self, place: int) -> StageContents:
         """Return one of several stages along the first axis."""
@@ -372,8 +370,8 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
     held = kinds_of(job, layout, stage)
     depths = depths_of(job, layout, stage)
     if job.training.mtp_depths:
-        more = _kinds_of_depth(model)
-        held = tuple(count + depths * more.get(i, 0) for i, count in enumerate(held))
+        of_depth = _kinds_of_depth(model)
+        held = tuple(count + depths * of_depth.get(kind, 0) for kind, count in enumerate(held))
     shared = experts = again = 0.0 * held[0]
     for layer, count in zip(model.averaged.kinds, held, strict=True):
         part = layer.feed_forward
@@ -389,9 +387,8 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
             again = again + without * borrowed
     first, last = stage == 0, stage == layout.pipeline - 1
     table = vocabulary_rows(job, layout) * (model.embedding_width or model.hidden)
-    head = np.where(
-        model.tied_embeddings & (layout.pipeline == 1), 0, table
-    ) + model_size.final_parameters(model)
+    shares_table = model.tied_embeddings & (layout.pipeline == 1)
+    head = np.where(shares_table, 0, table) + model_size.final_parameters(model)
     ends = first * (table + model_size.position_parameters(model)) + last * head
     if job.training.mtp_depths:
         # Depths look tokens up in a table of the last stage's own, also where its head is tied.
@@ -409,9 +406,9 @@ def stage_contents(job: Job, layout: LayoutLike, stage: Any) -> StageContents:
 
 
 def _borrowed_copies(stack: Stack, layer: Layer, count: Any, held: Sequence[Any]) -> Any:
-    """How many of a stage's `count` layers that borrow weights have to have a copy of them.
+    """How many of a stage's `count` layers that borrow weights need a copy of them.
 
-    The layers that they borrow from are on another stage.
+    They do where the layers that they borrow from are on another stage.
 
     **Assumes** that layers use what they borrow by turns (Zamba2).
     """
@@ -430,10 +427,10 @@ def depths_of(job: Job, layout: LayoutLike, stage: Any) -> Any:
 
 def _kinds_of_depth(model: Model) -> dict[int, int]:
     """Layers of one depth, by the place of their kinds in the stack that estimates take."""
-    order, found = model.averaged.order, dict[int, int]()
+    order, counts = model.averaged.order, dict[int, int]()
     for place in model.depth_places:
-        found[order[place]] = found.get(order[place], 0) + 1
-    return found
+        counts[order[place]] = counts.get(order[place], 0) + 1
+    return counts
 
 
 def expert_replicas(layout: LayoutLike) -> Any:
@@ -456,9 +453,9 @@ def vocabulary_rows(job: Job, layout: LayoutLike) -> Any:
 def in_flight(layout: LayoutLike, stage: Any, cut: Split | None = None) -> Any:
     """Micro-batches whose activations `stage` keeps at its peak.
 
-    They are counted in whole stages: chunks over `virtual_pipeline`, or, of a `cut` with unequal
-    chunks, their layers over the stage's. Each `pipeline` chunks are of one row, the next of the
-    following row.
+    They are counted in whole stages: chunks over `virtual_pipeline`, or, where chunks of a `cut`
+    are unequal, their layers over the stage's. The first `pipeline` chunks are of one row, the next
+    `pipeline` of the following row.
 
     **Source**: 1F1B `min(m, p-i)`; interleaved `min(mv, 2(p-i-1) + (v-1)p + 1)` chunks (Megatron-LM
     pipeline_parallel/schedules.py:957-970). **Symbols**: m micro-batches, p stages, i stage, v
@@ -479,6 +476,7 @@ def _layers_in_flight(cut: Split, layout: LayoutLike, stage: Any, chunks: Any) -
     turns, rest = chunks // (p * v), chunks % (p * v)
 
     def of_rows(count: Any) -> Any:
+        """How many of the chunks belong to the first `count` rows."""
         return p * count * turns + np.minimum(rest, p * count)
 
     layers = _usual_chunk(cut, layout, stage) * chunks + of_rows(cut.rounds)
@@ -492,9 +490,7 @@ def _layers_in_flight(cut: Split, layout: LayoutLike, stage: Any, chunks: Any) -
 
 
 def overlapped_layers(layout: LayoutLike, held: StageContents) -> Any:
-    """Growth of `in_flight` where experts' all-to-alls overlap.
-
-    The forward pass goes one layer ahead.
+    """Growth of `in_flight` where experts' all-to-alls overlap: the forward pass is a layer ahead.
 
     Layer by layer a micro-batch goes forward while another goes backward, so that one layer is held
     twice. Interleaved, the micro-batch that is warmed up beyond the others is the one that would go

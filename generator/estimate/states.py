@@ -97,26 +97,25 @@ def sums_gradients_in_fp32(job: Job) -> bool:
 
 
 def summed_bytes(job: Job) -> int:
-    """Bytes of a sum of gradients: of one parameter's."""
+    """Bytes of the sum of one parameter's gradients."""
     return FP32 if sums_gradients_in_fp32(job) else weight_bytes(job)
 
 
 def moment_bytes(job: Job) -> float:
     """Bytes per parameter of the optimizer's moments, which have the type of what it updates."""
-    whole, kept = MOMENT_BYTES[job.training.optimizer], job.training.moment_dtype
+    in_fp32, dtype = MOMENT_BYTES[job.training.optimizer], job.training.moment_dtype
     if has_no_masters(job) and job.training.optimizer != "adamw-8bit":
-        kept = "same"
-    return whole * (weight_bytes(job) if kept == "same" else _BYTES[kept or "fp32"]) / FP32
+        dtype = "same"
+    element = weight_bytes(job) if dtype == "same" else _BYTES[dtype or "fp32"]
+    return in_fp32 * element / FP32
 
 
 def is_precision_aware(job: Job) -> bool:
-    """Tell whether the optimizer is the precision-aware one.
-
-    The types of its states ask for it.
-    """
-    kept = (job.training.moment_dtype, job.training.master_dtype)
-    adam = job.training.optimizer not in ("sgd", "muon")
-    return adam and job.engine.chooses_types and any(dtype is not None for dtype in kept)
+    """Tell whether the optimizer is the precision-aware one: a type of its states asks for it."""
+    state_types = (job.training.moment_dtype, job.training.master_dtype)
+    is_adam = job.training.optimizer not in ("sgd", "muon")
+    names_type = any(dtype is not None for dtype in state_types)
+    return is_adam and job.engine.chooses_types and names_type
 
 
 def master_bytes(job: Job) -> int:
@@ -182,11 +181,8 @@ def has_flat_gradients(job: Job, layout: LayoutLike) -> Any:
     """
     if not job.engine.flat_gradients or job.training.precision in ("fp32", "fp16"):
         return layout.zero_stage < 0
-    sharded = (
-        (layout.zero_stage == 1)
-        & (layout.offload == int(Offload.NONE))
-        & sums_gradients_in_fp32(job)
-    )
+    stays_here = layout.offload == int(Offload.NONE)
+    sharded = (layout.zero_stage == 1) & stays_here & sums_gradients_in_fp32(job)
     return sharded | ((layout.zero_stage == 0) & (layout.pipeline > 1))
 
 
@@ -265,14 +261,12 @@ def _held_by_units(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
 
 
 def second_shares(layout: LayoutLike) -> Any:
-    """Shares of the parameters, of a rank's one, in its part of hpZ's second copy."""
+    """How many times as large as a rank's share of the parameters its part of hpZ's copy is."""
     return np.where(layout.zero_hpz > 1, layout.data * layout.context / layout.zero_hpz, 0.0)
 
 
 def _offloaded(job: Job, layout: LayoutLike, held: StateBytes) -> StateBytes:
-    """Bytes that stay on the device.
-
-    A rank's part of the gradients may go with an offloaded optimizer.
+    """Bytes that stay on the device. A rank's gradients may go with an offloaded optimizer.
 
     **Source**: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: stage 1 sums whole gradients on the
     device first, and fp32 sums of stage 2 stay there (`_build_compact_grad_partition_buffer`).
@@ -311,12 +305,11 @@ def host_bytes(job: Job, layout: LayoutLike, parameters: Any) -> Any:
         states = 2 * shard_bytes(job) + moment_bytes(job)
         moved = np.where(layout.offload == int(Offload.NONE), 0, states)
         return parameters * moved * rates(job).pinned_memory_factor
-    kept = np.where(
-        (layout.zero_stage == 2) & (layout.gradient_accumulation > 1) & (summed < FP32), element, 0
-    )
-    optimizer = (
-        FP32 + FP32 + moment_bytes(job) + np.where(layout.zero_stage >= 3, summed, element + kept)
-    )
+    stage = layout.zero_stage
+    keeps_sums = (stage == 2) & (layout.gradient_accumulation > 1) & (summed < FP32)
+    kept = np.where(keeps_sums, element, 0)
+    narrow = np.where(stage >= 3, summed, element + kept)
+    optimizer = FP32 + FP32 + moment_bytes(job) + narrow
     per_parameter = np.where(
         layout.offload == int(Offload.OPTIMIZER_AND_PARAMETERS),
         optimizer + element * (1 + second_shares(layout)),

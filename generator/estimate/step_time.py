@@ -309,9 +309,9 @@ def _pipeline_s(job: Job, layout: LayoutLike, pace_s: Any) -> Any:
     """Exposed sends: forward and backward of each micro-batch, and those that fill the pipeline.
 
     Interleaved sends hide behind compute, but for those that fill and drain the pipeline.
-    **Source**:
-    Megatron-LM core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving
-    (`num_warmup_microbatches`; `overlap_p2p_comm_warmup_flush` is off unless asked for).
+    **Source**: Megatron-LM core/pipeline_parallel/schedules.py,
+    forward_backward_pipelining_with_interleaving (`num_warmup_microbatches`;
+    `overlap_p2p_comm_warmup_flush` is off unless asked for).
     """
     m, p, v = layout.gradient_accumulation, layout.pipeline, layout.virtual_pipeline
     send = communication.boundary_s(job, layout)
@@ -353,9 +353,8 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
     # The backward pass fetches hpZ's second copy, where there is one: the mean of both passes.
     shares = (1 + np.maximum(second_shares(layout), 1)) / 2
     fetch = shares * stages.own * element / link
-    fetches = m * np.maximum(
-        2 * fetch - constants.fetch_overlap * micro_batch_s, constants.fetch_exposed_share * fetch
-    )
+    not_overlapped = 2 * fetch - constants.fetch_overlap * micro_batch_s
+    fetches = m * np.maximum(not_overlapped, constants.fetch_exposed_share * fetch)
     return optimizer + np.where(layout.offload == Offload.OPTIMIZER_AND_PARAMETERS, fetches, 0.0)
 
 

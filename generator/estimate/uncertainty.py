@@ -121,10 +121,10 @@ def out_of_memory() -> Probit:
 
 @cache
 def unmeasured_factor() -> float:
-    """Factor on a step time that one thing which no measured run had is worth.
+    """Factor on a step time for each thing of a layout that no measured run had.
 
-    It is one standard deviation of what one more kind of parallelism, sharding or overlap in which
-    two measured layouts of a job differ adds to the error of their ratio.
+    It is one standard deviation. Two measured layouts of a job may differ in kinds of parallelism,
+    sharding or overlap: each kind more adds so much to the error of the ratio of their times.
     """
     return exp(float(_document()["extrapolation"]["per_difference"]))
 
@@ -165,9 +165,9 @@ def time_shares(job: Job, layout: LayoutLike) -> Band:
     spread = job.calibration.spread
     if spread is not None:
         return _within_factor(exp(DEVIATIONS * spread))
-    replicated, sharded = (
-        bands("step_time")[time_regime(job, Layout(data=1, zero_stage=stage))] for stage in (0, 3)
-    )
+    by_regime = bands("step_time")
+    replicated = by_regime[time_regime(job, Layout(data=1, zero_stage=0))]
+    sharded = by_regime[time_regime(job, Layout(data=1, zero_stage=3))]
     is_sharded = layout.zero_stage >= 3
     return Band(
         low=np.where(is_sharded, sharded.low, replicated.low),
@@ -259,9 +259,8 @@ def seconds_with_band(duration_s: float, band_s: Band) -> str:
 
 def time_range(shown: str, band_s: Band) -> str:
     """The band around a time, in the unit that the time is `shown` in: `16.9-20.1`."""
-    unit_s = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}[
-        shown.split()[-1]
-    ]
+    seconds_by_unit = {"ms": 1e-3, "s": 1.0, "minutes": MINUTE, "hours": HOUR, "days": DAY}
+    unit_s = seconds_by_unit[shown.split()[-1]]
     return f"{three_digits(band_s.low / unit_s)}-{three_digits(band_s.high / unit_s)}"
 
 

@@ -38,7 +38,7 @@ class Buffers:
 
     layers: Any
     at_loss: Any = 0.0  #: bytes more, or fewer, beside the logits and the loss
-    at_head: Any = 0.0  #: and of the head's own gradients, when the logits are gone
+    at_head: Any = 0.0  #: bytes more, or fewer, beside the head's gradients, when logits are gone
 
 
 def expert_padding(job: Job, ranks: Any) -> Any:
@@ -78,14 +78,14 @@ def buffer_bytes(job: Job, layout: LayoutLike, held: StageContents, rows: Any) -
     large as the largest layer.
     """
     b, r = weight_bytes(job), reduced_bytes(job)
-    frozen_share = base_share(job)
-    whole = job.training.lora is None
-    layer = b * frozen_share * _layer_parameters(job)
+    stored_share = base_share(job)
+    trains_all = job.training.lora is None
+    layer = b * stored_share * _layer_parameters(job)
     gradients = _trained_of_layer(job)  # elements
     table = table_gradient_bytes(job, rows)  # of b bytes each
-    head_gradients = table * whole
+    head_gradients = table * trains_all
 
-    counted = weight_gradient_bytes(job, layout) if whole else 0.0
+    counted = weight_gradient_bytes(job, layout) if trains_all else 0.0
     own = np.maximum(b * gradients - counted, 0.0)
     of_layer = 2 * layer + own + r * gradients
     after_head = 2 * layer + own + r / b * head_gradients
@@ -96,7 +96,7 @@ def buffer_bytes(job: Job, layout: LayoutLike, held: StageContents, rows: Any) -
         freed = freed + table + head_gradients
         at_head = at_head + table
 
-    parameters = b * frozen_share * (held.shared + held.experts)
+    parameters = b * stored_share * (held.shared + held.experts)
     sent = np.maximum(r * gradients, r / b * head_gradients)
     kept = parameters + np.maximum(layer, np.maximum(own, sent))
     stays = layout.zero_stage < 3
@@ -124,8 +124,8 @@ def moved(job: Job, layout: LayoutLike, held: StageContents) -> Moved:
     """What units move: all parameters forward, at stage 3 all but the head's backward, and all
     gradients of what is trained.
 
-    Elements count those that fill up the parts of stacked experts; of a quantized base, as many as
-    its bytes hold. With LoRA, layers alone have gradients.
+    Padding of stacked experts counts as elements; a quantized base counts as the elements that
+    would fill its bytes. With LoRA, layers alone have gradients.
     """
     ranks = layout.data * layout.context / layout.zero_copies
     padding, updated = expert_padding(job, ranks), trained(job, layout, held)
@@ -196,6 +196,7 @@ def data_s(
     synced = np.where(holds_whole_gradients(job, layout), 1, m)
     b = weight_bytes(job)
     parameters = held.shared + held.experts
+    # The embedding's share of all bytes: it is gathered first, before anything that could hide it.
     first = b * job.model.vocab * job.model.hidden / (b * np.maximum(parameters, 1.0))
     again = sent.near_s
 

@@ -21,22 +21,22 @@ from .step_time import step_time
 
 
 def ramp_steps(ramp: BatchRamp, global_batch: int, samples: int) -> list[tuple[int, int]]:
-    """Global batches, and in how many steps each is used.
-
-    They go on until `samples` sequences are trained on.
+    """Global batches, and in how many steps each is used, up to `samples` sequences.
 
     **Source**: Megatron-LM core_v0.16.1, core/num_microbatches_calculator.py,
     RampupBatchsizeNumMicroBatchesCalculator.update: the batch grows by one increment each time as
     many samples are consumed as the ramp's are divided by its increments; steps are whole.
     """
     increments = (global_batch - ramp.start) // ramp.increment
-    each = ramp.samples / increments if increments > 0 else 0.0
+    samples_per_increment = ramp.samples / increments if increments > 0 else 0.0
     stages: list[tuple[int, int]] = []
     consumed = 0
-    while each and consumed < samples and consumed <= ramp.samples:
-        grown = min(int(consumed / each), increments)
+    while samples_per_increment and consumed < samples and consumed <= ramp.samples:
+        grown = min(int(consumed / samples_per_increment), increments)
         batch = ramp.start + grown * ramp.increment
-        until = min((grown + 1) * each, samples) if grown < increments else ramp.samples + 1
+        until: float = ramp.samples + 1
+        if grown < increments:
+            until = min((grown + 1) * samples_per_increment, samples)
         steps = max(1, int(-(-(until - consumed) // batch)))
         stages.append((batch, steps))
         consumed += steps * batch
@@ -68,15 +68,18 @@ def evaluations(job: Job) -> tuple[int, int]:
 
     They are those of the script's arguments, else the program's defaults.
     """
+    # A split is `train,validation,test`, in shares.
     shares = [share.strip() for share in (job.data.split or "").split(",")]
     no_validation = job.data.split is not None and (len(shares) < 2 or not python_float(shares[1]))
     if job.framework.evaluation is None or no_validation:
         return 0, 0
-    numbers = (given_number(job, option) for option in ("--eval-interval", "--eval-iters"))
-    interval, batches = (
-        d if n is None else n for n, d in zip(numbers, job.framework.evaluation, strict=True)
+    usual_interval, usual_batches = job.framework.evaluation
+    interval = given_number(job, "--eval-interval")
+    batches = given_number(job, "--eval-iters")
+    return (
+        usual_interval if interval is None else interval,
+        usual_batches if batches is None else batches,
     )
-    return interval, batches
 
 
 _SHORT_VOCABULARY = 65500  #: below it Megatron's tokens have 16 bits, see `token_bytes`
@@ -183,9 +186,9 @@ def kept_checkpoints(job: Job, steps: int, interval: int) -> int:
     Megatron-LM core_v0.16.1, training/training.py, save_checkpoint_and_time
     (--save-retain-interval). Others delete none.
     """
-    said = given_number(job, "--save_total_limit") or job.output.keep or job.framework.keeps
+    most = given_number(job, "--save_total_limit") or job.output.keep or job.framework.keeps
     interval = max(interval, given_number(job, "--save-retain-interval") or 0)
-    return min(ceil(steps / interval), said or steps)
+    return min(ceil(steps / interval), most or steps)
 
 
 def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
@@ -193,17 +196,15 @@ def _length(job: Job, layout: Layout, step_s: float) -> tuple[int, int, float]:
     training = job.training
     tokens, ramp = round(training.duration_tokens or 0.0), training.batch_ramp
     if ramp is None:
-        steps = training.duration_steps or max(
-            1, -(-tokens // (layout.global_batch * training.sequence_length))
-        )
+        tokens_per_step = layout.global_batch * training.sequence_length
+        steps = training.duration_steps or max(1, -(-tokens // tokens_per_step))
         return steps, steps * layout.global_batch, steps * step_s
     stages = ramp_steps(ramp, layout.global_batch, max(1, tokens // training.sequence_length))
     batches, counts = (np.array(column) for column in zip(*stages, strict=True))
     # A smaller global batch has fewer micro-batches, of the same size.
     passes: Any = np.maximum(batches // (layout.micro_batch * layout.data), 1)
-    seconds = float(
-        np.sum(counts * step_time(job, replace(layout, gradient_accumulation=passes)).total_s)
-    )
+    step_s_by_batch = step_time(job, replace(layout, gradient_accumulation=passes)).total_s
+    seconds = float(np.sum(counts * step_s_by_batch))
     return int(counts.sum()), int(np.sum(counts * batches)), seconds
 
 

@@ -1,7 +1,4 @@
-"""The words of a command line as the options that a program's parser finds in them.
-
-An example is `launch.arguments`.
-"""
+"""The words of a command line, such as `launch.arguments`, as a program's parser reads them."""
 
 from __future__ import annotations
 
@@ -47,13 +44,10 @@ def is_module_name(program: str) -> bool:
 
 def is_option(word: object) -> bool:
     """Return whether a word begins an option, and is no negative number."""
-    return (
-        isinstance(word, str)
-        and word[:1] == "-"
-        and len(word) > 1
-        and not is_whole(word[1])
-        and word[1] != "."
-    )
+    if not isinstance(word, str) or len(word) < 2 or word[0] != "-":
+        return False
+    is_number = is_whole(word[1]) or word[1] == "."
+    return not is_number
 
 
 def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -63,9 +57,9 @@ def grouped(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """
     group: list[str] = []
     for word in words:
-        if is_option(word) or not group or not is_option(group[0]) or "=" in group[0]:
-            if group:
-                yield tuple(group)
+        takes_values = bool(group) and is_option(group[0]) and "=" not in group[0]
+        if group and (is_option(word) or not takes_values):
+            yield tuple(group)
             group = []
         group.append(word)
     if group:
@@ -79,9 +73,8 @@ def options_of(words: tuple[str, ...]) -> tuple[Option, ...]:
     for first, *rest in grouped(words):
         written, equals, value = first.partition("=")
         if is_option(first):
-            groups.append(
-                Option(key_of(first), written, index, (value,) if equals else tuple(rest))
-            )
+            values = (value,) if equals else tuple(rest)
+            groups.append(Option(key_of(first), written, index, values))
         index += 1 + len(rest)
     return tuple(groups)
 
@@ -98,14 +91,14 @@ def argument_values(words: Iterable[object], *names: str) -> tuple[str, ...] | N
     A name without a dash is a config's key, which a word such as `train.train_iters=500` sets.
     `None` where there is none.
     """
-    read = tuple(map(str, words))
+    texts = tuple(map(str, words))
     keys = {key_of(name) for name in names if name.startswith("-")}
-    options = [option for option in options_of(read) if option.key in keys]
+    options = [option for option in options_of(texts) if option.key in keys]
     if options:
         return options[-1].values
-    if len(keys) == len(names):
+    if len(keys) == len(names):  # no name is a config's key
         return None
-    values = [value for name, value in overrides_of(read).items() if name in names]
+    values = [value for name, value in overrides_of(texts).items() if name in names]
     return (values[-1],) if values else None
 
 
@@ -116,22 +109,20 @@ def gives(words: Iterable[object], *names: str) -> bool:
 
 def without(words: Iterable[_Word], names: Iterable[str]) -> Iterator[_Word]:
     """The words but for options of these names and their values."""
-    keys, left_out = {key_of(name) for name in names}, False
+    keys, is_left_out = {key_of(name) for name in names}, False
     for word in words:
         if is_option(word):
-            left_out = key_of(str(word)) in keys
-        if not left_out:
+            is_left_out = key_of(str(word)) in keys
+        if not is_left_out:
             yield word
 
 
 def is_fine_tuning(start: object, words: Iterable[object]) -> bool:
     """Return whether a job goes on from trained weights.
 
-    It does with a `start`, which is adapters or a folder of weights, or by `--model_name_or_path`
-    of its script.
-
-    Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second beta of
-    0.999. Source: TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and QLoRA's
-    (arXiv:2305.14314) recipes.
+    It does with a `start` (adapters, or a folder of weights), or by `--model_name_or_path` of its
+    script. Such runs have no weight decay by default, a rate of 2e-5 for all weights, and a second
+    beta of 0.999. Source: TrainingArguments; Alpaca's (tatsu-lab/stanford_alpaca README) and
+    QLoRA's (arXiv:2305.14314) recipes.
     """
     return start is not None or gives(words, "--model_name_or_path")

@@ -36,8 +36,8 @@ from .hf_shape import (
     report_odd_kind,
 )
 
-#: A trait, or what tells it from a config and the sizes found so far.
-Told = Any
+#: A value, or a function that finds it from the reader and the sizes found so far.
+Trait = Any
 
 _USUAL_BASE: Final = 10000.0  # of rotary positions, as Llama's
 #: Positions of a model that says none, where they are no table: as many as Llama 3.1's.
@@ -53,7 +53,7 @@ SOFTMAX: Final[Mapping[str, str]] = {
         (LOCAL, "reference_sliding_attention", "sliding", "local", "sliding_window", "swa"), LOCAL
     ),
     CHUNKED: CHUNKED,
-    # as configs were published before transformers had a name for it
+    # The second as configs were published before transformers had a name for it.
     **dict.fromkeys((INDEXED, "deepseek_sparse_attention"), INDEXED),
     BLOCKS: BLOCKS,
 }
@@ -61,26 +61,23 @@ SOFTMAX: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What the code of a `model_type` decides and no key says, by default as Llama's does.
+    """What the code of a `model_type` decides and no key says, by default as Llama's does."""
 
-    A value may be a function of the reader and of the sizes found so far.
-    """
-
-    norm: Told = "rmsnorm"
-    norms: Told = None  #: of a layer, as wide as the hidden state; None: two, or as a key says
+    norm: Trait = "rmsnorm"
+    norms: Trait = None  #: of a layer, as wide as the hidden state; None: two, or as a key says
     routed_norms: int | None = None  #: of a layer with experts, where it has others
-    norm_after: Told = False
-    final_norms: Told = 1
-    embedding_norms: Told = 0
+    norm_after: Trait = False
+    final_norms: Trait = 1
+    embedding_norms: Trait = 0
 
     head_dim: bool = True  #: whether `head_dim` counts: else it is hidden over heads
     rounds_heads: bool = False  #: hidden over heads is rounded down where it isn't whole
     square: bool = False  #: heads and their width have to make up the hidden size
-    qk_norm: Told = None  #: None: as a key says, per head
-    gate: Told = "none"
-    sinks: Told = False
-    qkv_bias: Told = None  #: None: as a key says
-    output_bias: Told = None
+    qk_norm: Trait = None  #: None: as a key says, per head
+    gate: Trait = "none"
+    sinks: Trait = False
+    qkv_bias: Trait = None  #: None: as a key says
+    output_bias: Trait = None
     #: further fields of the attention, from the reader, the sizes, the layer's name and its place
     attention: Callable[[KeyReader, Shape, str, int], Shape] | None = None
     #: readers of other kinds of mixers, by their names in `layer_types` and the like
@@ -90,30 +87,30 @@ class Traits:
     index_period: int = 1  #: of how many layers one has an indexer, where no key says it
     indexes_state: bool = False  #: an indexer's queries are of the hidden state, not of a latent
 
-    gated: Told = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
-    mlp_bias: Told = None  #: None: as a key says
+    gated: Trait = None  #: None: as `gated_mlp` says, else gated but for activations of plain MLPs
+    mlp_bias: Trait = None  #: None: as a key says
     layers: Callable[[KeyReader], int] | None = None  #: how many; None: as a key says
     ffn: Callable[[KeyReader, int], int] | None = None  #: width of its MLP, of the hidden size
-    dense: Told = field(default_factory=dict)  #: further fields of dense MLPs
-    experts: Told = field(default_factory=dict)  #: further fields of experts
-    routes: Told = True  #: whether the experts that keys describe are there at all
+    dense: Trait = field(default_factory=dict)  #: further fields of dense MLPs
+    experts: Trait = field(default_factory=dict)  #: further fields of experts
+    routes: Trait = True  #: whether the experts that keys describe are there at all
     #: numbers of the layers without experts; None: as keys say
     plain: Callable[[KeyReader, Shape], Container[int]] | None = None
 
-    positions: Told = "rotary"
+    positions: Trait = "rotary"
     position_offset: int = 0  #: rows of a learned table before the first position
-    rotary_fraction: Told = 1.0
+    rotary_fraction: Trait = 1.0
     #: the name of each layer, as in `layer_types`, where no key lists them
     kinds: Callable[[KeyReader, Shape], Sequence[str]] | None = None
     last: str | None = None  #: the name of the last layer, whatever a list says
     #: numbers of the layers without rotary positions
     bare: Callable[[KeyReader, Shape], Container[int]] | None = None
 
-    tied: Told = None  #: None: as a key says
-    head_bias: Told = False
-    table_elements: Told = 0
-    extras: Told = ()
-    fields: Told = field(default_factory=dict)  #: further fields of the model
+    tied: Trait = None  #: None: as a key says
+    head_bias: Trait = False
+    table_elements: Trait = 0
+    extras: Trait = ()
+    fields: Trait = field(default_factory=dict)  #: further fields of the model
     #: a layer as it is at a place, of what it would be
     layer: Callable[[KeyReader, Shape, int, Layer], Layer] | None = None
     #: all layers as they are, of what they would be
@@ -150,6 +147,32 @@ def first_dense(count: int, *keys: str) -> Any:
 
 def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
     """The fields of a model, its layers among them, as a config of these traits describes it."""
+    _prepare(read, traits)
+    shape = _sizes(read, traits)
+
+    def value_of(trait: Trait) -> Any:
+        return trait(read, shape) if callable(trait) else trait
+
+    shape["norm"] = Norm(
+        kind=value_of(traits.norm), epsilon=read.positive("rms_norm_eps", default=1e-6)
+    )
+    layers = _layers(read, traits, shape, value_of)
+    model = {
+        "final_norms": value_of(traits.final_norms),
+        "embedding_norms": value_of(traits.embedding_norms),
+        "head_bias": value_of(traits.head_bias),
+        "table_elements": value_of(traits.table_elements),
+        "extras": tuple(value_of(traits.extras)),
+        **value_of(traits.fields),
+    }
+    of_layers = ("layers", "heads", "kv_heads", "head_dim", "activation")
+    of_model = {name: value for name, value in shape.items() if name not in of_layers}
+    whole = layers if traits.stack is None else traits.stack(read, shape, layers)
+    return {**of_model, **model, "stack": Stack.of(whole)}
+
+
+def _prepare(read: KeyReader, traits: Traits) -> None:
+    """Have a reader find keys where a config of these traits has them."""
     read.names = traits.names if traits.head_dim else {**traits.names, "head_dim": ""}
     read.others |= frozenset(traits.others.split())
     for place, names in traits.nested.items():
@@ -161,47 +184,34 @@ def read_by_keys(read: KeyReader, traits: Traits) -> Shape:
         listed = read.config.get(key)
         if isinstance(listed, (list, tuple)) and listed:
             read.config = {**read.config, key: listed[0]}
-    shape = _sizes(read, traits)
 
-    def told(value: Told) -> Any:
-        return value(read, shape) if callable(value) else value
 
-    norm = Norm(kind=told(traits.norm), epsilon=read.positive("rms_norm_eps", default=1e-6))
-    shape["norm"] = norm
-    mixers = _mixers(read, traits, shape, told)
-    dense, experts, plain = _feed_forwards(read, traits, shape, told)
+def _layers(
+    read: KeyReader, traits: Traits, shape: Shape, value_of: Callable[[Trait], Any]
+) -> list[Layer]:
+    """Every layer, as traits have it at its place."""
+    mixers = _mixers(read, traits, shape, value_of)
+    dense, experts, plain = _feed_forwards(read, traits, shape, value_of)
     read.read.update(traits.idle.split())
 
-    norms = _norms(read) if traits.norms is None else told(traits.norms)
-    norm_after = told(traits.norm_after)
+    norms = _norms(read) if traits.norms is None else value_of(traits.norms)
+    norm_after = value_of(traits.norm_after)
     streams = traits.streams(read, shape) if traits.streams else None
     layers = []
     for i in range(shape["layers"]):
-        routed = experts is not None and i not in plain
+        is_routed = experts is not None and i not in plain
         layer = Layer(
             hidden=shape["hidden"],
             mixer=mixers[i],
-            feed_forward=experts if experts is not None and routed else dense,
-            norm=norm,
-            norms=traits.routed_norms if routed and traits.routed_norms else norms,
+            feed_forward=experts if experts is not None and is_routed else dense,
+            norm=shape["norm"],
+            norms=traits.routed_norms if is_routed and traits.routed_norms else norms,
             norm_after=norm_after,
             streams=streams,
         )
         layers.append(layer if traits.layer is None else traits.layer(read, shape, i, layer))
     _report_of_layers(read, shape["layers"])
-
-    model = {
-        "final_norms": told(traits.final_norms),
-        "embedding_norms": told(traits.embedding_norms),
-        "head_bias": told(traits.head_bias),
-        "table_elements": told(traits.table_elements),
-        "extras": tuple(told(traits.extras)),
-        **told(traits.fields),
-    }
-    internal = ("layers", "heads", "kv_heads", "head_dim", "activation")
-    kept = {name: value for name, value in shape.items() if name not in internal}
-    whole = layers if traits.stack is None else traits.stack(read, shape, layers)
-    return {**kept, **model, "stack": Stack.of(whole)}
+    return layers
 
 
 def _report_of_layers(read: KeyReader, layers: int) -> None:
@@ -310,56 +320,15 @@ def _tied(read: KeyReader, traits: Traits) -> bool:
 
 
 def _mixers(
-    read: KeyReader, traits: Traits, shape: Shape, told: Callable[[Told], Any]
+    read: KeyReader, traits: Traits, shape: Shape, value_of: Callable[[Trait], Any]
 ) -> list[Mixer]:
     """The mixer of each layer."""
     kinds = _kinds(read, traits, shape)
     bare = traits.bare(read, shape) if traits.bare else ()
     rotates = shape["position_embedding"] == "rotary"
-    window = read.optional_integer("sliding_window", low=0, high=LONG) or None
-    if "chunked_attention" in kinds:
-        window = read.optional_integer("attention_chunk_size", high=LONG) or window
-    bias = _bias(read, "attention_bias", "qkv_bias", "use_qkv_bias", "use_bias", "bias")
-    output = _bias(read, "attention_bias", "use_bias", "bias")
-    common = {
-        "hidden": shape["hidden"],
-        "heads": shape["heads"],
-        "kv_heads": shape["kv_heads"],
-        "head_dim": shape["head_dim"],
-        "qkv_bias": bias if traits.qkv_bias is None else told(traits.qkv_bias),
-        "output_bias": output if traits.output_bias is None else told(traits.output_bias),
-        "qk_norm": _qk_norm(read) if traits.qk_norm is None else told(traits.qk_norm),
-        "sinks": told(traits.sinks),
-    }
-    latent = _latent(read, shape) if read.optional_integer("kv_lora_rank") else None
-    gate = {"gate": told(traits.gate)}
-    indexed = INDEXED in kinds or BLOCKS in kinds
-    shared = _shared_indexers(read, shape["layers"], traits.index_period) if indexed else []
-
-    @cache
-    def attention(kind: str, rotary: bool, is_shared: bool, more_of: int | None) -> Mixer:
-        sparse = kind in (INDEXED, BLOCKS)
-        local = window if kind in (LOCAL, CHUNKED) else None
-        chunked = kind == CHUNKED and local is not None
-        span = Span(window=local, chunked=chunked, masked=sparse)
-        more = {}
-        if traits.attention is not None and more_of is not None:
-            more = traits.attention(read, shape, kind, more_of)
-        sizes = {**common, "span": span, "rotary": rotary}
-        mixer: Mixer
-        if latent:
-            mixer = Latent(**{**sizes, **latent, **gate, **more})
-        else:
-            mixer = GroupedQuery(**{**sizes, **gate, **more})
-        if not sparse:
-            return mixer
-        rank = latent["q_lora_rank"] if latent else 0
-        if traits.indexes_state:
-            rank = shape["hidden"]
-        indexer = _indexer(read, shape, kind, rank, is_shared)
-        if traits.indexes_state:
-            indexer = replace(indexer, of_state=True)
-        return SideBySide(hidden=shape["hidden"], mixers=(mixer, indexer))
+    attention = _attention_maker(read, traits, shape, kinds, value_of)
+    is_indexed = INDEXED in kinds or BLOCKS in kinds
+    shared = _shared_indexers(read, shape["layers"], traits.index_period) if is_indexed else []
 
     @cache
     def other(name: str) -> Mixer:
@@ -372,9 +341,67 @@ def _mixers(
         else:
             kind = SOFTMAX[name]
             rotary = rotates and i not in bare
-            is_shared = indexed and shared[i]
+            is_shared = is_indexed and shared[i]
             mixers.append(attention(kind, rotary, is_shared, i if traits.attention else None))
     return mixers
+
+
+def _attention_maker(
+    read: KeyReader,
+    traits: Traits,
+    shape: Shape,
+    kinds: Sequence[str],
+    value_of: Callable[[Trait], Any],
+) -> Callable[[str, bool, bool, int | None], Mixer]:
+    """A function that makes the attention of a layer, each once.
+
+    It takes the layer's kind, whether it is rotary and whether its indexer is an earlier layer's;
+    and its place, where `traits.attention` may change it there.
+    """
+    window = read.optional_integer("sliding_window", low=0, high=LONG) or None
+    if CHUNKED in kinds:
+        window = read.optional_integer("attention_chunk_size", high=LONG) or window
+    bias = _bias(read, "attention_bias", "qkv_bias", "use_qkv_bias", "use_bias", "bias")
+    output = _bias(read, "attention_bias", "use_bias", "bias")
+    common = {
+        "hidden": shape["hidden"],
+        "heads": shape["heads"],
+        "kv_heads": shape["kv_heads"],
+        "head_dim": shape["head_dim"],
+        "qkv_bias": bias if traits.qkv_bias is None else value_of(traits.qkv_bias),
+        "output_bias": output if traits.output_bias is None else value_of(traits.output_bias),
+        "qk_norm": _qk_norm(read) if traits.qk_norm is None else value_of(traits.qk_norm),
+        "sinks": value_of(traits.sinks),
+    }
+    latent = _latent(read, shape) if read.optional_integer("kv_lora_rank") else None
+    gate = {"gate": value_of(traits.gate)}
+
+    @cache
+    def attention(kind: str, rotary: bool, is_shared: bool, place: int | None) -> Mixer:
+        is_sparse = kind in (INDEXED, BLOCKS)
+        local = window if kind in (LOCAL, CHUNKED) else None
+        chunked = kind == CHUNKED and local is not None
+        span = Span(window=local, chunked=chunked, masked=is_sparse)
+        of_place = {}
+        if traits.attention is not None and place is not None:
+            of_place = traits.attention(read, shape, kind, place)
+        sizes = {**common, "span": span, "rotary": rotary}
+        mixer: Mixer
+        if latent:
+            mixer = Latent(**{**sizes, **latent, **gate, **of_place})
+        else:
+            mixer = GroupedQuery(**{**sizes, **gate, **of_place})
+        if not is_sparse:
+            return mixer
+        rank = latent["q_lora_rank"] if latent else 0
+        if traits.indexes_state:
+            rank = shape["hidden"]
+        indexer = _indexer(read, shape, kind, rank, is_shared)
+        if traits.indexes_state:
+            indexer = replace(indexer, of_state=True)
+        return SideBySide(hidden=shape["hidden"], mixers=(mixer, indexer))
+
+    return attention
 
 
 def _indexer(read: KeyReader, shape: Shape, kind: str, rank: int, is_shared: bool) -> Indexer:
@@ -438,7 +465,7 @@ _PLAIN: Final = ("gelu", "gelu_new", "gelu_fast", "relu", "relu2", "xielu")
 
 
 def _bias(read: KeyReader, *keys: str) -> bool:
-    """Whether a key asks for biases."""
+    """Whether a key asks for biases. All are read, so that none is reported as unread."""
     asked = [read.boolean(key, False) for key in keys if read.knows(key)]
     return any(asked)
 
@@ -546,20 +573,20 @@ def _latent(read: KeyReader, shape: Shape) -> Shape:
 
 
 def _feed_forwards(
-    read: KeyReader, traits: Traits, shape: Shape, told: Callable[[Told], Any]
+    read: KeyReader, traits: Traits, shape: Shape, value_of: Callable[[Trait], Any]
 ) -> tuple[Dense, Experts | None, Container[int]]:
     """The dense MLP, the experts, and the numbers of the layers without them."""
     bias = _bias(read, "mlp_bias", "use_mlp_bias", "use_bias", "bias")
     mlp = {
         "hidden": shape["hidden"],
-        "gated": _gated(read, shape) if traits.gated is None else told(traits.gated),
+        "gated": _gated(read, shape) if traits.gated is None else value_of(traits.gated),
         "activation": shape["activation"],
-        "bias": bias if traits.mlp_bias is None else told(traits.mlp_bias),
+        "bias": bias if traits.mlp_bias is None else value_of(traits.mlp_bias),
     }
-    dense = Dense(**{**mlp, "width": shape["ffn"], **told(traits.dense)})
-    # where a class has experts, it has them of any number
+    dense = Dense(**{**mlp, "width": shape["ffn"], **value_of(traits.dense)})
+    # A class that has experts has one at least.
     count = read.optional_integer("num_experts", low=1 if read.usual("num_experts") else 0)
-    if not told(traits.routes):
+    if not value_of(traits.routes):
         read.ignore(*read.called("num_experts_per_tok", "moe_intermediate_size"))
         return dense, None, ()
     if not count:
@@ -568,7 +595,7 @@ def _feed_forwards(
     plain = traits.plain if traits.plain and listed is None else dense_places
     return (
         dense,
-        Experts(**{**mlp, **_routed(read, shape, count), **told(traits.experts)}),
+        Experts(**{**mlp, **_routed(read, shape, count), **value_of(traits.experts)}),
         plain(read, shape),
     )
 

@@ -143,8 +143,8 @@ def multimodal(family: str) -> Mapping[str, Any] | None:
     """Where a multimodal `model_type` has its language model (`place`), what that is (`text`), and
     whether it is `tied` where nothing says so; `None` for any other.
     """
-    found: Mapping[str, Any] | None = _tables()["multimodal"].get(family)
-    return found
+    entry: Mapping[str, Any] | None = _tables()["multimodal"].get(family)
+    return entry
 
 
 class LayerClasses(NamedTuple):
@@ -174,15 +174,16 @@ def _types_by_model() -> Mapping[str, str]:
 def type_of_model(architectures: object) -> str | None:
     """The `model_type` whose model in transformers is one of these classes; `None` for none."""
     named = architectures if isinstance(architectures, (list, tuple)) else ()
-    found = (_types_by_model().get(each) for each in named if each and isinstance(each, str))
-    return next((name for name in found if name is not None), None)
+    types = (_types_by_model().get(each) for each in named if each and isinstance(each, str))
+    return next((name for name in types if name is not None), None)
 
 
 @cache
 def every_layer_class() -> frozenset[str]:
     """The classes of layers that models of transformers name, of all types."""
-    classes = map(layer_classes, _tables()["types"])
-    return frozenset(name for found in classes if found and found.named for name in found.names)
+    of_types = map(layer_classes, _tables()["types"])
+    named = [classes for classes in of_types if classes is not None and classes.named]
+    return frozenset(name for classes in named for name in classes.names)
 
 
 @cache
@@ -222,7 +223,8 @@ class KeyReader(ConfigReader):
         if self._said_with != (self.names, self.others):
             self._said, self._said_with = {}, (self.names, self.others)
         if keys not in self._said:
-            self._said[keys] = list(dict.fromkeys(n for key in keys for n in self._called(key)))
+            names = (name for key in keys for name in self._called(key))
+            self._said[keys] = list(dict.fromkeys(names))
         return self._said[keys]
 
     def _called(self, key: str) -> list[str]:
@@ -269,7 +271,7 @@ class KeyReader(ConfigReader):
         present = self.given(*keys)
         if present is None:
             return None
-        self.others |= {present}  # a name of it that no other key has
+        self.others |= {present}  # so that `integer` takes this name, whatever the class has
         return self.integer(present, low=low, high=high)
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -326,8 +328,9 @@ def foreign_keys(read: ConfigReader, known: KnownClass) -> Iterator[str]:
 
 
 def is_off(config: Mapping[str, object], key: str) -> bool:
-    """Whether a key is of a part that another key switches off: `use_cla` that of
-    `cla_share_factor`, `mamba_enabled` that of `mamba_d_conv`.
+    """Whether a key is of a part that another key switches off.
+
+    `use_cla: false` switches `cla_share_factor` off, and `mamba_enabled: false` `mamba_d_conv`.
     """
     words = key.split("_")
     parts = ("_".join(words[:count]) for count in range(1, len(words)))

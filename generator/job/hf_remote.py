@@ -55,16 +55,16 @@ def _mimo_attention(read: KeyReader, shape: Shape, kind: str, index: int) -> Sha
     read.ignore(*_OF_LOCAL)
     values = read.optional_integer("v_head_dim") or shape["head_dim"]
     sinks = f"add_{'swa' if is_local else 'full'}_attention_sink_bias"
-    found = {"v_head_dim": values, "sinks": read.boolean(sinks, False)}
+    attention = {"v_head_dim": values, "sinks": read.boolean(sinks, False)}
     if not is_local:
-        return found
+        return attention
     width = read.optional_integer("swa_head_dim") or shape["head_dim"]
     return {
         "heads": read.optional_integer("swa_num_attention_heads") or shape["heads"],
         "kv_heads": read.optional_integer("swa_num_key_value_heads") or shape["kv_heads"],
         "head_dim": width,
         "v_head_dim": read.optional_integer("swa_v_head_dim") or width,
-        "sinks": found["sinks"],
+        "sinks": attention["sinks"],
     }
 
 

@@ -27,7 +27,7 @@ from .resolve import resolve
 from .resolve_names import check_model_keys
 from .schema_check import check_schema, misspelt_keys
 
-# Where an empty value means something; elsewhere `key:` without a value is the same as no key.
+#: Where an empty value means something; elsewhere `key:` without a value is the same as no key.
 _KEPT_EMPTY: Final = frozenset({"model", "environment", "tags", "deepspeed_config"})
 
 SpecSource = str | os.PathLike[str] | TextIO | Mapping[str, object]
@@ -49,24 +49,11 @@ def load_with_findings(
     once. `may_read` is as in `Source`.
     """
     try:
-        if isinstance(source, Mapping):
-            read = plain_source(source)
-        else:
-            read = parse(
-                read_path(source) if isinstance(source, (str, os.PathLike)) else read_stream(source)
-            )
+        read = _read(source)
         if not read.complete:  # what would be missing may come later in the text
             raise InvalidJob(read.findings)
         if not isinstance(read.data, dict):
-            where = read.locations.get("", Location(path=read.path, line=1, column=1))
-            message = (
-                f"a job spec is a mapping of keys to values; this is {kind_in_words(read.data)}"
-            )
-            wrong = codes.WRONG_TYPE.at(
-                where, message, "write `model: gpt3-175b` and so on, one key a line"
-            )
-            empty = codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
-            raise InvalidJob([*read.findings, empty if read.data is None else wrong])
+            raise InvalidJob([*read.findings, _no_mapping(read)])
         changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
@@ -79,10 +66,35 @@ def load_with_findings(
     if job is not None:
         return job, in_file_order(findings)
 
+    # With misspelt keys under their names more may be found: it is said beside the rest.
     meant, further = _meant(bare, misspelt_keys(tidy), secrets, frameworks)
-    said = {(finding.rule, finding.where.line, finding.where.column) for finding in findings}
-    new = (one for one in further if (one.rule, one.where.line, one.where.column) not in said)
+    said = {_identity(finding) for finding in findings}
+    new = (finding for finding in further if _identity(finding) not in said)
     raise InvalidJob((*findings, *without(values, new)), meant=meant)
+
+
+def _read(source: SpecSource) -> Source:
+    """The spec as data with places. Raises `UnreadableText`."""
+    if isinstance(source, Mapping):
+        return plain_source(source)
+    if isinstance(source, (str, os.PathLike)):
+        return parse(read_path(source))
+    return parse(read_stream(source))
+
+
+def _no_mapping(read: Source) -> Finding:
+    """What is wrong with a spec that is empty, or no mapping."""
+    where = read.locations.get("", Location(path=read.path, line=1, column=1))
+    if read.data is None:
+        return codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
+    message = f"a job spec is a mapping of keys to values; this is {kind_in_words(read.data)}"
+    hint = "write `model: gpt3-175b` and so on, one key a line"
+    return codes.WRONG_TYPE.at(where, message, hint)
+
+
+def _identity(finding: Finding) -> tuple[str, int | None, int | None]:
+    """What two findings of the same fault have in common."""
+    return finding.rule, finding.where.line, finding.where.column
 
 
 def _meant(
@@ -93,8 +105,8 @@ def _meant(
 ) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job of a spec with its misspelt keys under their names, and what is found in it.
 
-    There is none where a key may be several or none, or its value is none of its name: what stood
-    there instead would be a default, and its findings not the user's.
+    There is no job where a misspelt key may stand for several keys or for none, or where its value
+    doesn't fit: a default would take its place, and findings on that aren't the user's.
     """
     if not names or not all(names.values()):
         return None, ()
@@ -108,7 +120,7 @@ def _check(
 ) -> tuple[Job | None, tuple[Finding, ...]]:
     """The job, if nothing is wrong with it, and every finding."""
     textual = (*source.findings, *check_text(source), *check_secrets(source, secrets))
-    slips = tuple(check_model_keys(source))
+    misspelt = tuple(check_model_keys(source))
     reported = {
         finding.where.pointer
         for finding in textual
@@ -119,16 +131,12 @@ def _check(
     violations, meant = check_schema(source)
     shape = tuple(finding for finding in violations if finding.where.pointer not in reported)
     errors = [finding for finding in (*textual, *shape) if finding.severity is Severity.ERROR]
-    job, unresolved = resolve(
-        source, (*(finding.where.pointer for finding in errors), *meant), frameworks
-    )
-    if slips:  # the model is another
-        return None, (
-            *textual,
-            *slips,
-            *shape,
-            *(each for each in unresolved if each.rule != codes.LEFT_OUT.id),
-        )
+    broken = (*(finding.where.pointer for finding in errors), *meant)
+    job, unresolved = resolve(source, broken, frameworks)
+    if misspelt:
+        # The model is another than the one meant: what its config holds beyond it says nothing.
+        others = (finding for finding in unresolved if finding.rule != codes.LEFT_OUT.id)
+        return None, (*textual, *misspelt, *shape, *others)
     return (None if errors else job), (*textual, *shape, *unresolved)
 
 
@@ -156,7 +164,7 @@ def check_text(source: Source) -> Iterator[Finding]:
     Names of variables are among these texts.
     """
     for pointer, value in walk("", source.data):
-        # a config.json has limits that are infinite; the keys that are read have to be finite
+        # A config.json has limits that are infinite; only the keys that are read have to be finite.
         infinite = isinstance(value, float) and not math.isfinite(value)
         if infinite and not pointer.startswith(_MODEL):
             message = f"`{dotted(pointer)}` is {value}; expected a finite number"
@@ -178,10 +186,8 @@ def check_text(source: Source) -> Iterator[Finding]:
         if not (name.isascii() and name.isidentifier()):  # no shell can set it
             where = source.locate_key(f"{_ENVIRONMENT}{escape(name)}")
             plain = re.sub(r"[^A-Za-z0-9_]", "_", name) or "NAME"
-            hint = (
-                "use letters, digits and underscores, such as "
-                f"{plain if not is_whole(plain[0]) else f'_{plain}'}"
-            )
+            example = f"_{plain}" if is_whole(plain[0]) else plain
+            hint = f"use letters, digits and underscores, such as {example}"
             yield codes.ENVIRONMENT_NAME.at(
                 where, f"invalid name of an environment variable: {show(name)}", hint
             )
@@ -209,7 +215,7 @@ class SpecSecret:
     pointer: str
     value: str
     name: str  #: of the variable, option or key
-    what: str  #: that it is, with its name and never its value
+    what: str  #: the beginning of a message: its name, never its value
     in_key: bool = False  #: whether a key holds it
 
 
@@ -225,26 +231,21 @@ def spec_secrets(source: Source) -> tuple[SpecSecret, ...]:
 
 def check_secrets(source: Source, secrets: tuple[SpecSecret, ...]) -> Iterator[Finding]:
     """An error for each: files are shared, committed and kept with the job."""
+    if not secrets:
+        return
+    known = patterns()
+    target = str(source.value("/launch/target", known["usual_target"]))
+    way_of_target = known["ways"].get(target) or known["ways"]["other"]
     for secret in secrets:
-        variable, known_patterns = secret.pointer.startswith(_ENVIRONMENT), patterns()
-        where = (
-            source.locate_key(secret.pointer)
-            if secret.in_key or variable
-            else source.locate(secret.pointer)
-        )
-        name = secret.name if variable else secret.name.strip("-").replace("-", "_").upper()
-        # the way that works on the job's target
-        way = (
-            known_patterns["ways"].get(
-                str(source.value("/launch/target", known_patterns["usual_target"]))
-            )
-            or known_patterns["ways"]["other"]
-        )
-        other = known_patterns["alternatives"].get(name) if "a file" in way else None
-        hint = f"remove it; {way.format(name=name or 'TOKEN')}{f'; {other}' if other else ''}"
-        yield codes.SECRET.at(
-            where, f"{printable(secret.what)}: it would be in files that are shared and kept", hint
-        )
+        is_variable = secret.pointer.startswith(_ENVIRONMENT)
+        locate = source.locate_key if secret.in_key or is_variable else source.locate
+        name = secret.name if is_variable else secret.name.strip("-").replace("-", "_").upper()
+        hint = f"remove it; {way_of_target.format(name=name or 'TOKEN')}"
+        other_way = known["alternatives"].get(name) if "a file" in way_of_target else None
+        if other_way:
+            hint += f"; {other_way}"
+        message = f"{printable(secret.what)}: it would be in files that are shared and kept"
+        yield codes.SECRET.at(locate(secret.pointer), message, hint)
 
 
 def _of_options(source: Source) -> Iterator[SpecSecret]:
@@ -254,7 +255,8 @@ def _of_options(source: Source) -> Iterator[SpecSecret]:
     for index, word in enumerate(words):
         option, equals, value = word.partition("=")
         at, follows = index, words[index + 1] if index + 1 < len(words) else ""
-        if not equals and word.startswith("-") and " " not in word and not follows.startswith("--"):
+        is_option = not equals and word.startswith("-") and " " not in word
+        if is_option and not follows.startswith("--"):
             at, value = index + 1, follows
         if " " not in option and value and holds(option.strip("-+"), value):
             what = f"`launch.arguments[{at}]`, the value of `{option}`, is a secret"
@@ -274,10 +276,8 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
         if isinstance(value, Mapping):
             for key in value:
                 for secret in find(key):
-                    what = (
-                        f"a key of `{dotted(pointer)}` has "
-                        f"{secret.what or f'the secret `{secret.name}`'}"
-                    )
+                    called = secret.what or f"the secret `{secret.name}`"
+                    what = f"a key of `{dotted(pointer)}` has {called}"
                     place = f"{pointer}/{escape(key)}"
                     yield SpecSecret(
                         pointer=place, value=secret.value_in(key), name="", what=what, in_key=True
@@ -286,7 +286,7 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             continue
         text = value if isinstance(value, str) else source.texts.get(pointer, str(value))
         parts = pointer.split("/")
-        while len(parts) > 1 and is_whole(parts[-1]):
+        while len(parts) > 1 and is_whole(parts[-1]):  # an item has the name of its list
             parts.pop()
         name = parts[-1].replace("~1", "/").replace("~0", "~")
         variable = pointer.startswith(_ENVIRONMENT)
@@ -295,12 +295,7 @@ def _of_values(source: Source) -> Iterator[SpecSecret]:
             yield SpecSecret(pointer=pointer, value=text, name=name, what=f"{place} is a secret")
             continue
         for secret in find(text):
-            what = secret.what or f"the secret `{secret.name}`"
+            called = secret.what or f"the secret `{secret.name}`"
             label = secret.name or (name if likeness(name) else "")
-            secret_text = secret.value_in(text)
-            yield SpecSecret(
-                pointer=pointer,
-                value=secret_text,
-                name=label,
-                what=f"`{dotted(pointer)}` has {what}",
-            )
+            what = f"`{dotted(pointer)}` has {called}"
+            yield SpecSecret(pointer=pointer, value=secret.value_in(text), name=label, what=what)

@@ -1,7 +1,7 @@
-"""What a job needs before it can be submitted, how it goes on, and what its files are written for.
+"""What a job needs before it can be submitted, how it goes on after its time limit, the versions
+that its files are written for, and the data that its target mounts.
 
-It goes on after its time limit. Versions of programs are those at which options, keys and defaults
-were read. Data that the target mounts is here too.
+Versions of programs are those at which options, keys and defaults were read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..catalog import find_model
 from ..dataclass import dataclass
 from ..patterns import lazy_pattern
 from .arguments import argument_values, gives, options_of
-from .records import Job
+from .records import Job, Need
 from .schema import launch_keys
 
 _RESUME: Final = "output.resume"
@@ -69,24 +69,23 @@ class Missing:
 
 def missing(job: Job) -> tuple[Missing, ...]:
     """Everything that the job still needs, in the order of the spec's keys."""
+    return (*_of_program(job), *_of_restarts(job), *_of_target(job))
+
+
+def _of_target(job: Job) -> Iterator[Missing]:
+    """The keys of the target's options that a submission needs."""
     target, options = job.launch.target, job.launch.options
-    asked = (
-        (key, _INSTEAD.get(when, ""))
-        for key, schema in launch_keys(job.launch.target).items()
-        if (when := schema.get("neededToSubmit")) is not None
-        and options.get(key) is None
-        and CONDITIONS[when](job)
-    )
-    lacks = (
-        (key.replace("_", " "), path := f"launch.{target}.{key}", f"set {path}{other}")
-        for key, other in asked
-    )
-    return (*_of_program(job), *_of_restarts(job), *(Missing(*lack) for lack in lacks))
+    for key, schema in launch_keys(target).items():
+        when = schema.get("neededToSubmit")
+        if when is None or options.get(key) is not None or not CONDITIONS[when](job):
+            continue
+        path = f"launch.{target}.{key}"
+        yield Missing(key.replace("_", " "), path, f"set {path}{_INSTEAD.get(when, '')}")
 
 
-def not_ready(lacks: Sequence[Missing]) -> str:
+def not_ready(needs: Sequence[Missing]) -> str:
     """`Not ready to submit: no data (set data.path), no tokenizer (set data.tokenizer)`."""
-    return f"Not ready to submit: {', '.join(map(str, lacks))}"
+    return f"Not ready to submit: {', '.join(map(str, needs))}"
 
 
 def gated(job: Job) -> str | None:
@@ -101,8 +100,9 @@ def gated(job: Job) -> str | None:
 
 
 def config_from_hub(job: Job) -> str | None:
-    """The repository of the Hub whose config.json every process reads; None where variables of the
-    job say how: a token, or that there is no connection.
+    """The repository of the Hub whose config.json every process reads.
+
+    None where the job sets a token for it, or says that there is no connection.
     """
     repository = job.framework.reads_config(job)
     return None if any(map(_LOGS_IN.search, _variables(job))) else repository
@@ -117,8 +117,9 @@ def _variables(job: Job) -> Iterator[str]:
 
 
 def spec_values(job: Job) -> dict[str, tuple[str, ...]]:
-    """The keys of `data` and `output`, and the folder of weights, that the job gives a value, with
-    the words of it.
+    """The keys of `data` and `output` to which the job gives a value, each with its words.
+
+    The folder of weights is among them.
     """
     data, tokenizer, output = job.data, job.data.tokenizer, job.output
     single = {
@@ -162,17 +163,15 @@ def _of_program(job: Job) -> Iterator[Missing]:
     # What its arguments give: by an option, by a word in one, or in a file of arguments.
     written = [option.written.lower() for option in options_of(arguments)]
     has_file = _ARGUMENT_FILE.search(" ".join(arguments)) is not None
-    lacks = [
-        need
-        for need in needs
-        if need.key not in stated
-        and not gives(arguments, *need.options)
-        and not (need.words and has_file)
-        and not any(word in option for option in written for word in need.words)
-    ]
 
-    keys = {need.key for need in lacks}
-    for need in lacks:
+    def is_in_arguments(need: Need) -> bool:
+        if gives(arguments, *need.options) or (need.words and has_file):
+            return True
+        return any(word in option for option in written for word in need.words)
+
+    lacking = [need for need in needs if need.key not in stated and not is_in_arguments(need)]
+    keys = {need.key for need in lacking}
+    for need in lacking:
         # Where nothing is saved, there is nothing to go on from.
         if need.key != _RESUME or "output.checkpoints" not in keys:
             yield Missing(need.what, need.key, need.hint or f"set {need.key}")
@@ -181,9 +180,8 @@ def _of_program(job: Job) -> Iterator[Missing]:
 def _of_restarts(job: Job) -> Iterator[Missing]:
     """What keeps a job from going on where it saved: arguments by which each start is the first."""
     framework, arguments = job.framework, job.launch.arguments
-    save, load = (
-        framework.options.get(f"output.{key}", ("",))[0] for key in ("checkpoints", "resume")
-    )
+    save, *_ = framework.options.get("output.checkpoints", ("",))
+    load, *_ = framework.options.get("output.resume", ("",))
     saved = argument_values(arguments, save) or spec_values(job).get("output.checkpoints")
     loaded = argument_values(arguments, load)
     if not (load and saved and job.output.resume):
@@ -216,9 +214,10 @@ def continuation(job: Job) -> str:
     if not can_continue(job):
         return "none"
     options = {key: value for key, value in job.launch.options.items() if value is not None}
-    signalled = bool(options.get("requeue") and options.get("signal_seconds"))
-    kept = job.output.checkpoints is not None and job.output.resume and options.get("requeue", True)
-    return str(options.get("continue", "requeue" if signalled or kept else "none"))
+    is_signalled = bool(options.get("requeue") and options.get("signal_seconds"))
+    can_resume = job.output.checkpoints is not None and job.output.resume
+    requeues = is_signalled or (can_resume and options.get("requeue", True))
+    return str(options.get("continue", "requeue" if requeues else "none"))
 
 
 #: An image with PyTorch for each vendor's accelerators.
@@ -255,9 +254,9 @@ def listed_versions(job: Job) -> str:
     )
 
 
-#: What the target replaces with a path; the whole of it, and the section and the name.
+#: What AzureML replaces with a mounted path: `${{inputs.data}}`. Groups: section, name.
 EXPRESSION: Final = lazy_pattern(r"\$\{\{\s*(inputs|outputs)\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-#: and a path within it
+#: A data asset, `azureml:corpus:3`, and a path within it.
 ASSET: Final = lazy_pattern(r"azureml:(?![/\\])([^/:@]+(?:[:@][^/]+)?)(?:/(.+))?")
 _URI: Final = lazy_pattern(
     r"(?:azureml|https?|wasbs?|abfss?|adl)://\S.*|azureml:\S.*", re.IGNORECASE
@@ -295,12 +294,15 @@ def binds(job: Job) -> bool:
 
 
 def bound_values(job: Job) -> Iterator[tuple[str, str, str]]:
-    """The paths of `data` and `output`, and the folder of weights: key of the spec, its pointer,
-    and the path.
+    """Each path of `data` and `output`, and the folder of weights.
+
+    It comes as the key of the spec, its pointer, and the path.
     """
     for key, values in spec_values(job).items():
+        if key not in PATHS:
+            continue
         pointer = f"/{key.replace('.', '/')}"
-        for index, path in enumerate(values if key in PATHS else ()):
+        for index, path in enumerate(values):
             yield key, f"{pointer}/{index}" if len(values) > 1 else pointer, path
 
 
@@ -323,10 +325,10 @@ def bindings(job: Job) -> Bindings:
         declared: Any = job.launch.options.get(section) or {}
         for name, value in declared.items():
             entry = {"path": value} if isinstance(value, str) else value
-            kind = entry.get("type") or (
-                _kind(str(entry.get("path", ""))) if section == "inputs" else "uri_folder"
-            )
-            usual = "eval_mount" if kind == "mltable" and section == "inputs" else mode
+            is_input = section == "inputs"
+            usual_kind = _kind(str(entry.get("path", ""))) if is_input else "uri_folder"
+            kind = entry.get("type") or usual_kind
+            usual = "eval_mount" if kind == "mltable" and is_input else mode
             bound.section(section)[name] = {"type": kind, **entry, "mode": entry.get("mode", usual)}
     for key, _, path in bound_values(job):
         if is_uri(path) and path not in bound.words:
@@ -335,21 +337,20 @@ def bindings(job: Job) -> Bindings:
 
 
 def _bound(job: Job, bound: Bindings, key: str, uri: str) -> str:
-    """The expression for a URI of the spec.
-
-    Where no input or output is for it yet, one is added.
-    """
+    """The expression for a URI of the spec. Where it has no input or output yet, one is added."""
     section = "outputs" if key in _OUTPUTS else "inputs"
     path, rest, kind = uri, "", "uri_folder" if section == "outputs" else _kind(uri)
     takes_prefix = key == "data.path" and job.framework.data_prefix and not job.packs_sequences
-    if asset := ASSET.fullmatch(uri):  # the mounted place, and the path within
+    asset = ASSET.fullmatch(uri)
+    if asset:  # the mounted place, and the path within
         path, rest, kind = f"azureml:{asset[1]}", asset[2] or "", "uri_folder"
     elif takes_prefix and not uri.endswith("/"):  # its folder, and the beginning of names in it
-        path, rest, kind = *uri.rpartition("/")[::2], "uri_folder"
+        path, _, rest = uri.rpartition("/")
+        kind = "uri_folder"
     if key in _FILES and not rest:
         kind = "uri_file"
     entries = bound.section(section)
-    same = (
+    with_path = (
         name
         for name, entry in entries.items()
         if str(entry.get("path", "")).rstrip("/") == path.rstrip("/")
@@ -359,7 +360,8 @@ def _bound(job: Job, bound: Bindings, key: str, uri: str) -> str:
     words = key.split(".")
     base = words[-2] if words[-1] == "path" else words[-1]
     numbered = (f"{base}_{number}" for number in range(2, len(entries) + 3))
-    name = next(same, None) or next(name for name in (base, *numbered) if name not in entries)
+    free = (name for name in (base, *numbered) if name not in entries)
+    name = next(with_path, None) or next(free)
     entries.setdefault(name, {"type": kind, "path": path, "mode": _MODES[section]})
     return f"${{{{{section}.{name}}}}}" + (f"/{rest}" if rest else "")
 

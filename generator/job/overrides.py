@@ -19,8 +19,8 @@ from .codes import OVERRIDE, TOO_LARGE, WRONG_TYPE
 from .schema_check import takes_text
 
 _MAPPING: Final = "<mapping>"
-#: Types of single values, and what makes one plain: of a subclass of text, such as an
-#: enumeration's, the plain text; numpy's integers too.
+#: Types of single values, and what makes a plain one of each. Members of enumerations that are text
+#: become plain text, and numpy's integers Python's.
 _SCALARS: Final[tuple[tuple[Any, Callable[[Any], object]], ...]] = (
     ((bool, type(None)), lambda value: value),
     (str, str),
@@ -60,9 +60,9 @@ def plain_value(value: object, path: str, pointer: str = "") -> object:
             )
             raise UnreadableText(TOO_LARGE.at(where, message, "pass a smaller mapping"))
         if isinstance(value, Mapping):
-            items = ((str(key), inner) for key, inner in value.items())
             return {
-                key: plain(inner, f"{pointer}/{escape(key)}", depth + 1) for key, inner in items
+                str(key): plain(inner, f"{pointer}/{escape(str(key))}", depth + 1)
+                for key, inner in value.items()
             }
         if isinstance(value, (list, tuple)):
             return [
@@ -113,7 +113,7 @@ def with_renamed_keys(source: Source, names: Mapping[str, str]) -> Source:
 
 
 def _moved(old: str, new: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
-    """`places`, with those at and below `old` at and below `new` too."""
+    """`places`, with what is at and below `old` also at and below `new`."""
     there = {
         f"{new}{place.removeprefix(old)}": value
         for place, value in places.items()
@@ -148,33 +148,24 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     locations, keys, texts = dict(source.locations), dict(source.keys), dict(source.texts)
     findings = list(source.findings)
     values = {tuple(name.split(".")): value for name, value in overrides.items()}
-    paths = sorted(values, key=len)
-    for path in paths:
+    for path in sorted(values, key=len):
         override = values[path]
         flag = override if isinstance(override, Flag) else Flag(override, "")
-        pointer = "".join(f"/{escape(part)}" for part in path)
+        pointer = _pointer(path)
         where = Location(path=PATH, pointer=pointer, flag=flag.text)
-        for other in {other for group in _ALTERNATIVES if path in group for other in group} - set(
-            paths
-        ):
-            holder: Any = data
-            for part in other[:-1]:
-                holder = holder.get(part) if isinstance(holder, dict) else None
-            if isinstance(holder, dict):
-                holder.pop(other[-1], None)
-            dropped = "".join(f"/{escape(part)}" for part in other)
+        for other in _alternatives_of(path) - values.keys():
+            _drop(data, other)
+            dropped = _pointer(other)
             locations, keys = _outside(dropped, locations), _outside(dropped, keys)
         problem = _set(data, path, _read(path, pointer, flag.value, as_yaml=bool(flag.text)))
         if problem is not None:
             message = f"`{'.'.join(path)}` can't be set: {problem}"
             findings.append(OVERRIDE.at(where, message, "name a key as in layout.zero_stage=1"))
             continue
+        # Mappings that the file doesn't have are located at the flag too.
+        parents = [_pointer(path[:depth]) for depth in range(1, len(path))]
         made = {
-            parent: replace(where, pointer=parent)
-            for parent in (
-                pointer[:index] for index, char in enumerate(pointer) if char == "/" and index
-            )
-            if parent not in locations
+            parent: replace(where, pointer=parent) for parent in parents if parent not in locations
         }
         locations = {**_outside(pointer, locations), **made, pointer: where}
         keys = {**_outside(pointer, keys), **made, pointer: where}
@@ -182,6 +173,25 @@ def apply_overrides(source: Source, overrides: Mapping[str, object]) -> Source:
     return replace(
         source, data=data, locations=locations, keys=keys, texts=texts, findings=tuple(findings)
     )
+
+
+def _pointer(path: tuple[str, ...]) -> str:
+    """The JSON pointer of a path."""
+    return "".join(f"/{escape(part)}" for part in path)
+
+
+def _alternatives_of(path: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """The paths that say the same thing as `path` in another way, and `path` itself."""
+    return {other for group in _ALTERNATIVES if path in group for other in group}
+
+
+def _drop(data: object, path: tuple[str, ...]) -> None:
+    """Take the key at `path` out of `data`, where it is there."""
+    holder = data
+    for part in path[:-1]:
+        holder = holder.get(part) if isinstance(holder, dict) else None
+    if isinstance(holder, dict):
+        holder.pop(path[-1], None)
 
 
 def _outside(pointer: str, places: Mapping[str, _Value]) -> dict[str, _Value]:
@@ -197,16 +207,16 @@ def _read(path: tuple[str, ...], pointer: str, value: object, *, as_yaml: bool) 
         return plain_value(value, PATH, pointer)
     if value in ("null", "~"):
         return None
-    if as_yaml and value[:1] in _QUOTES and isinstance(parsed := parse_value(value), str):
+    parsed = parse_value(value)
+    if as_yaml and value[:1] in _QUOTES and isinstance(parsed, str):
         return parsed
     if takes_text(path):
         return value
-    parsed = parse_value(value)
     return value if isinstance(parsed, str) else parsed  # YAML would join the lines of a text
 
 
 def _set(data: object, path: tuple[str, ...], value: object) -> str | None:
-    """Put `value` at `path`, with mappings made on the way; what is in the way otherwise."""
+    """Put `value` at `path`, with mappings made on the way. Return what is in the way, if any."""
     if not all(path):
         return "the path has an empty part"
     if not isinstance(data, dict):

@@ -155,10 +155,12 @@ def written_out(source: Source, frameworks: Frameworks) -> Source:
 
     cluster = spec.get("cluster")
     machines = machines_of(cluster) if isinstance(cluster, str) else None
-    if machines is not None and machines.nodes is not None and not {"gpus", "nodes"} & spec.keys():
+    says_size = "gpus" in spec or "nodes" in spec
+    if machines is not None and machines.nodes is not None and not says_size:
         spec["nodes"] = machines.nodes
 
-    if isinstance(training := spec.get("training"), dict):
+    training = spec.get("training")
+    if isinstance(training, dict):
         spec["training"] = training | _training_written_out(training)
 
     data = spec.get("data")
@@ -176,7 +178,8 @@ def _training_written_out(training: dict[str, Any]) -> dict[str, Any]:
     """The keys of `training` that have a short form, written out."""
     length, duration = training.get("sequence_length"), training.get("duration")
     written: dict[str, Any] = {}
-    if isinstance(length, str) and (tokens := length_of(length)):
+    tokens = length_of(length) if isinstance(length, str) else None
+    if tokens:
         written["sequence_length"] = tokens
     # `type`, since a bool is an int for isinstance.
     if type(duration) in (int, float):
@@ -199,7 +202,9 @@ def _pass_hub_model(spec: dict[str, Any], folder: Path) -> None:
         return
 
     launch = {} if spec.get("launch") is None else spec["launch"]
-    words = launch.get("arguments") or [] if isinstance(launch, dict) else None
+    if not isinstance(launch, dict):
+        return
+    words = launch.get("arguments") or []
     if isinstance(words, list) and not gives(words, *_MODEL_ARGUMENTS):
         spec["launch"] = {**launch, "arguments": ["--model_name_or_path", model, *words]}
 

@@ -70,12 +70,12 @@ def resolve(
     findings: list[Finding] = []
 
     def resolved(
-        key: str, how: Callable[..., tuple[_Fact | None, tuple[Finding, ...]]], *rest: object
+        key: str, look_up: Callable[..., tuple[_Fact | None, tuple[Finding, ...]]], *rest: object
     ) -> _Fact | None:
         """The fact that `key` names, if it can be looked up."""
         if key not in data or not _sound(f"/{key}", pointers):
             return None
-        fact, problems = how(source, data[key], *rest)
+        fact, problems = look_up(source, data[key], *rest)
         findings.extend(problems)
         return fact
 
@@ -83,41 +83,44 @@ def resolve(
     findings.extend(_check_training(source, data, model, pointers))
     findings.extend(_check_choices(source, data, pointers, frameworks))
     findings.extend(_check_release(source, data, pointers, frameworks))
-    limit, place = source.value("/launch/time_limit"), "/launch/time_limit"
-    if limit is not None and _sound(place, pointers):
-        hint, name = "write a value such as `time_limit: 2-00:00:00`", "`launch.time_limit`: "
-        findings.extend(_refused(source, place, hint, partial(read_time_limit, limit), name))  # type: ignore[arg-type]
+    findings.extend(_check_time_limit(source, pointers))
     for key, range_ in {"gpus": "960..1024", "nodes": "120..128"}.items():
         if key in data and _sound(f"/{key}", pointers) and cluster is not None:
             hint = f"write a range of whole nodes, such as `{key}: {range_}`"
-            findings.extend(
-                _refused(source, f"/{key}", hint, partial(_counts, data, cluster), f"`{key}`: ")
-            )
+            read = partial(_counts, data, cluster)
+            findings.extend(_refused(source, f"/{key}", hint, read, f"`{key}`: "))
     calibration: Calibration | None = Calibration()
     if "calibration" in data and cluster is not None:
-        framework = (
-            data.get("framework", DEFAULT_FRAMEWORK) if _sound("/framework", pointers) else None
-        )
+        is_known = _sound("/framework", pointers)
+        framework = data.get("framework", DEFAULT_FRAMEWORK) if is_known else None
         calibration = resolved("calibration", resolve_calibration, cluster, framework)
     if cluster is not None and _sound("/memory", pointers):
         findings.extend(_check_reserved(source, data, cluster))
     wrong = any(finding.severity is Severity.ERROR for finding in findings)
     if pointers or wrong or model is None or cluster is None or calibration is None:
         return None, tuple(findings)
-    cluster = _without_reserved(data, cluster)
-    return replace(_job(source, data, model, cluster, frameworks), calibration=calibration), tuple(
-        findings
-    )
+    job = _job(source, data, model, _without_reserved(data, cluster), frameworks)
+    return replace(job, calibration=calibration), tuple(findings)
 
 
 def _sound(pointer: str, broken: tuple[str, ...]) -> bool:
-    """Ask whether nothing broken is at, below or above `pointer`; the root, where keys are missing,
-    doesn't count.
+    """Ask whether nothing broken is at, below or above `pointer`.
+
+    The root doesn't count: it is broken where keys are missing.
     """
-    paths = [f"{known}/" for known in broken if known]
-    return not any(
-        path.startswith(f"{pointer}/") or f"{pointer}/".startswith(path) for path in paths
-    )
+    place = f"{pointer}/"
+    broken_places = [f"{broken_pointer}/" for broken_pointer in broken if broken_pointer]
+    return not any(other.startswith(place) or place.startswith(other) for other in broken_places)
+
+
+def _check_time_limit(source: Source, broken: tuple[str, ...]) -> Iterator[Finding]:
+    """Report a time limit that Slurm couldn't read, or of less than a minute."""
+    pointer = "/launch/time_limit"
+    limit: Any = source.value(pointer)
+    if limit is not None and _sound(pointer, broken):
+        hint = "write a value such as `time_limit: 2-00:00:00`"
+        read = partial(read_time_limit, limit)
+        yield from _refused(source, pointer, hint, read, "`launch.time_limit`: ")
 
 
 def _check_training(
@@ -130,39 +133,41 @@ def _check_training(
     duration, batch = "/training/duration", "/training/global_batch"
     if _sound(duration, broken):
         tokens = training.get("duration", {}).get("tokens", 1)
-        yield from _refused(
-            source, f"{duration}/tokens", _TOKENS.format("300B"), partial(read_tokens, tokens)
-        )
+        hint = _TOKENS.format("300B")
+        yield from _refused(source, f"{duration}/tokens", hint, partial(read_tokens, tokens))
     if not _sound(batch, broken) or not _sound("/training/sequence_length", broken):
         return
     if training.get("global_batch") is None:
         hint = "add `global_batch: 512`, in sequences, or `global_batch: {tokens: 4194304}`"
         yield MISSING_KEY.at(source.locate("/training"), "`training.global_batch` is missing", hint)
     elif isinstance(training["global_batch"], Mapping):
-        tokens = training["global_batch"]["tokens"]
-        problems = tuple(
-            _refused(
-                source, f"{batch}/tokens", _TOKENS.format("4194304"), partial(read_tokens, tokens)
-            )
-        )
-        yield from problems
-        if problems or ("sequence_length" not in training and model is None):
-            return
-        where, length = source.locate(f"{batch}/tokens"), _sequence_length(training, model)
-        read, decimal = read_batch_tokens(tokens, length), read_tokens(tokens)
-        below = read // length
+        yield from _check_batch_tokens(source, training, model)
+
+
+def _check_batch_tokens(source: Source, training: Keys, model: Model | None) -> Iterator[Finding]:
+    """Report a global batch in tokens that isn't a number of them, or no whole sequences."""
+    pointer, tokens = "/training/global_batch/tokens", training["global_batch"]["tokens"]
+    hint = _TOKENS.format("4194304")
+    problems = tuple(_refused(source, pointer, hint, partial(read_tokens, tokens)))
+    yield from problems
+    if problems or ("sequence_length" not in training and model is None):
+        return
+
+    where, length = source.locate(pointer), _sequence_length(training, model)
+    read, decimal = read_batch_tokens(tokens, length), read_tokens(tokens)
+    below = read // length
+    if read % length:
         choices = [
             f"tokens: {n * length} ({n} sequence{'s' if n > 1 else ''})"
             for n in (below, below + 1)
             if n
         ]
-        if read % length:
-            message = f"{read} tokens are {read / length:.2f} sequences of {length} tokens"
-            yield PARTIAL_SEQUENCES.at(where, message, f"use {' or '.join(choices)}")
-        elif read != decimal:
-            message = f"`tokens: {tokens}` is read as {read}, {below} sequences of {length} tokens;"
-            message += f" {decimal} would be {decimal / length:.2f}"
-            yield PARTIAL_SEQUENCES.at(where, message, f"write `tokens: {read}`", Severity.NOTE)
+        message = f"{read} tokens are {read / length:.2f} sequences of {length} tokens"
+        yield PARTIAL_SEQUENCES.at(where, message, f"use {' or '.join(choices)}")
+    elif read != decimal:
+        message = f"`tokens: {tokens}` is read as {read}, {below} sequences of {length} tokens;"
+        message += f" {decimal} would be {decimal / length:.2f}"
+        yield PARTIAL_SEQUENCES.at(where, message, f"write `tokens: {read}`", Severity.NOTE)
 
 
 def _refused(
@@ -178,8 +183,9 @@ def _refused(
 def _check_choices(
     source: Source, data: Keys, broken: tuple[str, ...], frameworks: Frameworks
 ) -> Iterator[Finding]:
-    """Choices that the framework's launch files can't say: each has one value there, or one in
-    fp16.
+    """Report choices that the framework's launch files can't say.
+
+    Each of these keys has one value there, or one in fp16.
     """
     name, training = data.get("framework", DEFAULT_FRAMEWORK), data.get("training")
     if not isinstance(training, Mapping):
@@ -279,16 +285,11 @@ def _counts(data: Keys, cluster: Cluster) -> tuple[int, ...]:
 
 
 def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks: Frameworks) -> Job:
-    framework, counts = frameworks[data.get("framework", DEFAULT_FRAMEWORK)], _counts(data, cluster)
-    training, launch, read = (data.get(key, {}) for key in ("training", "launch", "data"))
-    framework = _sharded(framework, training)
-    target = launch.get("target", "slurm")
-    words = launch.get("arguments", ())
-    limit = launch.get("time_limit")
-    paths = [read["path"]] if isinstance(read.get("path"), str) else read.get("path", ())
-    path = tuple(
-        _as_text(source, f"/data/path/{index}", value) for index, value in enumerate(paths)
-    )
+    training, launch = data.get("training", {}), data.get("launch", {})
+    framework = _sharded(frameworks[data.get("framework", DEFAULT_FRAMEWORK)], training)
+    counts = _counts(data, cluster)
+    start = training.get("lora", training.get("weights"))
+    fine_tunes = is_fine_tuning(start, launch.get("arguments", ()))
     return Job(
         name=data.get("name", model.name),
         framework=framework,
@@ -301,36 +302,45 @@ def _job(source: Source, data: Keys, model: Model, cluster: Cluster, frameworks:
         cluster=cluster,
         gpus=counts[-1],
         elastic=counts if len(counts) > 1 else (),
-        training=_training(
-            training,
-            model,
-            cluster.accelerator,
-            framework,
-            is_fine_tuning(training.get("lora", training.get("weights")), words),
-        ),
+        training=_training(training, model, cluster.accelerator, framework, fine_tunes),
         pins=Pins(**{key: pinned_value(value) for key, value in data.get("layout", {}).items()}),
         headroom=float(data.get("memory", {}).get("headroom", DEFAULT_HEADROOM)),
-        launch=JobLaunch(
-            target=target,
-            script=launch.get("script", _script(framework, model, data)),
-            arguments=tuple(
-                _as_text(source, f"/launch/arguments/{index}", word)
-                for index, word in enumerate(words)
-            ),
-            environment={
-                name: _as_text(source, f"/launch/environment/{name}", value)
-                for name, value in launch.get("environment", {}).items()
-            },
-            time_limit_s=None if limit is None else read_time_limit(limit),
-            options={key: whole(value) for key, value in launch.get(target, {}).items()},
-        ),
+        launch=_launch(source, launch, _script(framework, model, data)),
         origin=Origin(path=source.path, locations=source.locations),
-        data=Data(
-            path=path, split=read.get("split"), tokenizer=Tokenizer(**read.get("tokenizer", {}))
-        ),
+        data=_data(source, data.get("data", {})),
         output=Output(**{key: whole(value) for key, value in data.get("output", {}).items()}),
         reliability=_reliability(data.get("reliability", {}), launch),
         deepspeed_config=_whole_numbers(data.get("deepspeed_config") or {}),
+    )
+
+
+def _launch(source: Source, launch: Keys, usual_script: str) -> JobLaunch:
+    """The spec's `launch`; numbers among words and variables stay as they were written."""
+    target, limit = launch.get("target", "slurm"), launch.get("time_limit")
+    return JobLaunch(
+        target=target,
+        script=launch.get("script", usual_script),
+        arguments=tuple(
+            _as_text(source, f"/launch/arguments/{index}", word)
+            for index, word in enumerate(launch.get("arguments", ()))
+        ),
+        environment={
+            name: _as_text(source, f"/launch/environment/{name}", value)
+            for name, value in launch.get("environment", {}).items()
+        },
+        time_limit_s=None if limit is None else read_time_limit(limit),
+        options={key: whole(value) for key, value in launch.get(target, {}).items()},
+    )
+
+
+def _data(source: Source, data: Keys) -> Data:
+    """The spec's `data`; a path that is a number stays as it was written."""
+    path = data.get("path", ())
+    paths = [path] if isinstance(path, str) else path
+    return Data(
+        path=tuple(_as_text(source, f"/data/path/{i}", each) for i, each in enumerate(paths)),
+        split=data.get("split"),
+        tokenizer=Tokenizer(**data.get("tokenizer", {})),
     )
 
 
@@ -390,14 +400,14 @@ def _training(
     fine_tunes: bool,
 ) -> Training:
     length = _sequence_length(training, model)
-    batch, ramp = training["global_batch"], training.get("batch_ramp")
-    sequences = (
-        read_batch_tokens(batch["tokens"], length) // length
-        if isinstance(batch, Mapping)
-        else int(batch)
-    )
-    precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
+    sequences = _sequences(training["global_batch"], length)
     lora, weights = _lora(training, model, framework), training.get("weights")
+    duration, ramp = training.get("duration", {}), training.get("batch_ramp")
+
+    # What holds where the spec says nothing.
+    precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
+    has_flash = accelerator.generation.flash_attention and not model.is_eager
+    learning_rate = 2e-5 if fine_tunes and lora is None else 1e-4
     mode = "pretrain" if weights is None else "sft"
     if lora is not None:
         mode = "lora"
@@ -408,16 +418,11 @@ def _training(
         global_batch=sequences,
         precision=training.get("precision", precision),
         optimizer=training.get("optimizer", "adamw"),
-        attention=training.get(
-            "attention",
-            "flash" if accelerator.generation.flash_attention and not model.is_eager else "unfused",
-        ),
-        duration_tokens=_duration_tokens(training.get("duration", {}), length, sequences),
-        duration_steps=whole(training.get("duration", {}).get("steps")),
-        duration_epochs=training.get("duration", {}).get("epochs"),
-        learning_rate=float(
-            training.get("learning_rate", 2e-5 if fine_tunes and lora is None else 1e-4)
-        ),
+        attention=training.get("attention", "flash" if has_flash else "unfused"),
+        duration_tokens=_duration_tokens(duration, length, sequences),
+        duration_steps=whole(duration.get("steps")),
+        duration_epochs=duration.get("epochs"),
+        learning_rate=float(training.get("learning_rate", learning_rate)),
         weight_decay=float(training.get("weight_decay", 0.0 if fine_tunes else 0.1)),
         gradient_clipping=float(training.get("gradient_clipping", 1.0)),
         fp8_parameters=training.get("fp8_parameters", False),
@@ -428,13 +433,22 @@ def _training(
         fp8_attention=training.get("fp8_attention", False),
         mtp_depths=int(training.get("mtp_depths", 0)),
         lora=lora,
-        batch_ramp=None
-        if ramp is None
-        else BatchRamp(**{key: whole(value) for key, value in ramp.items()}),
+        batch_ramp=None if ramp is None else _batch_ramp(ramp),
         **{key: training.get(key) for key in _AS_THE_FRAMEWORK},
         quantized_weights=bool(training.get("quantized_weights")),
         quantized_gradients=bool(training.get("quantized_gradients")),
     )
+
+
+def _sequences(batch: Any, length: int) -> int:
+    """Sequences of the spec's global batch, which may be in tokens."""
+    if isinstance(batch, Mapping):
+        return read_batch_tokens(batch["tokens"], length) // length
+    return int(batch)
+
+
+def _batch_ramp(ramp: Keys) -> BatchRamp:
+    return BatchRamp(**{key: whole(value) for key, value in ramp.items()})
 
 
 def _sequence_length(training: Keys, model: Model | None) -> int:
@@ -467,25 +481,24 @@ def pinned_value(value: Any) -> Any:
 
 
 def _reliability(reliability: Keys, launch: Keys) -> Reliability:
-    """The spec's `reliability`, in SI units; machines are preemptible where the launcher asks for
-    such.
+    """The spec's `reliability`, in SI units.
+
+    Machines are preemptible where the spec says so, else where the launcher asks for such.
     """
     options = launch.get(launch.get("target", ""), {})
-    spot = (
-        options.get("use_spot", False)
-        or options.get("queue_settings", {}).get("job_tier") == "spot"
-    )
+    asks_for_spot = options.get("use_spot", False)
+    asks_for_spot = asks_for_spot or options.get("queue_settings", {}).get("job_tier") == "spot"
     units = {
         "storage_gbytes_per_s": ("storage_bytes_per_s", GB),
         "node_days_between_failures": ("node_s_between_failures", DAY),
         "restart_minutes": ("restart_s", MINUTE),
     }
-    given = {
+    in_si = {
         field: float(reliability[key]) * unit
         for key, (field, unit) in units.items()
         if key in reliability
     }
-    return Reliability(preemptible=reliability.get("preemptible", spot), **given)
+    return Reliability(preemptible=reliability.get("preemptible", asks_for_spot), **in_si)
 
 
 def whole(value: Any) -> Any:
@@ -494,7 +507,5 @@ def whole(value: Any) -> Any:
 
 
 def _as_text(source: Source, pointer: str, value: str | int | float) -> str:
-    """Text as it is; a number as it was written, for `1e-4` and `007` mean more to a script than to
-    us.
-    """
+    """Text as it is; a number as it was written, as a script may tell `1e-4` from `0.0001`."""
     return value if isinstance(value, str) else source.texts.get(pointer, str(value))

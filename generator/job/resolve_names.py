@@ -14,7 +14,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from ..catalog import Accelerator, Model, find_accelerator, find_model, find_node_type
+from ..catalog import (
+    Accelerator,
+    Model,
+    ModelEntry,
+    find_accelerator,
+    find_model,
+    find_node_type,
+)
 from ..catalog.names import Machines, machines_of, nearest, nodes_with
 from ..findings import Finding, Location, Severity
 from ..patterns import lazy_pattern
@@ -29,7 +36,7 @@ from .records import Calibration, Cluster
 from .schema_check import broken_keywords, refused_value
 
 ASSUMED_GBITS: Final = 200  #: between nodes, where nobody says it: one HDR or NDR200 port
-# from here on a training cluster's network is taken for InfiniBand
+#: From here on a training cluster's network is taken for InfiniBand.
 _FAST_NETWORK_GBITS_PER_S: Final = 100
 
 #: Keys of the spec: their fields of `Cluster`, and how a value becomes one.
@@ -56,14 +63,17 @@ def resolve_cluster(source: Source, value: str | Mapping[str, Any]) -> _Cluster:
     """The cluster, or why there is none."""
     if isinstance(value, str):
         return _named(source, "/cluster", value)
-    preset, problems = (
-        _named(source, "/cluster/preset", value["preset"]) if "preset" in value else (None, ())
-    )
-    accelerator = find_accelerator(value["accelerator"]) if "accelerator" in value else None
-    if "accelerator" in value and accelerator is None:
-        problems += (
-            unknown_name(source, "/cluster/accelerator", value["accelerator"], "accelerator"),
-        )
+    preset: Cluster | None = None
+    problems: tuple[Finding, ...] = ()
+    if "preset" in value:
+        preset, problems = _named(source, "/cluster/preset", value["preset"])
+    accelerator = None
+    if "accelerator" in value:
+        name = value["accelerator"]
+        accelerator = find_accelerator(name)
+        if accelerator is None:
+            unknown = unknown_name(source, "/cluster/accelerator", name, "accelerator")
+            problems = (*problems, unknown)
     if any(finding.severity is Severity.ERROR for finding in problems):
         return None, problems
     cluster = None
@@ -109,25 +119,17 @@ def _from_counted(
     gpus = source.integer("/gpus") or (source.integer("/nodes") or 0) * per_node
     if machines.nodes is not None and gpus not in (0, machines.nodes * per_node):
         message = f"`cluster: {value}` is {machines.nodes * per_node} GPUs; the job has {gpus}"
-        return None, (
-            codes.CONFLICTING_KEYS.at(
-                where, message, f"write `cluster: {per_node}x{accelerator.name}`"
-            ),
-        )
+        hint = f"write `cluster: {per_node}x{accelerator.name}`"
+        return None, (codes.CONFLICTING_KEYS.at(where, message, hint),)
     rate = assumed_gbits(accelerator, per_node)
     described = {"accelerators_per_node": per_node, "network_gbits_per_s_per_node": rate}
     cluster = _from_mapping(described, accelerator)
     if 0 < gpus <= per_node:
         return cluster, ()
-    message = (
-        f"{show(value)} says nothing of the network between nodes: {rate:g} "
-        "Gbit/s a node is assumed"
-    )
-    return cluster, (
-        codes.NETWORK.at(
-            where, message, "use a node type, or set cluster.network_gbits_per_s_per_node"
-        ),
-    )
+    says_nothing = f"{show(value)} says nothing of the network between nodes"
+    message = f"{says_nothing}: {rate:g} Gbit/s a node is assumed"
+    hint = "use a node type, or set cluster.network_gbits_per_s_per_node"
+    return cluster, (codes.NETWORK.at(where, message, hint),)
 
 
 def assumed_gbits(accelerator: Accelerator, per_node: int) -> float:
@@ -162,7 +164,7 @@ def described_node(accelerator: str, per_node: int, gbits: float | None = None) 
 def _from_preset(
     value: Mapping[str, Any], preset: Cluster, accelerator: Accelerator | None
 ) -> Cluster:
-    """The preset with the keys of the spec over its own; both are named as the source."""
+    """The preset with the keys of the spec over its own; its source names both."""
     beside_preset = {key: part for key, part in value.items() if key != "preset"}
     if not beside_preset:
         return preset
@@ -198,11 +200,9 @@ def _from_mapping(value: Mapping[str, Any], accelerator: Accelerator) -> Cluster
         name: read(value[key]) if key in value else None for key, (name, read) in _FIELDS.items()
     }
     fields |= {
+        "accelerator": accelerator,
         "intra_node": fields["intra_node"] or usual_fabric,
         "network": fields["network"] or usual_network,
-    }
-    fields |= {
-        "accelerator": accelerator,
         "link_domain": fields["link_domain"] or _usual_domain(accelerator, per_node),
         "source": "the job spec",
     }
@@ -254,24 +254,8 @@ def resolve_calibration(
     It comes with a warning when it is from another version.
     """
     where = source.locate("/calibration")
-    path = source.beside("/calibration", value)
-    if outside := source.refused(codes.CALIBRATION, "/calibration", path):
-        return None, outside
-    try:
-        document = parse(read_path(path))
-    except UnreadableText as problem:
-        message = f"the calibration {show(value)}: {problem.finding.message}"
-        return None, (codes.CALIBRATION.at(where, message, _HINT),)
-    written_so = (
-        isinstance(document.data, dict) and "factors" in document.data and not document.findings
-    )
-    if not written_so:  # another file may be private, so that nothing of it is shown
-        message = (
-            f"the calibration {show(value)} is not a file that `dsgen calibrate` "
-            "wrote: it has no factors"
-        )
-        return None, (codes.CALIBRATION.at(where, message, _HINT),)
-    if problems := tuple(_violations(document)):
+    document, problems = _read_calibration(source, value)
+    if document is None:
         return None, problems
     data: Any = document.data
     machine = {"accelerator": cluster.accelerator.name, "network": cluster.network}
@@ -298,6 +282,28 @@ def resolve_calibration(
         f"the calibration {show(value)} was fitted with dsgen {written}; this is {__version__}"
     )
     return calibration, (codes.CALIBRATION_AGE.at(where, message, "run `dsgen calibrate` again"),)
+
+
+def _read_calibration(source: Source, value: str) -> tuple[Source | None, tuple[Finding, ...]]:
+    """The file of a calibration, which its schema accepts, or why there is none."""
+    where = source.locate("/calibration")
+    path = source.beside("/calibration", value)
+    outside = source.refused(codes.CALIBRATION, "/calibration", path)
+    if outside:
+        return None, outside
+    try:
+        document = parse(read_path(path))
+    except UnreadableText as problem:
+        message = f"the calibration {show(value)}: {problem.finding.message}"
+        return None, (codes.CALIBRATION.at(where, message, _HINT),)
+    has_factors = isinstance(document.data, dict) and "factors" in document.data
+    if not has_factors or document.findings:
+        # Another file may be private, so that nothing of it is shown.
+        no_calibration = f"{show(value)} is not a file that `dsgen calibrate` wrote"
+        message = f"the calibration {no_calibration}: it has no factors"
+        return None, (codes.CALIBRATION.at(where, message, _HINT),)
+    violations = tuple(_violations(document))
+    return (None, violations) if violations else (document, ())
 
 
 def _violations(document: Source) -> Iterator[Finding]:
@@ -332,48 +338,60 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
         name = value.get("name")
         return _build(source, value, name=name if isinstance(name, str) else "custom", origin=None)
     path = _config_path(source, value)
-    # a folder here, else a name on the hub
-    preset = find_model(value) if path is None or "/" not in value else None
+    # A name with a slash that is a folder here is that, and no model of a hub.
+    may_be_preset = path is None or "/" not in value
+    preset = find_model(value) if may_be_preset else None
     if preset is not None:
-        model, found = _build(
-            source,
-            preset.config,
-            name=preset.name,
-            origin=preset.source,
-            file="the catalog's entry",
-        )
-        if path is None and _PLACE.match(value):  # a folder of other machines, or a slip
-            message = f"there is no {show(value)} here; its name is that of {preset.name}"
-            hint = f"write `model: {preset.name}` if that is the model"
-            note = codes.UNKNOWN_NAME.at(
-                source.locate("/model"), message, hint, severity=Severity.NOTE
-            )
-            found = (*found, note)
-        return model, found
-    if path is None and _PLACE.match(value):  # of what is a path the nearest name is no help
-        message = f"there is no {show(value)}, and so no config.json of a model"
-        hint = (
-            "give the path of a Hugging Face config.json, or of its folder, "
-            "relative to the job spec"
-        )
-        return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), message, hint),)
+        return _of_preset(source, value, preset, is_here=path is not None)
     if path is None:
-        return None, (unknown_name(source, "/model", value, "model", ", and no such config.json"),)
-    if outside := source.refused(codes.UNUSABLE_MODEL, "/model", path):
+        return None, (_no_model(source, value),)
+    outside = source.refused(codes.UNUSABLE_MODEL, "/model", path)
+    if outside:
         return None, outside
     if path.is_dir():
-        models = sorted(
-            inner.parent.name for inner in islice(path.glob("*/config.json"), _MOST_FOLDERS)
-        )
-        near = (
-            f"use {value.rstrip('/')}/{models[0]}"
-            if models
-            else "give the folder that holds the model's config.json"
-        )
-        message = f"the folder {show(value)} has no config.json"
-        return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), message, near),)
+        return None, (_no_config(source, value, path),)
+    return _of_file(source, value, path)
+
+
+def _of_preset(source: Source, value: str, preset: ModelEntry, *, is_here: bool) -> _Model:
+    """The catalog's model, by its name or by a path that ends in its name."""
+    model, problems = _build(
+        source, preset.config, name=preset.name, origin=preset.source, file="the catalog's entry"
+    )
+    if not is_here and _PLACE.match(value):  # a folder of other machines, or a slip
+        message = f"there is no {show(value)} here; its name is that of {preset.name}"
+        hint = f"write `model: {preset.name}` if that is the model"
+        where = source.locate("/model")
+        note = codes.UNKNOWN_NAME.at(where, message, hint, severity=Severity.NOTE)
+        problems = (*problems, note)
+    return model, problems
+
+
+def _no_model(source: Source, value: str) -> Finding:
+    """The error on what is neither a file nor a name of the catalog."""
+    if not _PLACE.match(value):
+        return unknown_name(source, "/model", value, "model", ", and no such config.json")
+    # It is a path: the nearest name would be no help.
+    message = f"there is no {show(value)}, and so no config.json of a model"
+    to_give = "give the path of a Hugging Face config.json, or of its folder"
+    hint = f"{to_give}, relative to the job spec"
+    return codes.UNUSABLE_MODEL.at(source.locate("/model"), message, hint)
+
+
+def _no_config(source: Source, value: str, folder: Path) -> Finding:
+    """The error on a folder without a config, with one in it that has a config."""
+    inner_configs = islice(folder.glob("*/config.json"), _MOST_FOLDERS)
+    models = sorted(config.parent.name for config in inner_configs)
+    hint = "give the folder that holds the model's config.json"
+    if models:
+        hint = f"use {value.rstrip('/')}/{models[0]}"
+    message = f"the folder {show(value)} has no config.json"
+    return codes.UNUSABLE_MODEL.at(source.locate("/model"), message, hint)
+
+
+def _of_file(source: Source, value: str, path: Path) -> _Model:
+    """The model of a config.json."""
     config: object = None
-    hint = "give the path of a Hugging Face config.json, relative to the job spec"
     try:
         config = read_json(path, limit=MAX_CONFIG_BYTES)
     except UnusableJson as unusable:
@@ -381,6 +399,7 @@ def resolve_model(source: Source, value: str | Mapping[str, object]) -> _Model:
     else:
         problem = f"the model's config {show(value)} is {kind_in_words(config)}, not a mapping"
     if not isinstance(config, dict):
+        hint = "give the path of a Hugging Face config.json, relative to the job spec"
         return None, (codes.UNUSABLE_MODEL.at(source.locate("/model"), problem, hint),)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     return _build(source, config, name=stem or "custom", origin=value, file=value, path=path)
@@ -418,15 +437,15 @@ def _no_preset(source: Source, value: Mapping[str, object]) -> Finding:
 
 
 def check_model_keys(source: Source) -> Iterator[Finding]:
-    """An error for every key of an inline model that stands for another.
+    """An error for every misspelt key of an inline model.
 
-    Keys that no program reads may stay.
+    Other keys that no program reads may stay.
     """
     model = source.value("/model")
     if not isinstance(model, dict):
         return
 
-    from .hf_config import unknown_keys  # saves start-up time where a model has a name
+    from .hf_config import unknown_keys  # here: saves start-up time where a model has a name
 
     for key, meant in unknown_keys(model).items():
         where = source.locate_key(f"/model/{escape(key)}")
@@ -441,12 +460,13 @@ def _config_path(source: Source, value: str) -> Path | None:
     A folder without one stands for itself.
     """
     is_json = value.lower().endswith(".json")
+    has_separator = "/" in value or os.sep in value
     path = source.beside("/model", value)
     try:
         if path.is_dir():
             inside = path / "config.json"
             return inside if inside.exists() else path
-        return path if is_json or (path.exists() and ("/" in value or os.sep in value)) else None
+        return path if is_json or (has_separator and path.exists()) else None
     except (OSError, ValueError):  # a name too long, or not one for this system
         return None
 
@@ -463,7 +483,7 @@ def _build(
     """The model of a config. `file` says where the config is when it is not inline, and `path` is
     its file.
     """
-    # saves start-up time where files say nothing of the model
+    # Here, as this saves start-up time where files say nothing of the model.
     from .hf_config import ConfigError, model_from_config, unknown_keys
 
     where = source.locate("/model")
@@ -476,17 +496,20 @@ def _build(
         )
     except ConfigError as problem:
         lines = _lines_of_keys(path) if path else {}
-        # said already, and so are the keys that they stand for
-        misspelled = {} if file else unknown_keys(config)
-        return None, tuple(
-            codes.UNUSABLE_MODEL.at(
-                where if file else source.locate(f"/model/{key}"),
-                f"{_placed(file, path, lines.get(key))}: {message}" if file else message,
-                hint,
-            )
-            for key, message, hint in problem.problems
-            if key not in {*misspelled, *misspelled.values()}
-        )
+        # Misspelt keys are said already, and so are the keys that they stand for.
+        misspelt = {} if file else unknown_keys(config)
+        said = {*misspelt, *misspelt.values()}
+        findings = []
+        for key, message, hint in problem.problems:
+            if key in said:
+                continue
+            if file:
+                placed = f"{_placed(file, path, lines.get(key))}: {message}"
+                findings.append(codes.UNUSABLE_MODEL.at(where, placed, hint))
+            else:
+                inline = source.locate(f"/model/{key}")
+                findings.append(codes.UNUSABLE_MODEL.at(inline, message, hint))
+        return None, tuple(findings)
 
 
 def _place_of(note: str, config: Mapping[str, object], source: Source) -> Location:

@@ -63,7 +63,7 @@ _BOUNDS: Final = {
 _SIZES: Final = {"maxLength": "characters", "maxItems": "items", "maxProperties": "keys"}
 _ONE_OF: Final = {"": ("gpus", "nodes"), "/training/duration": ("tokens", "steps", "samples")}
 _FALSE_WORDS: Final = ("no", "No", "NO", "off", "Off", "OFF", "n", "N", "0", 0, "False")
-_KNOWN: Final = {"examples", "default", "enum"}  #: one of them gives an example
+_WITH_EXAMPLE: Final = {"examples", "default", "enum"}  #: keywords that give an example
 _MOST_KEYS: Final = 100  # that are named one by one
 _MOST_HOMES: Final = 3  # that a hint names
 
@@ -81,19 +81,22 @@ def takes_text(path: tuple[str, ...]) -> bool:
     """
     node = load_schema()
     for part in path:
-        node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
-        rest = node.get("additionalProperties")
-        node = node.get("properties", {}).get(part, rest if isinstance(rest, dict) else {})
+        if "$ref" in node:
+            node = load_schema()["$defs"][node["$ref"].rpartition("/")[2]]
+        any_key = node.get("additionalProperties")
+        of_any_key = any_key if isinstance(any_key, dict) else {}
+        node = node.get("properties", {}).get(part, of_any_key)
     types = node.get("type", ())
-    return types == "string" or (
-        "string" in types and not {"object", "integer", "array"}.intersection(types)
-    )
+    if types == "string":
+        return True
+    return "string" in types and not {"object", "integer", "array"}.intersection(types)
 
 
 def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """A finding for every violation of the schema.
 
-    Returned with them: pointers of keys that are there in another place, or misspelled.
+    Returned with them: pointers of the keys that unknown ones stand for, which are in another place
+    or misspelled.
     """
     findings: list[Finding] = []
     lacking: list[tuple[Finding, set[str]]] = []  # with the paths of which one is missing
@@ -107,8 +110,8 @@ def check_schema(source: Source) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
         elif breach.keyword == "required":
             lacking.append(_missing_key(source, breach))
         elif breach.keyword == "oneOf":
-            # What is no mapping, other keywords judge; of epochs alone `dependentRequired` says
-            # more.
+            # Other keywords judge what is no mapping, and `dependentRequired` says more of epochs
+            # alone.
             if isinstance(breach.value, dict) and set(breach.value) != {"epochs"}:
                 lacking.append(_alternatives(source, breach))
         elif breach.keyword == "dependentRequired":
@@ -154,17 +157,15 @@ def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tup
     for key in unknown[:_MOST_KEYS]:
         where = source.locate_key(f"{pointer}/{escape(key)}")
         paths = _meant_keys(key, keys, section)
-        homes = [path.rpartition(".")[0] for path in paths]
-        hint = (
-            "write it "
-            f"{' or '.join(f'under `{home}`' if home else 'at the top level' for home in homes)}"
-        )
         if not paths:
             hint = f"use one of {', '.join(keys)}"
         elif any(path.rpartition(".")[2] != key for path in paths):
-            hint = (
-                f"did you mean `{paths[0].removeprefix(f'{section}.') if section else paths[0]}`?"
-            )
+            meant = paths[0].removeprefix(f"{section}.") if section else paths[0]
+            hint = f"did you mean `{meant}`?"
+        else:
+            homes = [path.rpartition(".")[0] for path in paths]
+            places = (f"under `{home}`" if home else "at the top level" for home in homes)
+            hint = f"write it {' or '.join(places)}"
         yield codes.UNKNOWN_KEY.at(where, f"unknown key {show(key)} in {place}", hint), paths
     if len(unknown) > _MOST_KEYS:
         where = source.locate_key(f"{pointer}/{escape(unknown[_MOST_KEYS])}")
@@ -184,16 +185,21 @@ def _meant_keys(key: str, keys: tuple[str, ...], section: str) -> tuple[str, ...
         if key.lower().replace("-", "_") in names.split()
     )
     here = tuple(path for path in named if path.rpartition(".")[0] == section)
+    if here:
+        return here
     elsewhere = tuple(f"{home}.{key}" if home else key for home in _homes().get(key, ()))
-    if paths := here or elsewhere[:_MOST_HOMES] or (named if len(named) == 1 else ()):
-        return paths
-    begun = [
-        name
-        for name in keys
-        if name.startswith(f"{key}_") or key == "".join(w[:1] for w in name.split("_"))
-    ]
-    near = begun[0] if len(begun) == 1 else closest(key, keys)
+    if elsewhere:
+        return elsewhere[:_MOST_HOMES]
+    if len(named) == 1:
+        return named
+    shortened = [name for name in keys if name.startswith(f"{key}_") or key == _initials(name)]
+    near = shortened[0] if len(shortened) == 1 else closest(key, keys)
     return (f"{inside}{near}",) if near else ()
+
+
+def _initials(key: str) -> str:
+    """The first letters of a key's words: `mb` of `micro_batch`."""
+    return "".join(word[:1] for word in key.split("_"))
 
 
 @cache
@@ -227,9 +233,8 @@ def _sections() -> dict[str, str]:
 
 
 def key_paths() -> dict[str, str]:
-    """Dotted paths of the spec's keys, by the path itself.
-
-    Also by its last part where no other key has the same, such as `tensor`.
+    """Dotted paths of the spec's keys: by the path itself, and by its last part, such as `tensor`,
+    where no other key has the same.
     """
     paths = {key: key for key in load_schema()["properties"]}
     below = {
@@ -296,9 +301,8 @@ def refused_value(name: str, shown: str, breach: Breach) -> tuple[Rule, str, str
         types = [wanted] if isinstance(wanted, str) else wanted
         expected = f"`{name}` is {shown}; expected {_types(types)}"
         if re.search(breach.schema.get("pattern", ""), shown):  # else no quotes would help
-            hint = _type_hint(
-                breach.value, shown, types, name, hint or _of_keys(breach.schema, key)
-            )
+            usual_hint = hint or _of_keys(breach.schema, key)
+            hint = _type_hint(breach.value, shown, types, name, usual_hint)
         return codes.WRONG_TYPE, expected, hint
     if keyword == "enum":
         choices = [str(choice) for choice in wanted]
@@ -329,12 +333,13 @@ def _meant(text: str, choices: list[str]) -> str | None:
 
     `None` where there is none.
     """
-    counted = re.fullmatch(r"([a-z])([0-9]+)([a-z])", text.lower())
-    pattern = (
-        f"{counted[1]}.{{{counted[2]}}}{counted[3]}" if counted else f"{re.escape(text.lower())}.*"
-    )
-    short = [choice for choice in choices if re.fullmatch(pattern, choice)]
-    return short[0] if text and len(short) == 1 else closest(text, choices)
+    pattern = f"{re.escape(text.lower())}.*"
+    counted = re.fullmatch(r"([a-z])([0-9]+)([a-z])", text.lower())  # `k8s`: k, 8 letters, s
+    if counted:
+        first, count, last = counted.groups()
+        pattern = f"{first}.{{{count}}}{last}"
+    fitting = [choice for choice in choices if re.fullmatch(pattern, choice)]
+    return fitting[0] if text and len(fitting) == 1 else closest(text, choices)
 
 
 def _types(types: list[str]) -> str:
@@ -343,39 +348,34 @@ def _types(types: list[str]) -> str:
 
 def _of_keys(schema: Mapping[str, Any], key: str) -> str | None:
     """A mapping with its first key, as a hint."""
-    first = next(
-        (name for name, part in schema.get("properties", {}).items() if _KNOWN.intersection(part)),
-        None,
-    )
-    return (
-        first
-        and f"write its keys, as in `{key}: {{{first}: {_example(schema['properties'][first])}}}`"
-    )
+    for name, part in schema.get("properties", {}).items():
+        if _WITH_EXAMPLE.intersection(part):
+            return f"write its keys, as in `{key}: {{{name}: {_example(part)}}}`"
+    return None
 
 
-def _type_hint(value: object, shown: str, types: list[str], name: str, hint: str | None) -> str:
+def _type_hint(
+    value: object, shown: str, types: list[str], name: str, usual_hint: str | None
+) -> str:
+    """What to write in the place of a value of another type than `types`."""
     section, _, key = name.rpartition(".")
-    if (
-        "string" in types
-        and "object" not in types
-        and (value is None or isinstance(value, (bool, int, float)))
-    ):
+    takes_text, takes_mapping = "string" in types, "object" in types
+    is_scalar = value is None or isinstance(value, (bool, int, float))
+    if takes_text and not takes_mapping and is_scalar:
         text = f'"{"" if value is None else shown}"'
-        return f"write it in quotes: `{text if key.endswith(']') else f'{key}: {text}'}`"
+        return f"write it in quotes: `{_written(key, text)}`"
     home = _sections().get(key, section)
     if types == ["object"] and isinstance(value, (int, float)) and home != section:
         return f"write `{key}: {shown}` under `{home}`"  # `data: 8` is the layout's
     if types == ["boolean"]:
         return f"write `{key}: {'false' if value in _FALSE_WORDS else 'true'}`"
-    if (
-        isinstance(value, str)
-        and "string" not in types
-        and isinstance(resolve_plain(value[:20]), (int, float))
-    ):
-        return f"write it without quotes: `{key}: {value[:20]}`"
-    return hint or (
-        "write its keys below it, indented" if types == ["object"] else f"write {_types(types)}"
-    )
+    if isinstance(value, str) and not takes_text:
+        start = value[:20]
+        if isinstance(resolve_plain(start), (int, float)):
+            return f"write it without quotes: `{key}: {start}`"
+    if usual_hint:
+        return usual_hint
+    return "write its keys below it, indented" if types == ["object"] else f"write {_types(types)}"
 
 
 def _example(schema: Mapping[str, Any]) -> str:
