@@ -23,6 +23,8 @@ def _places(before: str, after: str = "") -> Callable[[str], str]:
 
 
 deepspeed: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ edaa7221 (0.19.6)")
+#: What was read, or read again, at a later release than the rest.
+deepspeed_0_19_8: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ 0.19.8")
 megatron_deepspeed: Final = _places("deepspeedai/Megatron-DeepSpeed ", " @ 4efb479d")
 megatron_lm: Final = _places("NVIDIA/Megatron-LM megatron/", " @ d98e8a64")
 transformers: Final = _places("huggingface/transformers ", " @ 5.23.0")
@@ -31,7 +33,6 @@ derived: Final = _places("derived: ")
 azureml: Final = _places("azure-ai-ml azure/ai/ml/", " @ 1.35.2")
 azureml_examples: Final = _places("Azure/azureml-examples ", " @ 085cd6ea")
 accelerate: Final = _places("huggingface/accelerate src/accelerate/", " @ 1.15.0")
-deepspeed_now: Final = _places("deepspeedai/DeepSpeed deepspeed/", " @ 0.19.8")
 slurm: Final = _places("SchedMD/slurm src/", " @ slurm-22-05-8-1")
 #: A section of one of Slurm's manual pages.
 slurm_manual: Final = _places("", ", Slurm 22.05.8")

@@ -12,7 +12,7 @@ from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...programs.deepspeed.config import BATCH_KEYS, Config
 from ...programs.deepspeed.rules.subjects import ds_configs
 from ...programs.deepspeed.submission import configs_of, used_config
-from ...rules.violations import deepspeed, deepspeed_now, derived
+from ...rules.violations import deepspeed, deepspeed_0_19_8, derived
 from ...submission.claims import Claim
 from ...submission.references import Reference
 from ...submission.repository import has_text
@@ -389,7 +389,7 @@ def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]
         yield pointer[1:].replace("/", "."), config.whole(pointer), config.locate(pointer)
 
 
-_COPIES: Final = deepspeed_now(
+_COPIES: Final = deepspeed_0_19_8(
     "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × "
     "4 bytes a parameter"
 )

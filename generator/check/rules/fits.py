@@ -16,7 +16,7 @@ from ...findings import ERROR, WARNING, Location, Violation, Violations
 from ...programs.slurm.subjects import blocks
 from ...rules.fit import host_limit_bytes, memory_bytes
 from ...rules.run import FIT_RULES, check_fit, hint_of_layouts
-from ...rules.violations import deepspeed_now, derived
+from ...rules.violations import deepspeed_0_19_8, derived
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...units import GB, GIB
@@ -32,7 +32,7 @@ _MASTER_BYTES: Final = 4
 
 _DEVICE, _HOST = FIT_RULES
 
-_SWAPPED: Final = deepspeed_now(
+_SWAPPED: Final = deepspeed_0_19_8(
     "runtime/swap_tensor/partitioned_optimizer_swapper.py: the master weights and "
     "the moments of Adam"
 )

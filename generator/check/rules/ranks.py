@@ -23,7 +23,7 @@ from ...programs.launching.subjects import launcher_calls
 from ...programs.launching.tables import PROGRAMS
 from ...programs.python_around import tells
 from ...programs.slurm.subjects import steps
-from ...rules.violations import deepspeed_now
+from ...rules.violations import deepspeed_0_19_8
 from ...submission.launches import Call, Launch
 from ...submission.repository import (
     program_of,
@@ -52,7 +52,10 @@ _INIT: Final = "comm/comm.py:889, init_distributed"
 
 
 @launcher_calls.rule(
-    "LNCH020", ERROR, "launcher", deepspeed_now("launcher/launch.py:236: each starts its own ranks")
+    "LNCH020",
+    ERROR,
+    "launcher",
+    deepspeed_0_19_8("launcher/launch.py:236: each starts its own ranks"),
 )
 def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
     """One launcher starts the ranks: none starts another, and it is started once on each node.
@@ -231,7 +234,7 @@ def _finds_out_itself(launch: Launch) -> bool:
 
 
 @_ranks.rule(
-    "LNCH014", ERROR, "init", deepspeed_now(f"{_INIT}: else the ranks are asked of mpi4py")
+    "LNCH014", ERROR, "init", deepspeed_0_19_8(f"{_INIT}: else the ranks are asked of mpi4py")
 )
 def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line
@@ -268,7 +271,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
 
 
 @_ranks.rule(
-    "BATCH008", ERROR, "init", deepspeed_now(f"{_INIT}; runtime/config.py, _batch_assertion")
+    "BATCH008", ERROR, "init", deepspeed_0_19_8(f"{_INIT}; runtime/config.py, _batch_assertion")
 )
 def world_is_not_one(ranks: _Ranks) -> Violations:
     """The batch is not computed for one rank in a job that has several.
@@ -297,7 +300,7 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
 
 
 @_ranks.rule(
-    "LNCH015", ERROR, "init", deepspeed_now("runtime/engine.py:1972, _do_args_sanity_check")
+    "LNCH015", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1972, _do_args_sanity_check")
 )
 def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     """Ranks that srun starts get LOCAL_RANK.

@@ -22,7 +22,7 @@ from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs, replaced_jobs
 from ..violations import (
     accelerate,
     deepspeed,
-    deepspeed_now,
+    deepspeed_0_19_8,
     derived,
     megatron_lm,
     neighbours,
@@ -298,7 +298,7 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     "ZERO088",
     ERROR,
     "silent",
-    deepspeed_now(f"runtime/zero/partition_parameters.py:893; {_KERNEL}"),
+    deepspeed_0_19_8(f"runtime/zero/partition_parameters.py:893; {_KERNEL}"),
 )
 def quantized_values_are_half(job: Job) -> Violations:
     """Gradients are quantized from fp16, and weights from fp16, or from bf16 since DeepSpeed

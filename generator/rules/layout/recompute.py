@@ -31,7 +31,7 @@ from ..planned import (
 )
 from ..violations import (
     deepspeed,
-    deepspeed_now,
+    deepspeed_0_19_8,
     derived,
     divisors,
     listed,
@@ -193,7 +193,7 @@ def adapters_exclude_megatron_fsdp(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @_adapted.rule(
-    "LORA010", ERROR, "training", deepspeed_now("module_inject/auto_tp.py (LinearAllreduce)")
+    "LORA010", ERROR, "training", deepspeed_0_19_8("module_inject/auto_tp.py (LinearAllreduce)")
 )
 def lora_excludes_autotp(job: Job, layout: LayoutLike) -> Judgement:
     """LoRA is trained without tensor parallelism.

@@ -26,7 +26,7 @@ from ..planned import (
     partition_layouts,
     replaced_layouts,
 )
-from ..violations import deepspeed, deepspeed_now, derived, divisors, megatron_lm, nearest
+from ..violations import deepspeed, deepspeed_0_19_8, derived, divisors, megatron_lm, nearest
 
 #: The first DeepSpeed whose engine accepts AutoTP with ZeRO stage 3; 0.19.3 and earlier assert at
 #: most 2.
@@ -297,7 +297,7 @@ def mics_groups_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @layouts("zero_hpz", "zero_stage").rule(
-    "ZERO084", ERROR, "silent", deepspeed_now("runtime/engine.py:2787")
+    "ZERO084", ERROR, "silent", deepspeed_0_19_8("runtime/engine.py:2787")
 )
 def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions of the parameters (ZeRO++ hpZ) need DeepSpeed's ZeRO stage 3.
@@ -311,7 +311,7 @@ def second_partitions_need_stage_3(job: Job, layout: LayoutLike) -> Judgement:
 
 
 @partition_layouts("zero_hpz", "data", "context", "tensor").rule(
-    "ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943")
+    "ZERO026", ERROR, "init", deepspeed_0_19_8("utils/groups.py:943")
 )
 def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     """Second partitions divide data × context, without tensor parallelism: each is on neighbouring
@@ -323,7 +323,7 @@ def second_partitions_divide_ranks(job: Job, layout: LayoutLike) -> Judgement:
     yield from _divides_neighbours(job, layout, "zero_hpz")
 
 
-@_quantized.rule("ZERO086", ERROR, "silent", deepspeed_now("runtime/engine.py:2788"))
+@_quantized.rule("ZERO086", ERROR, "silent", deepspeed_0_19_8("runtime/engine.py:2788"))
 def quantized_communication_needs_stage_3(job: Job, layout: LayoutLike) -> Judgement:
     """Quantized weights and gradients (ZeRO++) need ZeRO stage 3.
     Prevents: No error: below stage 3 both keys have no effect.

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, derived, listed, neighbours, violation
+from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, listed, neighbours, violation
 from ....submission.claims import Claim
 from ....submission.repository import sets_key
 from ....submission.subjects import subject
@@ -338,7 +338,9 @@ def _computed_steps(run: Run) -> int | None:
     return run.config.whole(ACCUMULATION)
 
 
-@runs.rule("BATCH021", WARNING, "silent", deepspeed_now("runtime/engine.py:475"), since=(0, 19, 6))
+@runs.rule(
+    "BATCH021", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:475"), since=(0, 19, 6)
+)
 def sums_are_meant(run: Run) -> Violations:
     """gradient_allreduce_op is mean: sum multiplies gradients by the number of replicas.
     Prevents: Steps that are larger by the number of replicas.
@@ -354,7 +356,9 @@ def sums_are_meant(run: Run) -> Violations:
         )
 
 
-@configs.rule("BATCH022", NOTE, "silent", deepspeed_now("runtime/engine.py:3457"), since=(0, 19, 4))
+@configs.rule(
+    "BATCH022", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:3457"), since=(0, 19, 4)
+)
 def callers_scale_the_loss(config: Config) -> Violations:
     """managed_gradient_accumulation is true where there are accumulation steps: else the script
     counts them.

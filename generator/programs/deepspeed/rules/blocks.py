@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import (
     deepspeed,
-    deepspeed_now,
+    deepspeed_0_19_8,
     derived,
     divisors,
     listed,
@@ -127,7 +127,7 @@ def difficulty_fills_tensor_cores(curriculum: _Curriculum) -> Violations:
 
 
 @configs.rule(
-    "DATA005", WARNING, "silent", deepspeed_now("runtime/engine.py:1402; runtime/engine.py:1414")
+    "DATA005", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:1402; runtime/engine.py:1414")
 )
 def parts_are_switched_off_themselves(config: Config) -> Violations:
     """A curriculum, or token dropping, is enabled only in blocks that are enabled too: DeepSpeed
@@ -148,7 +148,7 @@ def parts_are_switched_off_themselves(config: Config) -> Violations:
             yield violation(config, f"{pointer}/enabled", message, "enable or disable all of them")
 
 
-@_dropping.rule("DATA006", ERROR, "init", deepspeed_now("runtime/engine.py:1438"))
+@_dropping.rule("DATA006", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1438"))
 def dropped_layers_are_counted(config: Config) -> Violations:
     """random_ltd_layer_num is the number of layers in random_ltd_layer_id.
     Prevents: `random_ltd_layer_num ... must be equivalent to the len of random_ltd_layer_id`
@@ -161,7 +161,10 @@ def dropped_layers_are_counted(config: Config) -> Violations:
 
 
 @_dropping.rule(
-    "DATA007", ERROR, "init", deepspeed_now(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444")
+    "DATA007",
+    ERROR,
+    "init",
+    deepspeed_0_19_8(f"{_ROUTING}/scheduler.py:50; runtime/engine.py:1444"),
 )
 def dropping_has_no_rate(config: Config) -> Violations:
     """random_ltd's layer_token_lr_schedule is off: DeepSpeed doesn't implement it.

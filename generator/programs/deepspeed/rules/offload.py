@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, derived, violation
+from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
 from ..config import OFFLOADED, OPTIMIZER, PARAMS, ZERO, Config, whole_of
 from .subjects import (
     Run,
@@ -65,7 +65,7 @@ def parameters_leave_at_stage_3(config: Config) -> Violations:
         yield Violation(where, f"{message} parameters stay on the GPU", hint)
 
 
-@configs.rule("ZERO043", ERROR, "silent", deepspeed_now("runtime/engine.py:2313"))
+@configs.rule("ZERO043", ERROR, "silent", deepspeed_0_19_8("runtime/engine.py:2313"))
 def offload_starts_at_stage_1(config: Config) -> Violations:
     """The optimizer is offloaded from stage 1 on: offload is a part of ZeRO.
     Prevents: Optimizer states silently stay on the GPU.
@@ -81,7 +81,7 @@ def offload_starts_at_stage_1(config: Config) -> Violations:
         )
 
 
-@configs.rule("ZERO012", NOTE, "init", deepspeed_now("runtime/engine.py:2344"))
+@configs.rule("ZERO012", NOTE, "init", deepspeed_0_19_8("runtime/engine.py:2344"))
 def scripts_bring_cpu_adam(config: Config) -> Violations:
     """An optimizer that the script builds for offload is DeepSpeedCPUAdam or DeepSpeedCPULion.
     Prevents: `You are using ZeRO-Offload with a client provided optimizer`
@@ -101,7 +101,10 @@ def scripts_bring_cpu_adam(config: Config) -> Violations:
 
 
 @optimizer_from_config.rule(
-    "ZERO013", WARNING, "silent", deepspeed_now("runtime/engine.py:2376; ops/adam/cpu_adam.py:30")
+    "ZERO013",
+    WARNING,
+    "silent",
+    deepspeed_0_19_8("runtime/engine.py:2376; ops/adam/cpu_adam.py:30"),
 )
 def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     """Offloaded states are stepped by DeepSpeedCPUAdam, not by torch's Adam.
@@ -118,7 +121,10 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
 
 
 @optimizer_from_config.rule(
-    "ZERO044", ERROR, "training", deepspeed_now("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53")
+    "ZERO044",
+    ERROR,
+    "training",
+    deepspeed_0_19_8("runtime/engine.py:2501; ops/lamb/fused_lamb.py:53"),
 )
 def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
     """An offloaded optimizer has a CPU version: LAMB's kernel is CUDA's.
@@ -132,7 +138,9 @@ def offloaded_optimizers_run_on_the_host(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, "use AdamW, Adagrad or Lion")
 
 
-@optimizer_from_config.rule("ZERO049", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:316"))
+@optimizer_from_config.rule(
+    "ZERO049", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage3.py:316")
+)
 def partial_offload_steps_adam(config: Config) -> Violations:
     """With a ratio below 1 the optimizer is Adam: DeepSpeedCPUAdam and torch's AdamW share the
     step.
@@ -160,7 +168,7 @@ def partial_offload_steps_adam(config: Config) -> Violations:
 
 
 @configs.rule(
-    "ZERO053", WARNING, "silent", deepspeed_now("runtime/engine.py:2755"), since=(0, 18, 0)
+    "ZERO053", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2755"), since=(0, 18, 0)
 )
 def superchips_offload_at_stage_3(config: Config) -> Violations:
     """super_offload is used at stage 3: at a lower stage it has no effect.
@@ -173,7 +181,7 @@ def superchips_offload_at_stage_3(config: Config) -> Violations:
         )
 
 
-@configs.rule("ZERO054", NOTE, "silent", deepspeed_now(_SUPEROFFLOAD_PY), since=(0, 18, 0))
+@configs.rule("ZERO054", NOTE, "silent", deepspeed_0_19_8(_SUPEROFFLOAD_PY), since=(0, 18, 0))
 def cores_are_for_super_offload(config: Config) -> Violations:
     """cpuadam_cores_perc is written with super_offload.
     Prevents: The setting silently has no effect.
@@ -182,7 +190,7 @@ def cores_are_for_super_offload(config: Config) -> Violations:
         yield from unused(config, (f"{_STATES}/cpuadam_cores_perc",), "without super_offload")
 
 
-@configs.rule("ZERO055", NOTE, "silent", deepspeed_now("runtime/zero/offload_config.py:44"))
+@configs.rule("ZERO055", NOTE, "silent", deepspeed_0_19_8("runtime/zero/offload_config.py:44"))
 def offload_is_pinned(config: Config) -> Violations:
     """Offload copies from pinned memory: other copies don't overlap computation.
     Prevents: copies between host and GPU at a fraction of the link's rate
@@ -202,7 +210,7 @@ def offload_is_pinned(config: Config) -> Violations:
             yield violation(config, f"{pointer}/pin_memory", message, hint)
 
 
-@configs.rule("ZERO008", ERROR, "init", deepspeed_now(_SWAPPED))
+@configs.rule("ZERO008", ERROR, "init", deepspeed_0_19_8(_SWAPPED))
 def nvme_has_a_path(config: Config) -> Violations:
     """Offload to NVMe has an nvme_path.
     Prevents: an assertion, or a TypeError where the path is joined
@@ -215,7 +223,7 @@ def nvme_has_a_path(config: Config) -> Violations:
             yield violation(config, f"{pointer}/device", message, hint)
 
 
-@configs.rule("ZERO009", WARNING, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:219"))
+@configs.rule("ZERO009", WARNING, "silent", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:219"))
 def nvme_is_for_stage_3(config: Config) -> Violations:
     """The optimizer is offloaded to NVMe at stage 3: at stages 1 and 2 it silently goes to the
     CPU's memory.
@@ -233,7 +241,7 @@ def nvme_is_for_stage_3(config: Config) -> Violations:
     "ZERO050",
     NOTE,
     "silent",
-    deepspeed_now("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"),
+    deepspeed_0_19_8("runtime/zero/stage3.py:839; runtime/zero/stage3.py:1129"),
 )
 def nvme_keys_are_for_nvme(config: Config) -> Violations:
     """Keys of the swap to NVMe are written where something is offloaded to NVMe.
@@ -248,7 +256,7 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
             yield from unused(config, asked, f"with device: {device}")
 
 
-@configs.rule("ZERO051", NOTE, "silent", deepspeed_now("runtime/engine.py:2781"))
+@configs.rule("ZERO051", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2781"))
 def aio_is_for_nvme(config: Config) -> Violations:
     """The aio block is written where something is offloaded to NVMe, whose reads and writes it
     tunes.
@@ -280,7 +288,7 @@ def aio_counts_are_positive(config: Config) -> Violations:
     "ZERO064",
     ERROR,
     "training",
-    deepspeed_now("runtime/swap_tensor/partitioned_param_swapper.py:194"),
+    deepspeed_0_19_8("runtime/swap_tensor/partitioned_param_swapper.py:194"),
 )
 def buffers_hold_a_parameter(run: Run) -> Violations:
     """buffer_size of offload_param to NVMe is at least a rank's part of the model's largest
@@ -310,7 +318,7 @@ _zenflows_below_stage_3: Final = _zenflows.where(lambda config: config.stage in 
 
 
 @_zenflows_below_stage_3.rule(
-    "ZERO057", ERROR, "init", deepspeed_now(f"{_BELOW_3_PY}:116"), since=(0, 17, 6)
+    "ZERO057", ERROR, "init", deepspeed_0_19_8(f"{_BELOW_3_PY}:116"), since=(0, 17, 6)
 )
 def zenflow_offloads(config: Config) -> Violations:
     """ZenFlow at stages 1 and 2 offloads the optimizer.
@@ -323,7 +331,7 @@ def zenflow_offloads(config: Config) -> Violations:
 
 
 @_zenflows.rule(
-    "ZERO058", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:37"), since=(0, 17, 6)
+    "ZERO058", ERROR, "init", deepspeed_0_19_8("runtime/zenflow/engine.py:37"), since=(0, 17, 6)
 )
 def zenflow_selects_one_way(config: Config) -> Violations:
     """select_interval is a number with the strategies step and epoch, and is left out with auto.
@@ -342,7 +350,7 @@ def zenflow_selects_one_way(config: Config) -> Violations:
 
 
 @_zenflows.rule(
-    "ZERO059", ERROR, "init", deepspeed_now("runtime/zenflow/engine.py:62"), since=(0, 17, 6)
+    "ZERO059", ERROR, "init", deepspeed_0_19_8("runtime/zenflow/engine.py:62"), since=(0, 17, 6)
 )
 def zenflow_selects_seldom(config: Config) -> Violations:
     """ZenFlow's select_interval is at least its update_interval.
@@ -358,7 +366,7 @@ def zenflow_selects_seldom(config: Config) -> Violations:
     "ZERO060",
     ERROR,
     "init",
-    deepspeed_now(f"{_BELOW_3_PY}:76; {_ZENFLOW_SOURCES}/engine_stage3.py:101"),
+    deepspeed_0_19_8(f"{_BELOW_3_PY}:76; {_ZENFLOW_SOURCES}/engine_stage3.py:101"),
     since=(0, 17, 6),
 )
 def zenflow_offload_overlaps(config: Config) -> Violations:
@@ -373,7 +381,7 @@ def zenflow_offload_overlaps(config: Config) -> Violations:
 
 
 @_zenflows.rule(
-    "ZERO061", ERROR, "silent", deepspeed_now("runtime/zenflow/engine.py:69"), since=(0, 17, 6)
+    "ZERO061", ERROR, "silent", deepspeed_0_19_8("runtime/zenflow/engine.py:69"), since=(0, 17, 6)
 )
 def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
     """With ZenFlow gradient_accumulation_steps is 1, or update_interval, which replaces it.
@@ -391,7 +399,7 @@ def zenflow_accumulates_by_its_interval(config: Config) -> Violations:
 
 
 @_zenflows_below_stage_3.rule(
-    "ZERO062", ERROR, "init", deepspeed_now(f"{_BELOW_3_PY}:84"), since=(0, 17, 6)
+    "ZERO062", ERROR, "init", deepspeed_0_19_8(f"{_BELOW_3_PY}:84"), since=(0, 17, 6)
 )
 def zenflow_has_params(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer has params, of which ZenFlow builds its own
@@ -408,7 +416,7 @@ def zenflow_has_params(config: Config) -> Violations:
 
 
 @_zenflows_below_stage_3.rule(
-    "ZERO063", ERROR, "init", deepspeed_now(f"{_BELOW_3_PY}:84"), since=(0, 17, 6)
+    "ZERO063", ERROR, "init", deepspeed_0_19_8(f"{_BELOW_3_PY}:84"), since=(0, 17, 6)
 )
 def zenflow_params_are_torchs(config: Config) -> Violations:
     """With ZenFlow at stages 1 and 2 the optimizer's params are ones of torch's AdamW, to which

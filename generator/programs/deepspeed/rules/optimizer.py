@@ -8,7 +8,7 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import is_whole
 from ....rules.violations import (
     deepspeed,
-    deepspeed_now,
+    deepspeed_0_19_8,
     derived,
     megatron_deepspeed,
     suggest,
@@ -114,20 +114,20 @@ _MOST_DIGITS: Final = 31  #: of a text that is looked at as a number; more only 
 #: Schedules that set every rate themselves, whatever the optimizer's is.
 _SETS_RATES: Final = ("LRRangeTest", "OneCycle", "WarmupDecayLR")
 _GONE: Final = "runtime/config.py:61 (runtime/fp16/onebit is gone since 0.19.7)"
-_CONSTRUCTORS: Final = deepspeed_now(
+_CONSTRUCTORS: Final = deepspeed_0_19_8(
     "runtime/engine.py:2495; ops/adam/fused_adam.py:76; ops/adam/cpu_adam.py:15"
 )
-_AMSGRAD: Final = deepspeed_now(
+_AMSGRAD: Final = deepspeed_0_19_8(
     "ops/adam/fused_adam.py:87; ops/adam/cpu_adam.py:108; ops/lamb/fused_lamb.py:55"
 )
 _WITH_LAUNCHES: Final = ("DeepSpeed config", "launch script", "AzureML job")
-_RATES: Final = deepspeed_now(
+_RATES: Final = deepspeed_0_19_8(
     "ops/adam/fused_adam.py:78; ops/lion/fused_lion.py:36; ops/lamb/fused_lamb.py:43"
 )
 
 
 @submissions.rule(
-    "VER003", ERROR, "init", deepspeed_now(_GONE), reads=_WITH_LAUNCHES, since=_WITHOUT_ONE_BIT
+    "VER003", ERROR, "init", deepspeed_0_19_8(_GONE), reads=_WITH_LAUNCHES, since=_WITHOUT_ONE_BIT
 )
 def what_was_removed_is_not_used(submission: Submission) -> Violations:
     """This version of DeepSpeed has neither 1-bit optimizers nor elastic training.
@@ -159,7 +159,7 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, 'use stage 0, or "AdamW"')
 
 
-@optimizer_from_config.rule("OPT001", ERROR, "init", deepspeed_now("runtime/engine.py:2484"))
+@optimizer_from_config.rule("OPT001", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2484"))
 def norm_is_no_parameter(config: Config) -> Violations:
     """The norm to clip gradients at is the top-level gradient_clipping, not the optimizer's
     max_grad_norm.
@@ -180,7 +180,7 @@ def norm_is_no_parameter(config: Config) -> Violations:
         )
 
 
-@configs.rule("OPT002", ERROR, "silent", deepspeed_now("runtime/config.py:264"))
+@configs.rule("OPT002", ERROR, "silent", deepspeed_0_19_8("runtime/config.py:264"))
 def norm_is_called_clipping(config: Config) -> Violations:
     """The norm to clip gradients at is called gradient_clipping.
     Prevents: Gradients are clipped at the default in place of the value written.
@@ -199,7 +199,7 @@ def norm_is_called_clipping(config: Config) -> Violations:
         )
 
 
-@configs.rule("OPT003", NOTE, "silent", deepspeed_now("runtime/constants.py:203"))
+@configs.rule("OPT003", NOTE, "silent", deepspeed_0_19_8("runtime/constants.py:203"))
 def clipping_is_written(config: Config) -> Violations:
     """The config sets gradient_clipping: its default changed from 0 (no clipping) to 1.0 in
     DeepSpeed 0.19.3.
@@ -223,7 +223,7 @@ def clipping_is_written(config: Config) -> Violations:
         yield violation(config, "", message, 'add "gradient_clipping": 1.0, or 0 for no clipping')
 
 
-@configs.rule("OPT017", ERROR, "silent", deepspeed_now("runtime/engine.py:3506"))
+@configs.rule("OPT017", ERROR, "silent", deepspeed_0_19_8("runtime/engine.py:3506"))
 def clipping_is_a_norm(config: Config) -> Violations:
     """gradient_clipping is 0, for never, or more.
     Prevents: Gradients are silently not clipped.
@@ -236,7 +236,7 @@ def clipping_is_a_norm(config: Config) -> Violations:
         yield violation(config, _CLIPPING, message, "use 1.0, or 0 for never")
 
 
-@optimizer_from_config.rule("OPT018", ERROR, "silent", deepspeed_now("runtime/config.py:290"))
+@optimizer_from_config.rule("OPT018", ERROR, "silent", deepspeed_0_19_8("runtime/config.py:290"))
 def optimizer_has_a_type(config: Config) -> Violations:
     """The optimizer block names its type: without one, DeepSpeed ignores the block.
     Prevents: DeepSpeed builds no optimizer: `zero stage N requires an optimizer`, or the script's
@@ -251,7 +251,7 @@ def optimizer_has_a_type(config: Config) -> Violations:
         yield Violation(config.locate_key(_OPTIMIZER), message, 'add "type": "AdamW"')
 
 
-@optimizer_from_config.rule("OPT004", ERROR, "init", deepspeed_now("runtime/engine.py:2018"))
+@optimizer_from_config.rule("OPT004", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2018"))
 def optimizer_is_known(config: Config) -> Violations:
     """The optimizer's type is one that DeepSpeed builds, or a class of torch.optim.
     Prevents: `... is not a supported DeepSpeed Optimizer`
@@ -270,7 +270,7 @@ def optimizer_is_known(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, message, hint)
 
 
-@optimizer_from_config.rule("OPT005", ERROR, "silent", deepspeed_now("runtime/config.py:297"))
+@optimizer_from_config.rule("OPT005", ERROR, "silent", deepspeed_0_19_8("runtime/config.py:297"))
 def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
     Prevents: Training with the default, such as lr 0.001, in place of the written value.
@@ -299,7 +299,7 @@ def _default_of_adam(config: Config, key: str) -> object:
     return parameters[key].default if key in parameters else key == "adam_w_mode"
 
 
-@optimizer_from_config.rule("OPT006", NOTE, "silent", deepspeed_now("runtime/engine.py:2489"))
+@optimizer_from_config.rule("OPT006", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2489"))
 def adam_decays_as_named(config: Config) -> Violations:
     """Type Adam with weight decay sets adam_w_mode, which makes it AdamW by default.
     Prevents: Weight decay of another kind than the one named.
@@ -311,7 +311,7 @@ def adam_decays_as_named(config: Config) -> Violations:
         yield violation(config, OPTIMIZER, f"{message} adam_w_mode is true by default", hint)
 
 
-@optimizer_from_config.rule("OPT019", WARNING, "silent", deepspeed_now("runtime/engine.py:2492"))
+@optimizer_from_config.rule("OPT019", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2492"))
 def adamw_is_adamw(config: Config) -> Violations:
     """Type AdamW is used without adam_w_mode: false.
     Prevents: The setting silently has no effect.
@@ -324,7 +324,7 @@ def adamw_is_adamw(config: Config) -> Violations:
         yield violation(config, pointer, message, 'use type "Adam", or remove adam_w_mode')
 
 
-@configs.rule("OPT007", ERROR, "init", deepspeed_now("runtime/engine.py:2021"))
+@configs.rule("OPT007", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2021"))
 def lamb_scales_dynamically(config: Config) -> Violations:
     """LAMB is used with dynamic loss scaling.
     Prevents: `DeepSpeed lamb optimizer requires dynamic loss scaling`
@@ -334,7 +334,7 @@ def lamb_scales_dynamically(config: Config) -> Violations:
         yield violation(config, _SCALE, message, "set loss_scale to 0")
 
 
-@optimizer_from_config.rule("OPT020", NOTE, "silent", deepspeed_now("runtime/engine.py:2592"))
+@optimizer_from_config.rule("OPT020", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2592"))
 def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
     """legacy_fusion is used at stage 0, with its 16-bit optimizer.
     Prevents: The setting silently has no effect.
@@ -469,7 +469,7 @@ def betas_are_two(config: Config) -> Violations:
 
 
 @optimizer_from_config.rule(
-    "OPT040", WARNING, "silent", deepspeed_now("runtime/engine.py:2411, :2420"), since=(0, 19, 8)
+    "OPT040", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2411, :2420"), since=(0, 19, 8)
 )
 def muon_reads_its_parameters(config: Config) -> Violations:
     """Muon's params are ones that it reads: others are silently ignored.

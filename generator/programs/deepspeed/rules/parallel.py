@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Version, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, suggest, violation
+from ....rules.violations import deepspeed, deepspeed_0_19_8, divisors, listed, suggest, violation
 from ....text.wording import escape
 from ..config import ZERO, Config
 from .running import passes_of
@@ -37,7 +37,7 @@ def tensor_ranks_divide_the_gpus(run: Run) -> Violations:
     yield from divides(run.config, _AUTOTP, run.world.gpus)
 
 
-@_autotp.rule("TP003", ERROR, "init", deepspeed_now("runtime/engine.py:1020"))
+@_autotp.rule("TP003", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1020"))
 def tensor_sizes_agree(run: Run) -> Violations:
     """tensor_parallel.tp.tp_size is 1 or autotp_size.
     Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
@@ -49,7 +49,7 @@ def tensor_sizes_agree(run: Run) -> Violations:
         yield violation(run.config, _INNER, message, hint)
 
 
-@configs.rule("TP007", ERROR, "silent", deepspeed_now("runtime/engine.py:592"))
+@configs.rule("TP007", ERROR, "silent", deepspeed_0_19_8("runtime/engine.py:592"))
 def autotp_is_switched_on(config: Config) -> Violations:
     """tensor_parallel sets autotp_size: where it is not above 1, the rest of the block has no
     effect.
@@ -70,7 +70,7 @@ def autotp_is_switched_on(config: Config) -> Violations:
     "TP006",
     NOTE,
     "silent",
-    deepspeed_now("runtime/config.py:463; __init__.py:554"),
+    deepspeed_0_19_8("runtime/config.py:463; __init__.py:554"),
     since=(0, 16, 4),
 )
 def tensor_ranks_read_one_batch(run: Run) -> Violations:
@@ -106,7 +106,7 @@ def tensor_ranks_read_one_batch(run: Run) -> Violations:
     "TP008",
     WARNING,
     "silent",
-    deepspeed_now("module_inject/autotp_config.py:558"),
+    deepspeed_0_19_8("module_inject/autotp_config.py:558"),
     since=(0, 18, 9),
 )
 def tensor_presets_are_known(config: Config) -> Violations:
@@ -127,7 +127,7 @@ def tensor_presets_are_known(config: Config) -> Violations:
     "BATCH007",
     WARNING,
     "silent",
-    deepspeed_now("runtime/config.py:474; __init__.py:543"),
+    deepspeed_0_19_8("runtime/config.py:474; __init__.py:543"),
     since=(0, 15, 4),
 )
 def sequence_mesh_is_made(run: Run) -> Violations:
@@ -146,7 +146,7 @@ def sequence_mesh_is_made(run: Run) -> Violations:
         yield violation(config, _ULYSSES, message, hint)
 
 
-@runs.rule("SP007", ERROR, "init", deepspeed_now("__init__.py:543"), since=(0, 15, 4))
+@runs.rule("SP007", ERROR, "init", deepspeed_0_19_8("__init__.py:543"), since=(0, 15, 4))
 def mesh_fills_the_gpus(run: Run) -> Violations:
     """The product data_parallel_size × sequence_parallel_size is the number of GPUs.
     Prevents: A mesh that is larger than the world, or ranks that are in none.
@@ -168,7 +168,7 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
 _piped: Final = runs.where(lambda run: run.world.pipeline > 1)
 
 
-@_piped.rule("PIPE010", WARNING, "silent", deepspeed_now("runtime/engine.py:2662"))
+@_piped.rule("PIPE010", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2662"))
 def pipelines_reduce_at_the_end(run: Run) -> Violations:
     """With pipeline stages overlap_comm is off: gradients are reduced when the pipeline's schedule
     is at its end.
@@ -184,7 +184,7 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
         )
 
 
-@runs.rule("PIPE008", ERROR, "init", deepspeed_now("runtime/pipe/engine.py:135"))
+@runs.rule("PIPE008", ERROR, "init", deepspeed_0_19_8("runtime/pipe/engine.py:135"))
 def pipeline_flags_are_flags(run: Run) -> Violations:
     """pipe_partitioned and grad_partitioned are true or false.
     Prevents: an assertion when the pipeline's engine starts
@@ -205,7 +205,7 @@ def pipeline_flags_are_flags(run: Run) -> Violations:
     "PIPE009",
     NOTE,
     "silent",
-    deepspeed_now("runtime/config.py:272; runtime/pipe/engine.py:135, :211"),
+    deepspeed_0_19_8("runtime/config.py:272; runtime/pipe/engine.py:135, :211"),
 )
 def pipelines_are_code(config: Config) -> Violations:
     """The pipeline block has only keys that the engine reads: stages and partition are set in the
@@ -264,7 +264,11 @@ _autoep: Final = configs.where(_is_on)
 
 
 @runs.rule(
-    "MOE006", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:110"), since=(0, 19, 2)
+    "MOE006",
+    ERROR,
+    "init",
+    deepspeed_0_19_8("module_inject/auto_ep_folding.py:110"),
+    since=(0, 19, 2),
 )
 def expert_ranks_divide_the_gpus(run: Run) -> Violations:
     """autoep_size divides the GPUs of a pipeline stage: its groups are cut out of the data and
@@ -277,7 +281,7 @@ def expert_ranks_divide_the_gpus(run: Run) -> Violations:
         yield from divides(run.config, _SIZE, gpus // stages, "the {} GPUs of a stage")
 
 
-@runs.rule("MOE003", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:864"))
+@runs.rule("MOE003", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:864"))
 def experts_have_contiguous_gradients(run: Run) -> Violations:
     """With experts, ZeRO reduces and scatters gradients, at stage 2 contiguous ones.
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
@@ -305,7 +309,7 @@ def _has_own_experts(run: Run) -> bool:
     return False
 
 
-@_autoep.rule("MOE004", ERROR, "init", deepspeed_now("runtime/engine.py:2219"), since=(0, 19, 2))
+@_autoep.rule("MOE004", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2219"), since=(0, 19, 2))
 def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
     """AutoEP at stage 3 runs without Ulysses, quantized gradients, second partitions and, before
     0.19.8, AutoTP.
@@ -322,7 +326,11 @@ def autoep_at_stage_3_goes_alone(config: Config) -> Violations:
 
 
 @_autoep.rule(
-    "MOE008", ERROR, "init", deepspeed_now("module_inject/auto_ep_folding.py:214"), since=(0, 19, 8)
+    "MOE008",
+    ERROR,
+    "init",
+    deepspeed_0_19_8("module_inject/auto_ep_folding.py:214"),
+    since=(0, 19, 8),
 )
 def autoep_cuts_no_expert(config: Config) -> Violations:
     """expert_tensor_parallel_size is 1: other sizes are reserved.
@@ -335,7 +343,11 @@ def autoep_cuts_no_expert(config: Config) -> Violations:
 
 
 @_autoep.rule(
-    "MOE009", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:180"), since=(0, 19, 8)
+    "MOE009",
+    ERROR,
+    "init",
+    deepspeed_0_19_8("module_inject/auto_ep_config.py:180"),
+    since=(0, 19, 8),
 )
 def autoep_choices_are_known(config: Config) -> Violations:
     """expert_parallel's choices are ones that AutoEP has.
@@ -350,7 +362,11 @@ def autoep_choices_are_known(config: Config) -> Violations:
 
 
 @_autoep.rule(
-    "MOE010", ERROR, "init", deepspeed_now("module_inject/auto_ep_config.py:232"), since=(0, 19, 8)
+    "MOE010",
+    ERROR,
+    "init",
+    deepspeed_0_19_8("module_inject/auto_ep_config.py:232"),
+    since=(0, 19, 8),
 )
 def deepep_knows_its_tokens(config: Config) -> Violations:
     """comm_backend deepep is used with comm_max_tokens_per_rank, the most tokens that a rank
@@ -371,7 +387,7 @@ def deepep_knows_its_tokens(config: Config) -> Violations:
     "MOE011",
     ERROR,
     "init",
-    deepspeed_now("module_inject/auto_ep_folding.py:240, :248"),
+    deepspeed_0_19_8("module_inject/auto_ep_folding.py:240, :248"),
     since=(0, 19, 8),
 )
 def autoep_folds_over_experts(config: Config) -> Violations:
@@ -397,7 +413,7 @@ def autoep_folds_over_experts(config: Config) -> Violations:
     "MOE012",
     WARNING,
     "silent",
-    deepspeed_now("module_inject/auto_ep_config.py:46"),
+    deepspeed_0_19_8("module_inject/auto_ep_config.py:46"),
     since=(0, 19, 2),
 )
 def autoep_is_switched_on(config: Config) -> Violations:

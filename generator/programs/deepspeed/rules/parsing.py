@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violations
-from ....rules.violations import deepspeed, deepspeed_now
+from ....rules.violations import deepspeed, deepspeed_0_19_8
 from ..config import Config
 from .subjects import ds_configs
 from .walk import problems_of
@@ -91,7 +91,7 @@ def aio_is_at_the_top_level(config: Config) -> Violations:
     return problems_of(config, "ZERO014")
 
 
-@ds_configs.rule("VER001", ERROR, "parse", deepspeed_now("runtime/config.py:80-141"))
+@ds_configs.rule("VER001", ERROR, "parse", deepspeed_0_19_8("runtime/config.py:80-141"))
 def removed_blocks_are_gone(config: Config) -> Violations:
     """The config has none of the blocks that DeepSpeed removed, enabled or not.
     Prevents: DeepSpeedConfigError: ... has been removed
@@ -99,7 +99,7 @@ def removed_blocks_are_gone(config: Config) -> Violations:
     return problems_of(config, "VER001")
 
 
-@ds_configs.rule("VER002", ERROR, "parse", deepspeed_now("runtime/config.py:115-130"))
+@ds_configs.rule("VER002", ERROR, "parse", deepspeed_0_19_8("runtime/config.py:115-130"))
 def removed_zero_keys_are_gone(config: Config) -> Violations:
     """zero_optimization has none of the keys that DeepSpeed removed.
     Prevents: DeepSpeedConfigError: ... has been removed
@@ -259,7 +259,7 @@ def loss_scale_window_is_an_integer(config: Config) -> Violations:
     "CMP001",
     ERROR,
     "parse",
-    deepspeed_now("compile/config.py:9; compile/config.py:76"),
+    deepspeed_0_19_8("compile/config.py:9; compile/config.py:76"),
     since=(0, 18, 9),
 )
 def compile_passes_are_known(config: Config) -> Violations:

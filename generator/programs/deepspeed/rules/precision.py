@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violations
-from ....rules.violations import deepspeed, deepspeed_now, derived, violation
+from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
 from ..config import DTYPES, ZERO, Config
 from .subjects import (
     Run,
@@ -57,7 +57,7 @@ def loss_is_scaled(config: Config) -> Violations:
         yield violation(config, _LOSS_SCALE, f"{message} small ones underflow to 0", hint)
 
 
-@configs.rule("PREC008", NOTE, "silent", deepspeed_now("runtime/engine.py:1799"))
+@configs.rule("PREC008", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:1799"))
 def zero_trains_in_16_bits(config: Config) -> Violations:
     """With ZeRO, the config enables a 16-bit format.
     Prevents: Training in fp32 by oversight, unless the script builds the model in 16 bits, or
@@ -87,7 +87,7 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
         )
 
 
-@configs.rule("PREC010", ERROR, "init", deepspeed_now(_MASTERS))
+@configs.rule("PREC010", ERROR, "init", deepspeed_0_19_8(_MASTERS))
 def low_precision_masters_are_offloaded(config: Config) -> Violations:
     """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
@@ -129,7 +129,7 @@ def amp_goes_alone(config: Config) -> Violations:
         yield violation(config, "/amp/enabled", message, hint)
 
 
-@configs.rule("PREC017", WARNING, "silent", deepspeed_now("runtime/precision_config.py:37"))
+@configs.rule("PREC017", WARNING, "silent", deepspeed_0_19_8("runtime/precision_config.py:37"))
 def one_bf16_block(config: Config) -> Violations:
     """The deprecated block bfloat16 is not written together with bf16, which is read.
     Prevents: Settings of the deprecated block silently have no effect.
@@ -140,7 +140,7 @@ def one_bf16_block(config: Config) -> Violations:
 
 
 @configs.rule(
-    "PREC021", ERROR, "training", deepspeed_now("runtime/engine.py:2957"), since=(0, 17, 6)
+    "PREC021", ERROR, "training", deepspeed_0_19_8("runtime/engine.py:2957"), since=(0, 17, 6)
 )
 def inputs_are_cast_for_fp16(config: Config) -> Violations:
     """fp16.auto_cast is true only with fp16 enabled: it casts inputs to half either way.
@@ -153,7 +153,7 @@ def inputs_are_cast_for_fp16(config: Config) -> Violations:
         yield to_remove(config, pointer, message)
 
 
-@configs.rule("PREC022", NOTE, "silent", deepspeed_now("runtime/fp16/loss_scaler.py:293"))
+@configs.rule("PREC022", NOTE, "silent", deepspeed_0_19_8("runtime/fp16/loss_scaler.py:293"))
 def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     """Keys of dynamic loss scaling are not written with a static loss scale.
     Prevents: The settings silently have no effect.
@@ -165,7 +165,9 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
         yield violation(config, _LOSS_SCALE, message, "set loss_scale to 0, or remove the others")
 
 
-@configs.rule("PREC012", ERROR, "init", deepspeed_now("runtime/engine.py:1827"), since=(0, 19, 2))
+@configs.rule(
+    "PREC012", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1827"), since=(0, 19, 2)
+)
 def parameter_type_is_the_models(config: Config) -> Violations:
     """data_types.param_dtype is the type that the fp16 and bf16 blocks give the model.
     Prevents: `data_types.param_dtype=... conflicts with the enabled precision mode`
@@ -177,7 +179,7 @@ def parameter_type_is_the_models(config: Config) -> Violations:
         yield to_remove(config, pointer, f"{message} which the fp16 and bf16 blocks decide")
 
 
-@runs.rule("PREC013", ERROR, "init", deepspeed_now("runtime/engine.py:2323"))
+@runs.rule("PREC013", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2323"))
 def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     """Without ZeRO, gradients accumulate in a type that this version of DeepSpeed supports for the
     model's.
@@ -201,7 +203,7 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
 
 
 @configs.rule(
-    "PREC023", ERROR, "init", deepspeed_now("runtime/engine.py:1808; runtime/config.py:152")
+    "PREC023", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1808; runtime/config.py:152")
 )
 def data_types_are_known(config: Config) -> Violations:
     """data_types names types that DeepSpeed has.
@@ -240,7 +242,7 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
         )
 
 
-@configs.rule("PREC024", WARNING, "silent", deepspeed_now("runtime/engine.py:1720"))
+@configs.rule("PREC024", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:1720"))
 def gradients_fit_their_messages(config: Config) -> Violations:
     """bf16 gradients are not sent as fp16, whose largest number is 65,504.
     Prevents: bf16's range is cut to fp16's when gradients are reduced.
@@ -271,7 +273,7 @@ def sums_keep_their_range(config: Config) -> Violations:
         yield violation(config, _SUM, message, 'write "fp32" or "bf16"')
 
 
-@configs.rule("PREC025", ERROR, "silent", deepspeed_now(_SOURCE), since=(0, 17, 0))
+@configs.rule("PREC025", ERROR, "silent", deepspeed_0_19_8(_SOURCE), since=(0, 17, 0))
 def autocast_names_its_type(config: Config) -> Violations:
     """torch_autocast sets dtype: without one, CUDA casts to fp16, and nothing scales the loss.
     Prevents: fp16 training without loss scaling: small gradients silently become zero
@@ -285,7 +287,7 @@ def autocast_names_its_type(config: Config) -> Violations:
 
 
 @configs.rule(
-    "PREC026", ERROR, "init", deepspeed_now("runtime/torch_autocast.py:32"), since=(0, 17, 0)
+    "PREC026", ERROR, "init", deepspeed_0_19_8("runtime/torch_autocast.py:32"), since=(0, 17, 0)
 )
 def autocast_gathers_whole_weights(config: Config) -> Violations:
     """torch_autocast runs without quantized weights.
@@ -313,7 +315,7 @@ def autocast_finds_fp32(config: Config) -> Violations:
         yield violation(config, _ENABLED, message, f"disable torch_autocast or {precision}")
 
 
-@configs.rule("PREC028", WARNING, "silent", deepspeed_now("runtime/config.py:717"))
+@configs.rule("PREC028", WARNING, "silent", deepspeed_0_19_8("runtime/config.py:717"))
 def vocabulary_fills_tensor_cores(config: Config) -> Violations:
     """vocabulary_size is a multiple of 8, as tensor cores require.
     Prevents: Slower products with the embedding, which only the log reports.

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, derived, violation
+from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
 from ..config import OFFLOADED, Config
 from .subjects import (
     Run,
@@ -63,7 +63,7 @@ def is_endless(config: Config) -> bool:
     return isinstance(steps, float) and not math.isfinite(steps)
 
 
-@configs.rule("OPT039", ERROR, "training", deepspeed_now("runtime/engine.py:3554"))
+@configs.rule("OPT039", ERROR, "training", deepspeed_0_19_8("runtime/engine.py:3554"))
 def steps_are_not_zero(config: Config) -> Violations:
     """steps_per_print is not 0: the first step divides by it.
     Prevents: `ZeroDivisionError` at the first step
@@ -73,7 +73,7 @@ def steps_are_not_zero(config: Config) -> Violations:
         yield violation(config, _PRINTED, message, "write null for never, or 100")
 
 
-@configs.rule("MON001", NOTE, "silent", deepspeed_now("runtime/engine.py:3552"))
+@configs.rule("MON001", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:3552"))
 def every_step_is_not_printed(config: Config) -> Violations:
     """Progress is not printed at every step.
     Prevents: A log of as many lines as steps.
@@ -83,7 +83,7 @@ def every_step_is_not_printed(config: Config) -> Violations:
         yield violation(config, _PRINTED, message, "write 100, or null for never")
 
 
-@configs.rule("MON002", NOTE, "silent", deepspeed_now("runtime/config.py:533"))
+@configs.rule("MON002", NOTE, "silent", deepspeed_0_19_8("runtime/config.py:533"))
 def profilers_run_once(config: Config) -> Violations:
     """The flops profiler is off in production: it times, and so synchronizes, every step, not just
     its own.
@@ -97,7 +97,7 @@ def profilers_run_once(config: Config) -> Violations:
     )
 
 
-@configs.rule("MON003", NOTE, "silent", deepspeed_now("runtime/engine.py:714"))
+@configs.rule("MON003", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:714"))
 def steps_are_not_timed(config: Config) -> Violations:
     """Neither wall_clock_breakdown nor memory_breakdown is on in production.
     Prevents: Steps that wait for their own measurement.
@@ -111,7 +111,7 @@ def steps_are_not_timed(config: Config) -> Violations:
     )
 
 
-@configs.rule("MON004", WARNING, "silent", deepspeed_now("comm/comm.py:131"))
+@configs.rule("MON004", WARNING, "silent", deepspeed_0_19_8("comm/comm.py:131"))
 def collectives_are_not_timed(config: Config) -> Violations:
     """The log of communication is off in production: it waits for every collective.
     Prevents: Communication that no longer overlaps computation.
@@ -122,7 +122,7 @@ def collectives_are_not_timed(config: Config) -> Violations:
         )
 
 
-@configs.rule("MON005", NOTE, "launcher", deepspeed_now("autotuning/config.py"))
+@configs.rule("MON005", NOTE, "launcher", deepspeed_0_19_8("autotuning/config.py"))
 def tuning_is_over(config: Config) -> Violations:
     """Autotuning is off in a job that trains.
     Prevents: A job that searches where it should train.
@@ -133,7 +133,7 @@ def tuning_is_over(config: Config) -> Violations:
     )
 
 
-@configs.rule("MON006", WARNING, "silent", deepspeed_now("monitor/config.py"))
+@configs.rule("MON006", WARNING, "silent", deepspeed_0_19_8("monitor/config.py"))
 def monitors_are_switched_on(config: Config) -> Violations:
     """A monitor with settings is enabled.
     Prevents: Nothing is logged.
@@ -144,7 +144,7 @@ def monitors_are_switched_on(config: Config) -> Violations:
             yield Violation(config.locate_key(f"/{name}"), message, 'add "enabled": true')
 
 
-@configs.rule("MON008", NOTE, "silent", deepspeed_now("__init__.py:556"))
+@configs.rule("MON008", NOTE, "silent", deepspeed_0_19_8("__init__.py:556"))
 def engines_train(config: Config) -> Violations:
     """The hybrid engine is used for RLHF only, which generates between its steps.
     Prevents: Another engine than the one for training.
@@ -155,7 +155,7 @@ def engines_train(config: Config) -> Violations:
     )
 
 
-@configs.rule("MON009", NOTE, "training", deepspeed_now("runtime/engine.py:4435"))
+@configs.rule("MON009", NOTE, "training", deepspeed_0_19_8("runtime/engine.py:4435"))
 def universal_checkpoints_are_meant(config: Config) -> Violations:
     """checkpoint.load_universal is on only where a universal checkpoint is loaded.
     Prevents: `Invalid for universal checkpoint` when a job resumes from its own checkpoint
@@ -166,7 +166,7 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
     )
 
 
-@runs.rule("MON010", NOTE, "silent", deepspeed_now("runtime/engine.py:1905"))
+@runs.rule("MON010", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:1905"))
 def node_local_checkpoints_are_gathered(run: Run) -> Violations:
     """Checkpoints of several nodes are not saved to node-local storage.
     Prevents: Parts of a checkpoint on disks that the next job may not have.
@@ -261,7 +261,7 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
         )
 
 
-@configs.rule("ACT008", NOTE, "silent", deepspeed_now(f"{_DEEPSPEEDS}:1186"))
+@configs.rule("ACT008", NOTE, "silent", deepspeed_0_19_8(f"{_DEEPSPEEDS}:1186"))
 def checkpointing_is_not_profiled(config: Config) -> Violations:
     """Checkpointing is neither timed nor synchronized in production.
     Prevents: Steps that wait for their own measurement.
@@ -298,7 +298,7 @@ def passes_of(config: Config) -> list[object]:
 
 
 @_compiled.rule(
-    "CMP002", WARNING, "silent", deepspeed_now("runtime/engine.py:5802"), since=(0, 17, 6)
+    "CMP002", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:5802"), since=(0, 17, 6)
 )
 def deepcompile_has_a_stage(config: Config) -> Violations:
     """DeepCompile, which compiles ZeRO, is used at stage 1, 2 or 3: at stage 0 torch compiles
@@ -312,7 +312,7 @@ def deepcompile_has_a_stage(config: Config) -> Violations:
 
 
 @configs.rule(
-    "CMP003", WARNING, "silent", deepspeed_now("runtime/engine.py:5928"), since=(0, 17, 6)
+    "CMP003", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:5928"), since=(0, 17, 6)
 )
 def compile_is_switched_on(config: Config) -> Violations:
     """DeepCompile's settings are written with deepcompile: true.
@@ -327,7 +327,7 @@ def compile_is_switched_on(config: Config) -> Violations:
 
 
 @_compiled.rule(
-    "CMP004", ERROR, "training", deepspeed_now("compile/init_z3.py:100, :147"), since=(0, 19, 8)
+    "CMP004", ERROR, "training", deepspeed_0_19_8("compile/init_z3.py:100, :147"), since=(0, 19, 8)
 )
 def one_thing_is_offloaded(config: Config) -> Violations:
     """DeepCompile at stage 3 offloads one of parameters, optimizer states and activations.
@@ -341,7 +341,7 @@ def one_thing_is_offloaded(config: Config) -> Violations:
 
 
 @_compiled.rule(
-    "CMP005", ERROR, "training", deepspeed_now("compile/init_z3.py:93"), since=(0, 19, 8)
+    "CMP005", ERROR, "training", deepspeed_0_19_8("compile/init_z3.py:93"), since=(0, 19, 8)
 )
 def one_side_offloads_states(config: Config) -> Violations:
     """Optimizer states are offloaded by DeepCompile or by ZeRO, not both.
@@ -354,7 +354,7 @@ def one_side_offloads_states(config: Config) -> Violations:
 
 
 @_compiled.rule(
-    "CMP006", ERROR, "training", deepspeed_now("runtime/engine.py:5842"), since=(0, 19, 8)
+    "CMP006", ERROR, "training", deepspeed_0_19_8("runtime/engine.py:5842"), since=(0, 19, 8)
 )
 def autotp_pass_goes_alone(config: Config) -> Violations:
     """The pass autotp runs without the passes of ZeRO and AutoSP.
@@ -368,7 +368,7 @@ def autotp_pass_goes_alone(config: Config) -> Violations:
 
 
 @_compiled.rule(
-    "CMP007", WARNING, "silent", deepspeed_now("runtime/engine.py:5770"), since=(0, 18, 9)
+    "CMP007", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:5770"), since=(0, 18, 9)
 )
 def autosp_has_a_low_stage(config: Config) -> Violations:
     """The pass autosp runs at ZeRO stages 0 and 1.
@@ -383,7 +383,7 @@ def autosp_has_a_low_stage(config: Config) -> Violations:
 
 
 @configs.rule(
-    "CMP008", ERROR, "training", deepspeed_now("runtime/engine.py:5888"), since=(0, 19, 8)
+    "CMP008", ERROR, "training", deepspeed_0_19_8("runtime/engine.py:5888"), since=(0, 19, 8)
 )
 def compiled_parents_go_alone(config: Config) -> Violations:
     """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.violations import deepspeed_now, listed, suggest, violation
+from ....rules.violations import deepspeed_0_19_8, listed, suggest, violation
 from ....submission.repository import sets_key
 from ....submission.subjects import Subject
 from ....text.wording import escape
@@ -59,7 +59,7 @@ _rated: Final = _of("WarmupLR", "WarmupDecayLR")
 _warming: Final = _of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 
 
-@schedule_from_config.rule("OPT027", ERROR, "silent", deepspeed_now("runtime/config.py:329"))
+@schedule_from_config.rule("OPT027", ERROR, "silent", deepspeed_0_19_8("runtime/config.py:329"))
 def scheduler_has_a_type(config: Config) -> Violations:
     """The scheduler block names its type: without one, DeepSpeed ignores the block.
     Prevents: There is no schedule: the rate silently stays as it is.
@@ -72,7 +72,7 @@ def scheduler_has_a_type(config: Config) -> Violations:
         yield Violation(config.locate_key(_SCHEDULER), message, 'add "type": "WarmupDecayLR"')
 
 
-@_named.rule("OPT028", ERROR, "init", deepspeed_now("runtime/engine.py:1936"))
+@_named.rule("OPT028", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1936"))
 def scheduler_has_params(config: Config) -> Violations:
     """The scheduler block has params, even where they are empty.
     Prevents: `TypeError: argument after ** must be a mapping, not NoneType`
@@ -85,7 +85,7 @@ def scheduler_has_params(config: Config) -> Violations:
         yield Violation(config.locate_key(_SCHEDULER), message, 'add "params": {}')
 
 
-@_named.rule("OPT009", ERROR, "init", deepspeed_now("runtime/engine.py:1929"))
+@_named.rule("OPT009", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1929"))
 def schedule_is_known(config: Config) -> Violations:
     """The schedule is one of DeepSpeed's, or a class of torch.optim.lr_scheduler.
     Prevents: `DeepSpeed does not recognize LR scheduler ...`
@@ -100,7 +100,7 @@ def schedule_is_known(config: Config) -> Violations:
         yield violation(config, _TYPE, message, hint)
 
 
-@_of(*_TORCH).rule("OPT029", ERROR, "init", deepspeed_now("runtime/engine.py:1885"))
+@_of(*_TORCH).rule("OPT029", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:1885"))
 def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
     """torch's schedules are used without ZeRO, fp16 and bf16: they refuse the optimizers that wrap
     torch's.
@@ -120,7 +120,9 @@ def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
         )
 
 
-@_of(*_OWN).rule("OPT030", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:313, :414, :703"))
+@_of(*_OWN).rule(
+    "OPT030", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:313, :414, :703")
+)
 def parameters_are_the_schedules(config: Config) -> Violations:
     """The schedule's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
@@ -144,7 +146,7 @@ def parameters_are_the_schedules(config: Config) -> Violations:
         yield Violation(config.locate_key(f"{_PARAMS}/{escape(keys[0])}"), message, advice)
 
 
-@_cycles.rule("OPT031", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:471"))
+@_cycles.rule("OPT031", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:471"))
 def schedule_is_complete(config: Config) -> Violations:
     """OneCycle has its two rates.
     Prevents: `TypeError: missing required positional argument: 'cycle_max_lr'`
@@ -158,7 +160,7 @@ def schedule_is_complete(config: Config) -> Violations:
             )
 
 
-@_ending.rule("OPT012", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:816, :826, :866"))
+@_ending.rule("OPT012", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:816, :826, :866"))
 def warmup_ends_before_the_end(config: Config) -> Violations:
     """A schedule with an end has total_num_steps, and a shorter warm-up.
     Prevents: `TypeError: missing required positional argument: 'total_num_steps'`, or a run within
@@ -194,7 +196,7 @@ def warmup_ends_before_the_end(config: Config) -> Violations:
 
 
 @_warming.rule(
-    "OPT011", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3)
+    "OPT011", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:733, :874"), since=(0, 19, 3)
 )
 def warmup_takes_steps(config: Config) -> Violations:
     """warmup_num_steps is an integer greater than 0.
@@ -210,7 +212,7 @@ def warmup_takes_steps(config: Config) -> Violations:
         yield violation(config, _WARMUP, message, f"set warmup_num_steps to {max(1, steps or 1)}")
 
 
-@_warming.rule("OPT013", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:745"))
+@_warming.rule("OPT013", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:745"))
 def warmup_is_log_or_linear(config: Config) -> Violations:
     """warmup_type is log or linear: anything else is silently log.
     Prevents: Another warm-up than the one written.
@@ -222,7 +224,7 @@ def warmup_is_log_or_linear(config: Config) -> Violations:
         yield violation(config, pointer, message, 'use "linear" or "log"')
 
 
-@_rated.rule("OPT014", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:738"))
+@_rated.rule("OPT014", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:738"))
 def one_rate(config: Config) -> Violations:
     """The schedule's highest rate is the optimizer's, which it replaces.
     Prevents: training at another rate than the optimizer's
@@ -234,7 +236,7 @@ def one_rate(config: Config) -> Violations:
         yield violation(config, _HIGHEST, message, "write the same rate in both places")
 
 
-@_rated.rule("OPT032", ERROR, "silent", deepspeed_now("runtime/lr_schedules.py:818"))
+@_rated.rule("OPT032", ERROR, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:818"))
 def decay_starts_from_the_rate(config: Config) -> Violations:
     """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is
     0.001.
@@ -255,7 +257,7 @@ def decay_starts_from_the_rate(config: Config) -> Violations:
         yield violation(config, _PARAMS, message, hint, severity=less)
 
 
-@_rated.rule("OPT033", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:742"))
+@_rated.rule("OPT033", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:742"))
 def rate_rises_in_warmup(config: Config) -> Violations:
     """The warm-up starts below the highest rate.
     Prevents: A rate that falls where it should rise.
@@ -269,7 +271,7 @@ def rate_rises_in_warmup(config: Config) -> Violations:
         yield violation(config, _LOWEST, message, "set warmup_min_lr to 0")
 
 
-@_range_tests.rule("OPT034", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:314"))
+@_range_tests.rule("OPT034", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:314"))
 def range_tests_dont_train(config: Config) -> Violations:
     """LRRangeTest is not used to train: it raises the rate without end, to find the highest usable
     one.
@@ -283,7 +285,7 @@ def range_tests_dont_train(config: Config) -> Violations:
 
 
 @_range_tests.rule(
-    "OPT035", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:371"), since=(0, 19, 4)
+    "OPT035", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:371"), since=(0, 19, 4)
 )
 def range_tests_take_steps(config: Config) -> Violations:
     """lr_range_test_step_size is an integer greater than 0.
@@ -295,7 +297,7 @@ def range_tests_take_steps(config: Config) -> Violations:
 
 
 @_cycles.rule(
-    "OPT036", ERROR, "init", deepspeed_now("runtime/lr_schedules.py:527"), since=(0, 19, 4)
+    "OPT036", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:527"), since=(0, 19, 4)
 )
 def cycles_have_a_length(config: Config) -> Violations:
     """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
@@ -315,7 +317,7 @@ def cycles_have_a_length(config: Config) -> Violations:
     "OPT037",
     WARNING,
     "silent",
-    deepspeed_now("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"),
+    deepspeed_0_19_8("runtime/lr_schedules.py:578; runtime/lr_schedules.py:691"),
 )
 def cycles_leave_momentum(config: Config) -> Violations:
     """OneCycle sets cycle_momentum where the optimizer has betas: by default it replaces them.
@@ -331,7 +333,7 @@ def cycles_leave_momentum(config: Config) -> Violations:
         )
 
 
-@_cycles.rule("OPT038", WARNING, "silent", deepspeed_now("runtime/lr_schedules.py:540"))
+@_cycles.rule("OPT038", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:540"))
 def decays_have_steps(config: Config) -> Violations:
     """OneCycle's decay rates are used with a decay_step_size.
     Prevents: A rate that stays at cycle_min_lr where a decay is written.

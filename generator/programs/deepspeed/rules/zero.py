@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....rules.violations import deepspeed, deepspeed_now, derived, violation
+from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
 from ..config import OPTIMIZER, ZERO, Config
 from .subjects import Run, configs, optimizer_from_config, runs, said, shown, unused
 
@@ -45,7 +45,7 @@ _HUGE_BUCKET: Final = 4_000_000_000
 _MOST_GIGABYTES: Final = 10**6  #: that are said of a buffer: no machine has as many
 
 
-@configs.rule("ZERO045", ERROR, "silent", deepspeed_now("runtime/zero/config.py:94"))
+@configs.rule("ZERO045", ERROR, "silent", deepspeed_0_19_8("runtime/zero/config.py:94"))
 def zero_has_a_stage(config: Config) -> Violations:
     """zero_optimization sets its stage: without one it is stage 0, and all else in it has no
     effect.
@@ -79,7 +79,7 @@ def stage_0_has_no_settings(config: Config) -> Violations:
         yield violation(config, _STAGE, message, "use stage 1, 2 or 3, or remove the others")
 
 
-@configs.rule("ZERO011", NOTE, "silent", deepspeed_now("runtime/engine.py:2669"))
+@configs.rule("ZERO011", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2669"))
 def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     """Keys of stage 3 are not written at a lower stage.
     Prevents: The settings silently have no effect.
@@ -95,7 +95,7 @@ def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
         yield from unused(config, (f"{ZERO}/{key}" for key in here), f"at stage {config.stage}")
 
 
-@configs.rule("ZERO046", NOTE, "silent", deepspeed_now("runtime/engine.py:2744"))
+@configs.rule("ZERO046", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2744"))
 def lower_keys_are_not_at_stage_3(config: Config) -> Violations:
     """Keys of stages 1 and 2 are not written at stage 3.
     Prevents: The settings silently have no effect.
@@ -119,7 +119,7 @@ def keys_are_read(config: Config) -> Violations:
 
 
 @optimizer_from_config.rule(
-    "ZERO021", ERROR, "init", deepspeed_now("runtime/engine.py:2299; runtime/zero/utils.py:45")
+    "ZERO021", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2299; runtime/zero/utils.py:45")
 )
 def optimizers_are_tested_with_zero(config: Config) -> Violations:
     """With ZeRO, the optimizer is one that DeepSpeed was tested with, unless
@@ -153,7 +153,7 @@ def has_bf16_optimizer(config: Config) -> bool:
 
 
 @configs.rule(
-    "ZERO065", NOTE, "silent", deepspeed_now("runtime/engine.py:2303; runtime/engine.py:2635")
+    "ZERO065", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2303; runtime/engine.py:2635")
 )
 def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
     """No key tunes how gradients are reduced where bf16 at stage 1 accumulates in fp32: its
@@ -171,7 +171,7 @@ def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
         yield from unused(config, (f"{ZERO}/{key}" for key in asked), why)
 
 
-@configs.rule("ZERO024", WARNING, "training", deepspeed_now("runtime/zero/config.py:112"))
+@configs.rule("ZERO024", WARNING, "training", deepspeed_0_19_8("runtime/zero/config.py:112"))
 def buckets_are_counts(config: Config) -> Violations:
     """Bucket sizes count elements, not bytes.
     Prevents: CUDA out of memory: buffers of many gigabytes
@@ -193,7 +193,7 @@ def buckets_are_counts(config: Config) -> Violations:
             yield violation(config, pointer, message, hint, severity=less)
 
 
-@runs.rule("ZERO023", NOTE, "silent", deepspeed_now("runtime/zero/config.py:377"))
+@runs.rule("ZERO023", NOTE, "silent", deepspeed_0_19_8("runtime/zero/config.py:377"))
 def overlap_is_decided(run: Run) -> Violations:
     """At stage 2 overlap_comm is set: communication overlaps computation only where it is true.
     Prevents: Reductions that could overlap the backward pass don't.

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violations
-from ....rules.violations import deepspeed, deepspeed_now, divisors, listed, neighbours, violation
+from ....rules.violations import (
+    deepspeed,
+    deepspeed_0_19_8,
+    divisors,
+    listed,
+    neighbours,
+    violation,
+)
 from ..config import OPTIMIZER, ZERO, Config
 from .subjects import (
     Run,
@@ -25,7 +32,7 @@ from .zero import has_bf16_optimizer
 #: out.
 _MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
 _MUON: Final = (
-    f"{deepspeed_now('runtime/zero/stage3.py:361')}; "
+    f"{deepspeed_0_19_8('runtime/zero/stage3.py:361')}; "
     f"{deepspeed('runtime/zero/stage_1_and_2.py:231')}"
 )
 _NORMS: Final = "runtime/zero/stage_1_and_2.py:213; runtime/engine.py:2308"
@@ -45,7 +52,7 @@ _FROZEN: Final = f"{ZERO}/zero_quantized_nontrainable_weights"
 _GRADIENTS: Final = f"{ZERO}/zero_quantized_gradients"
 
 
-@configs.rule("ZERO015", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:365"))
+@configs.rule("ZERO015", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:365"))
 def buckets_are_even(config: Config) -> Violations:
     """allgather_bucket_size is even at stages 1 and 2: two 16-bit elements are NCCL's 4 bytes.
     Prevents: `allgather_bucket_size must be a multiple of nccl_start_alignment_factor, 2`
@@ -83,7 +90,7 @@ def _scaled_before(config: Config, stage: int) -> Violations:
         )
 
 
-@configs.rule("ZERO016", ERROR, "init", deepspeed_now("runtime/zero/stage_1_and_2.py:346"))
+@configs.rule("ZERO016", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:346"))
 def stage_2_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 2 scales gradients after they are reduced.
     Prevents: `pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`
@@ -92,7 +99,7 @@ def stage_2_scales_afterwards(config: Config) -> Violations:
         yield from _scaled_before(config, 2)
 
 
-@configs.rule("ZERO017", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:395"))
+@configs.rule("ZERO017", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage3.py:395"))
 def stage_3_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 3 scales gradients after they are reduced.
     Prevents: `gradient_predivide_factor != 1.0 is not yet supported with ZeRO-3 with reduce scatter
@@ -102,7 +109,7 @@ def stage_3_scales_afterwards(config: Config) -> Violations:
     yield from _scaled_before(config, 3)
 
 
-@configs.rule("ZERO067", ERROR, "training", deepspeed_now(_DIVIDES))
+@configs.rule("ZERO067", ERROR, "training", deepspeed_0_19_8(_DIVIDES))
 def gradients_are_not_divided_by_zero(config: Config) -> Violations:
     """gradient_predivide_factor is not 0: gradients are divided by it.
     Prevents: `ZeroDivisionError` at the first step; at stage 3 infinite gradients
@@ -116,7 +123,7 @@ def gradients_are_not_divided_by_zero(config: Config) -> Violations:
         yield to_remove(config, _FACTOR, message, "remove it, or write 1.0")
 
 
-@configs.rule("ZERO018", ERROR, "init", deepspeed_now("runtime/engine.py:2650"))
+@configs.rule("ZERO018", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2650"))
 def stage_1_is_the_new_one(config: Config) -> Violations:
     """legacy_stage1 is not set: DeepSpeed 0.5.9 removed the old implementation of stage 1.
     Prevents: `The deprecated version of ZeRO Stage 1 is not supported`
@@ -128,7 +135,7 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
         )
 
 
-@configs.rule("ZERO019", WARNING, "silent", deepspeed_now("runtime/engine.py:2758"))
+@configs.rule("ZERO019", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2758"))
 def stage_3_saves_rigid_checkpoints(config: Config) -> Violations:
     """elastic_checkpoint is not set at stage 3: the engine doesn't hand the key to its optimizer.
     Prevents: checkpoints that another number of replicas can't load
@@ -161,7 +168,7 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
         yield violation(config, pointer, message, 'set "reduce_scatter" to false')
 
 
-@runs.rule("ZERO036", ERROR, "init", deepspeed_now("runtime/engine.py:2031"), since=(0, 19, 4))
+@runs.rule("ZERO036", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2031"), since=(0, 19, 4))
 def callers_overlap_at_stage_2(run: Run) -> Violations:
     """managed_gradient_accumulation: false is used with overlap_comm only from stage 2, and not
     with a pipeline.
@@ -180,7 +187,7 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
         yield from refused_with(config, pointer, others, "remove it, or the others")
 
 
-@configs.rule("ZERO048", ERROR, "init", deepspeed_now(_NORMS), since=(0, 19, 7))
+@configs.rule("ZERO048", ERROR, "init", deepspeed_0_19_8(_NORMS), since=(0, 19, 7))
 def norms_are_computed_for_clipping(config: Config) -> Violations:
     """compute_grad_norm: false requires gradient_clipping: 0, and neither offload, ZenFlow nor a
     BF16 optimizer.
@@ -206,7 +213,7 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
         )
 
 
-@configs.rule("ZERO037", NOTE, "silent", deepspeed_now("runtime/zero/stage_1_and_2.py:300"))
+@configs.rule("ZERO037", NOTE, "silent", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:300"))
 def offload_copies_contiguous_gradients(config: Config) -> Violations:
     """With offload, contiguous_gradients is not turned off: offload copies contiguous gradients.
     Prevents: The setting silently has no effect.
@@ -218,7 +225,7 @@ def offload_copies_contiguous_gradients(config: Config) -> Violations:
         )
 
 
-@runs.rule("ZERO026", ERROR, "init", deepspeed_now("utils/groups.py:943"))
+@runs.rule("ZERO026", ERROR, "init", deepspeed_0_19_8("utils/groups.py:943"))
 def second_partitions_divide_the_gpus(run: Run) -> Violations:
     """zero_hpz_partition_size divides the GPUs.
     Prevents: `N is not divisible by M` when the engine starts
@@ -254,7 +261,7 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
         yield violation(config, _HPZ, message, f"set zero_hpz_partition_size to {per_node}")
 
 
-@runs.rule("ZERO028", ERROR, "init", deepspeed_now("utils/groups.py:738"))
+@runs.rule("ZERO028", ERROR, "init", deepspeed_0_19_8("utils/groups.py:738"))
 def quantized_gradients_fill_nodes(run: Run) -> Violations:
     """With quantized gradients, which are exchanged within a node first, the GPUs fill whole nodes.
     Prevents: `num_gpus not equal to device per node, cannot initialize All-To-All`, or ranks
@@ -275,7 +282,7 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
         )
 
 
-@configs.rule("ZERO029", ERROR, "init", deepspeed_now("runtime/zero/stage3.py:390"))
+@configs.rule("ZERO029", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage3.py:390"))
 def quantized_gradients_scatter(config: Config) -> Violations:
     """Quantized gradients at stage 3 are reduced and scattered.
     Prevents: `when enable all_to_all_reduce, reduce_scatter should also be enabled`
@@ -285,7 +292,7 @@ def quantized_gradients_scatter(config: Config) -> Violations:
         yield violation(config, _SCATTER, message, "set reduce_scatter to true")
 
 
-@configs.rule("ZERO031", NOTE, "training", deepspeed_now("runtime/zero/stage3.py:2189"))
+@configs.rule("ZERO031", NOTE, "training", deepspeed_0_19_8("runtime/zero/stage3.py:2189"))
 def frozen_weights_are_half(config: Config) -> Violations:
     """zero_quantized_nontrainable_weights is used with fp16 weights, where the program freezes
     weights later.
@@ -299,7 +306,7 @@ def frozen_weights_are_half(config: Config) -> Violations:
         )
 
 
-@configs.rule("ZERO066", ERROR, "training", deepspeed_now(_KERNEL), before=(0, 19, 6))
+@configs.rule("ZERO066", ERROR, "training", deepspeed_0_19_8(_KERNEL), before=(0, 19, 6))
 def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
     Prevents: Weights that are silently wrong, or a first product of two types.
@@ -311,7 +318,7 @@ def quantized_weights_are_half(config: Config) -> Violations:
         yield from while_on(config, pointer, effect, "use fp16, or DeepSpeed 0.19.6 or later")
 
 
-@configs.rule("ZERO032", WARNING, "silent", deepspeed_now("runtime/engine.py:2669"))
+@configs.rule("ZERO032", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2669"))
 def zeropp_is_for_stage_3(config: Config) -> Violations:
     """Keys of ZeRO++ are written at stage 3.
     Prevents: The settings silently have no effect.
@@ -336,7 +343,7 @@ def mics_shards_divide_the_gpus(run: Run) -> Violations:
         yield from refused_with(config, pointer, offloads, "remove one of the two")
 
 
-@runs.rule("ZERO056", WARNING, "silent", deepspeed_now("runtime/zero/config.py:221"))
+@runs.rule("ZERO056", WARNING, "silent", deepspeed_0_19_8("runtime/zero/config.py:221"))
 def persistent_parameters_are_small(run: Run) -> Violations:
     """stage3_param_persistence_threshold is below the size of the model's weight matrices.
     Prevents: Stage 3 silently shards almost nothing, and memory runs out.
@@ -372,7 +379,7 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
         yield violation(config, pointer, message, 'write "ratio": 1.0, or "stage": 3')
 
 
-@configs.rule("ZERO080", ERROR, "parse", deepspeed_now("runtime/zero/config.py:390"))
+@configs.rule("ZERO080", ERROR, "parse", deepspeed_0_19_8("runtime/zero/config.py:390"))
 def norm_is_left_out_at_stage_1_or_2(config: Config) -> Violations:
     """The gradient norm is only left out at ZeRO stage 1 or 2.
     Prevents: ValidationError: compute_grad_norm=false is supported only with ZeRO Stage 1 or 2

@@ -17,7 +17,7 @@ from ....patterns import lazy_pattern
 from ....resources import read_text
 from ....rules.violations import (
     azureml_examples,
-    deepspeed_now,
+    deepspeed_0_19_8,
     derived,
     listed,
     ml_engineering,
@@ -190,7 +190,7 @@ _ON_CPUS: Final = frozenset(
 #: Variables of CANN and torch_npu: HCCL_CONNECT_TIMEOUT, ASCEND_RT_VISIBLE_DEVICES.
 _ASCEND: Final = lazy_pattern(r"(?<![\w$#])(?:HCCL|ASCEND)_[A-Z]\w*=")
 _BLOCKING: Final = derived("CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING")
-_EXPORTS: Final = deepspeed_now(
+_EXPORTS: Final = deepspeed_0_19_8(
     "launcher/runner.py:37 and 598, main; accelerator/cuda_accelerator.py:412"
 )
 

@@ -13,7 +13,7 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import whole
 from ....places import is_left_open, is_placeholder, is_several_words
-from ....rules.violations import deepspeed_now, listed, note_if_to_fill
+from ....rules.violations import deepspeed_0_19_8, listed, note_if_to_fill
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
@@ -27,8 +27,8 @@ _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 _DEFAULT: Final = "/job/hostfile"
 _PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
-_EVEN_RUNNERS: Final = deepspeed_now("launcher/multinode_runner.py:222, 294, 381 and 482")
-_FILTER: Final = deepspeed_now("launcher/runner.py:327 to 345, parse_resource_filter")
+_EVEN_RUNNERS: Final = deepspeed_0_19_8("launcher/multinode_runner.py:222, 294, 381 and 482")
+_FILTER: Final = deepspeed_0_19_8("launcher/runner.py:327 to 345, parse_resource_filter")
 _NUMBERS: Final = (
     "launcher/runner.py:395, apply_num_nodes_and_gpus: nothing is reported when there are fewer"
 )
@@ -36,7 +36,7 @@ _SLOTS: Final = "launcher/runner.py:400, apply_num_nodes_and_gpus: not compared 
 _FETCH: Final = "launcher/runner.py:214, fetch_hostfile: a warning, and training on the local node"
 
 
-@submissions.rule("LNCH002", ERROR, "launcher", deepspeed_now(_PARSED), reads=("hostfile",))
+@submissions.rule("LNCH002", ERROR, "launcher", deepspeed_0_19_8(_PARSED), reads=("hostfile",))
 def lines_are_hosts_with_slots(submission: Submission) -> Violations:
     """Every line of a hostfile is HOST slots=N, and every host has one line.
     Prevents: ValueError: Hostfile contains a bad entry, or multiple entries for a host, or is
@@ -154,7 +154,7 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
                     yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
 
 
-@deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_now(_NUMBERS))
+@deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_0_19_8(_NUMBERS))
 def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """The hostfile has as many hosts as --num_nodes, and as the job has nodes.
     Prevents: Training on fewer nodes than are paid for.
@@ -174,7 +174,7 @@ def nodes_are_in_the_hostfile(call: LauncherCall) -> Violations:
         yield Violation(hostfile.locate(0), message, "write it from scontrol show hostnames")
 
 
-@deepspeed_calls_with_hostfiles.rule("LNCH008", ERROR, "training", deepspeed_now(_SLOTS))
+@deepspeed_calls_with_hostfiles.rule("LNCH008", ERROR, "training", deepspeed_0_19_8(_SLOTS))
 def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--num_gpus is no more than the slots of every host, and the GPUs of a node.
     Prevents: CUDA error: invalid device ordinal, on the ranks beyond.
@@ -198,7 +198,7 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
         yield gpus.bad_value(f"{gpus} is more than {text}", f"write --num_gpus {has}")
 
 
-@deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_now("launcher/runner.py:483, main"))
+@deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_0_19_8("launcher/runner.py:483, main"))
 def hosts_are_reached(call: LauncherCall) -> Violations:
     """deepspeed reaches the hosts of its hostfile by ssh without a password.
     Prevents: RuntimeError: Using hostfile, but host was not reachable via ssh.
@@ -213,7 +213,9 @@ def hosts_are_reached(call: LauncherCall) -> Violations:
         yield Violation(call.where, message, hint)
 
 
-@environment_files.rule("LNCH011", ERROR, "launcher", deepspeed_now("launcher/runner.py:609, main"))
+@environment_files.rule(
+    "LNCH011", ERROR, "launcher", deepspeed_0_19_8("launcher/runner.py:609, main")
+)
 def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     """Every line of .deepspeed_env is NAME=VALUE: no blank lines, no comments.
     Prevents: ValueError: not enough values to unpack.
@@ -233,7 +235,7 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
             yield Violation(where, f"{show(name)} is taken for the variable's name", hint)
 
 
-@submissions.rule("LNCH001", ERROR, "silent", deepspeed_now(_FETCH), reads=("launch script",))
+@submissions.rule("LNCH001", ERROR, "silent", deepspeed_0_19_8(_FETCH), reads=("launch script",))
 def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
     """deepspeed in a job over several nodes is given a hostfile that exists, or --no_ssh on each
     node.

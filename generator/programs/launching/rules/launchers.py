@@ -13,7 +13,7 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import python_int
 from ....patterns import lazy_pattern
-from ....rules.violations import deepspeed_now, listed, note_if_to_fill, torch
+from ....rules.violations import deepspeed_0_19_8, listed, note_if_to_fill, torch
 from ....submission.repository import program_text
 from ....submission.script import LaunchScript
 from ....text.options import Options
@@ -25,7 +25,9 @@ from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
 _WITHOUT_FILTERS: Final = ("openmpi", "mpich", "impi", "mvapich")
 _FILTERS: Final = ("--include", "--exclude", "--num_nodes", "--num_gpus")
-_RUNNER: Final = deepspeed_now("launcher/multinode_runner.py:152, 212, 284 and 473, validate_args")
+_RUNNER: Final = deepspeed_0_19_8(
+    "launcher/multinode_runner.py:152, 212, 284 and 473, validate_args"
+)
 _SLURM_RUNNER: Final = (
     "deepspeedai/DeepSpeed deepspeed/launcher/multinode_runner.py:365 @ edaa7221 (0.19.6)"
 )
@@ -55,7 +57,7 @@ _ALL_GPUS: Final = -1  # as --num_gpus has it, whose default it is
 
 
 @deepspeed_calls.rule(
-    "LNCH003", ERROR, "launcher", deepspeed_now("launcher/runner.py:307, parse_resource_filter")
+    "LNCH003", ERROR, "launcher", deepspeed_0_19_8("launcher/runner.py:307, parse_resource_filter")
 )
 def include_or_exclude(call: LauncherCall) -> Violations:
     """deepspeed accepts --include or --exclude, not both.
@@ -68,7 +70,9 @@ def include_or_exclude(call: LauncherCall) -> Violations:
         )
 
 
-@deepspeed_calls.rule("LNCH005", ERROR, "launcher", deepspeed_now("launcher/runner.py:462, main"))
+@deepspeed_calls.rule(
+    "LNCH005", ERROR, "launcher", deepspeed_0_19_8("launcher/runner.py:462, main")
+)
 def filters_or_numbers(call: LauncherCall) -> Violations:
     """deepspeed accepts --num_nodes and --num_gpus, or --include and --exclude.
     Prevents: ValueError: Cannot specify num_nodes/gpus with include/exclude.
@@ -82,7 +86,7 @@ def filters_or_numbers(call: LauncherCall) -> Violations:
             yield number.bad_option(message, f"leave {number.option.name} out")
 
 
-@deepspeed_calls.rule("LNCH006", NOTE, "launcher", deepspeed_now("launcher/runner.py:476, main"))
+@deepspeed_calls.rule("LNCH006", NOTE, "launcher", deepspeed_0_19_8("launcher/runner.py:476, main"))
 def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
     """deepspeed --num_nodes above 1 comes with a hostfile.
     Prevents: ValueError: Num nodes is >1 but no extra nodes available via hostfile. A note, as
@@ -99,7 +103,9 @@ def nodes_come_from_a_hostfile(call: LauncherCall) -> Violations:
         )
 
 
-@deepspeed_calls.rule("LNCH023", ERROR, "launcher", deepspeed_now("launcher/runner.py:580, main"))
+@deepspeed_calls.rule(
+    "LNCH023", ERROR, "launcher", deepspeed_0_19_8("launcher/runner.py:580, main")
+)
 def backend_is_known(call: LauncherCall) -> Violations:
     """deepspeed --launcher is one that DeepSpeed has.
     Prevents: NotImplementedError: Unknown launcher.
@@ -141,7 +147,7 @@ def slurm_backend_has_no_filters(call: LauncherCall) -> Violations:
 
 
 @deepspeed_calls.rule(
-    "LNCH017", NOTE, "training", deepspeed_now("launcher/multinode_runner.py:137 and 163")
+    "LNCH017", NOTE, "training", deepspeed_0_19_8("launcher/multinode_runner.py:137 and 163")
 )
 def openmpi_finds_its_network(call: LauncherCall) -> Violations:
     """--launcher openmpi is given the network to use.
@@ -158,7 +164,9 @@ def openmpi_finds_its_network(call: LauncherCall) -> Violations:
         )
 
 
-@deepspeed_calls.rule("LNCH018", ERROR, "launcher", deepspeed_now("launcher/runner.py:530, main"))
+@deepspeed_calls.rule(
+    "LNCH018", ERROR, "launcher", deepspeed_0_19_8("launcher/runner.py:530, main")
+)
 def node_says_its_rank(call: LauncherCall) -> Violations:
     """deepspeed --no_ssh is given --node_rank, one of 0 to hosts - 1.
     Prevents: AssertionError: Launching training without ssh, but --node_rank is not set correctly.
@@ -184,7 +192,7 @@ def _hosts(call: LauncherCall) -> int | None:
     return min(most, hosts) if most and most > 0 else hosts
 
 
-@launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_now("launcher/launch.py:230, main"))
+@launcher_calls.rule("LNCH019", ERROR, "launcher", deepspeed_0_19_8("launcher/launch.py:230, main"))
 def module_runs_in_python(call: LauncherCall) -> Violations:
     """A launcher accepts --module or --no_python, not both.
     Prevents: ValueError: Don't use both the '--no_python' flag and the '--module' flag at the same
@@ -198,7 +206,9 @@ def module_runs_in_python(call: LauncherCall) -> Violations:
         )
 
 
-@deepspeed_calls.rule("LNCH024", WARNING, "silent", deepspeed_now("launcher/runner.py:453, main"))
+@deepspeed_calls.rule(
+    "LNCH024", WARNING, "silent", deepspeed_0_19_8("launcher/runner.py:453, main")
+)
 def visible_devices_are_kept(call: LauncherCall) -> Violations:
     """CUDA_VISIBLE_DEVICES is not set where deepspeed chooses GPUs by its own options, which ignore
     it.
@@ -235,7 +245,7 @@ def _includes(call: LauncherCall, gpus: list[str]) -> bool:
     return not has_several_hosts and sorted(listed_gpus.split(",")) == sorted(gpus)
 
 
-@deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_now("launcher/launch.py:235, main"))
+@deepspeed_calls.rule("LNCH021", WARNING, "init", deepspeed_0_19_8("launcher/launch.py:235, main"))
 def program_takes_its_local_rank(call: LauncherCall) -> Violations:
     """A program that deepspeed starts accepts --local_rank, or --no_local_rank is given.
     Prevents: unrecognized arguments: --local_rank=0. Checked in the program's text, where it is in

@@ -12,7 +12,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....patterns import lazy_pattern
-from ....rules.violations import deepspeed_now, divisors, listed, megatron_deepspeed, nearest
+from ....rules.violations import deepspeed_0_19_8, divisors, listed, megatron_deepspeed, nearest
 from ....submission.repository import program_text
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -293,7 +293,7 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
 
 
 @configured_runs.rule(
-    "MDS045", ERROR, "init", deepspeed_now("runtime/engine.py:2342; ops/adam/cpu_adam.py:148")
+    "MDS045", ERROR, "init", deepspeed_0_19_8("runtime/engine.py:2342; ops/adam/cpu_adam.py:148")
 )
 def offloaded_optimizer_is_on_the_host(configured: tuple[MegatronRun, Config]) -> Violations:
     """An optimizer that the config offloads comes with --cpu-optimizer, and the other way round.

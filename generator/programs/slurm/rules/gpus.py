@@ -10,7 +10,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....numerals import whole
 from ....patterns import lazy_pattern
-from ....rules.violations import deepspeed_now, slurm, slurm_manual
+from ....rules.violations import deepspeed_0_19_8, slurm, slurm_manual
 from ...launching.launcher_call import PER_NODE
 from ..request import GPU_OPTIONS, Request
 from ..subjects import blocks
@@ -246,7 +246,7 @@ _LOCAL: Final = lazy_pattern(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})"
 _SHOWN: Final = slurm_manual(
     "gres.conf(5), and cgroup.conf(5), ConstrainDevices: a job sees its GPUs as 0, 1, ..."
 )
-_SLOTS: Final = deepspeed_now("launcher/runner.py:307, parse_resource_filter")
+_SLOTS: Final = deepspeed_0_19_8("launcher/runner.py:307, parse_resource_filter")
 
 
 @blocks.rule("SLM067", ERROR, "init", f"{_SHOWN}; {_SLOTS}")

@@ -9,7 +9,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
-from ....rules.violations import deepspeed_now, slurm_manual
+from ....rules.violations import deepspeed_0_19_8, slurm_manual
 from ....submission.launches import Call, Launch
 from ....submission.repository import program_text, texts_of
 from ....submission.subjects import submissions
@@ -126,7 +126,7 @@ _OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
 #: GPUs of a usual node. Where nothing says how many there are, a job that asks for fewer may share
 #: its node.
 _USUAL_GPUS: Final = 8
-_PORT: Final = deepspeed_now("launcher/runner.py:98: the default is 29500")
+_PORT: Final = deepspeed_0_19_8("launcher/runner.py:98: the default is 29500")
 
 
 @blocks.rule(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, WARNING, Severity, Violation, Violations
-from ....rules.violations import deepspeed_now, transformers, violation
+from ....rules.violations import deepspeed_0_19_8, transformers, violation
 from ....text.wording import whole_number
 from ...deepspeed.config import ZERO
 from ...python_around import release_for
@@ -34,7 +34,7 @@ def _spreads(pair: Pair) -> bool:
 _spread: Final = pairs.where(_spreads)
 
 
-@_spread.rule("HF047", ERROR, "init", deepspeed_now("module_inject/auto_ep_presets/base.py:326"))
+@_spread.rule("HF047", ERROR, "init", deepspeed_0_19_8("module_inject/auto_ep_presets/base.py:326"))
 def autoep_starts_with_transformers(pair: Pair) -> Violations:
     """AutoEP of DeepSpeed 0.19 starts with transformers 5.0 to 5.22.
     Prevents: TypeError: _CanRecordRegistry.get() takes 2 positional arguments but 3 were given
@@ -70,7 +70,7 @@ def saved_models_have_all_experts(pair: Pair) -> Violations:
         yield violation(pair.config, _SIZE, message, hint)
 
 
-@_spread.rule("HF049", ERROR, "training", deepspeed_now("runtime/engine.py:5626"))
+@_spread.rule("HF049", ERROR, "training", deepspeed_0_19_8("runtime/engine.py:5626"))
 def autoep_gathers_no_model(pair: Pair) -> Violations:
     """With AutoEP at stage 3, stage3_gather_16bit_weights_on_model_save is off.
     Prevents: NotImplementedError at the first save: not supported for AutoEP with ZeRO Stage 3
