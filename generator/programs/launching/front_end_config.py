@@ -1,6 +1,6 @@
-"""A front end's own YAML or JSON file, as the words of a launch.
+"""A front end's own YAML or JSON file, read as the words of a launch.
 
-What holds of the words `a.b=c` of a launch line holds of the keys of a file: one table has both.
+What the rules say of words `a.b=c` of a launch line they say of the keys of a file as well.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def config_of(front_end: FrontEnd, source: Source, text: Text) -> FrontEndConfig
             break
         places.append(source.locate(pointer))
         written = f"{name}={value}"
-        known = None if holds_variable(value) else written
-        parts = (written,) if known else (f"{name}=", None)
-        words.append(Word(raw=written, value=known, offset=len(places) - 1, parts=parts))
+        is_known = not holds_variable(value)
+        word_value, parts = (written, (written,)) if is_known else (None, (f"{name}=", None))
+        words.append(Word(raw=written, value=word_value, offset=len(places) - 1, parts=parts))
     script = ShellScript(text=text, lines=Lines(text), place=lambda index: places[index])
     launch = Launch(
         script=script,

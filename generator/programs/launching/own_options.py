@@ -45,7 +45,7 @@ OF_DEEPSPEED: Final = frozenset(
         "--local-rank",
     }
 )
-#: In a module that is a program of its own too, with a parser for that.
+#: A word of a module that is a program of its own too, perhaps with a parser for that.
 _MAIN: Final = "__main__"
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
 #: Gives other names to the option that a field makes. Source: transformers 5.23, hf_argparser.py,
@@ -54,8 +54,15 @@ _ALIASES: Final = "aliases"
 #: What leaves open which options there are: some that aren't known are passed over, or are made
 #: elsewhere.
 _OPEN: Final = frozenset(
-    {"parse_known_args", "parse_known_intermixed_args", "add_subparsers", "REMAINDER"}
-    | {_ALIASES, "return_remaining_strings", "prefix_chars"}
+    {
+        "parse_known_args",
+        "parse_known_intermixed_args",
+        "add_subparsers",
+        "REMAINDER",
+        _ALIASES,
+        "return_remaining_strings",
+        "prefix_chars",
+    }
 )
 #: The same in a text that needs no parsing then.
 _LEFT_OPEN: Final = lazy_pattern(
@@ -75,8 +82,6 @@ _PLAIN: Final = frozenset(
         "parse_dict",
         "parse_json_file",
         "parse_yaml_file",
-    }
-    | {
         "error",
         "exit",
         "format_help",
@@ -85,8 +90,8 @@ _PLAIN: Final = frozenset(
         "print_usage",
         "set_defaults",
         "get_default",
+        *_GROUPS,
     }
-    | _GROUPS
 )
 #: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between
 #: commas.
@@ -112,7 +117,8 @@ _TRAINS: Final = (
 _ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})
 
 Node = TypeVar("Node", bound=ast.AST)
-Classes = tuple[tuple[str, frozenset[str]], ...]  # names and fields
+#: Names of classes and their fields; tuples, as answers are kept by them.
+Classes = tuple[tuple[str, frozenset[str]], ...]
 
 
 @until_next_check(128)
@@ -122,24 +128,28 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     `classes` are classes, with their fields, that a parser may make options of and that are not in
     the repository.
     """
-    near = (
+    with_parser = (
         module
         for module in islice(_modules(program), _MOST_MODULES)
         if any(name in module.text for name in _PARSERS)
+        # A module beside the program may have a parser for itself as a program.
+        and (module.path == program or _MAIN not in module.text)
     )
-    # A module beside the program may have a parser for itself as a program.
-    making = (module for module in near if module.path == program or _MAIN not in module.text)
-    module = next(making, None)
+    module = next(with_parser, None)
     if module is None or _LEFT_OPEN.search(module.text):
         return None
-    if module.path != program and next(making, None):
+    # Of several modules beside the program it isn't known which parser is used.
+    if module.path != program and next(with_parser, None):
         return None
 
-    made = [call for call in module.calls if _name(call.func) in _PARSERS]
+    parser_calls = [call for call in module.calls if _name(call.func) in _PARSERS]
     is_parsed = any(_name(call.func) in _PARSES for call in module.calls)
-    if len(made) != 1 or not is_parsed or module.origin(made[0].func) not in _ORIGINS:
+    if len(parser_calls) != 1 or not is_parsed:
         return None
-    return _options(module, made[0], dict(classes))
+    (parser_call,) = parser_calls
+    if module.origin(parser_call.func) not in _ORIGINS:
+        return None
+    return _options(module, parser_call, dict(classes))
 
 
 @until_next_check(64)
@@ -147,40 +157,46 @@ def valued_options(program: Path) -> frozenset[str]:
     """Return the options of argparse that take one value, and no more or less, wherever the first
     modules of a program add them.
     """
-    taking, others = set[str](), set[str]()
+    taking_one, others = set[str](), set[str]()
     for module in islice(_modules(program), _MOST_MODULES):
         for call in module.calls if "add_argument" in module.text else ():
-            if _name(call.func) == "add_argument":
-                keys = {keyword.arg for keyword in call.keywords}
-                is_plain = keys.isdisjoint({"nargs", "action", None})  # None: `**more`
-                names = (
-                    argument.value for argument in call.args if isinstance(argument, ast.Constant)
-                )
-                (taking if is_plain else others).update(
-                    name for name in names if isinstance(name, str)
-                )
-    return frozenset(taking - others)
+            if _name(call.func) != "add_argument":
+                continue
+            keys = {keyword.arg for keyword in call.keywords}
+            takes_one = keys.isdisjoint({"nargs", "action", None})  # None: `**more`
+            if takes_one:
+                taking_one.update(_texts_among(call.args))
+            else:
+                others.update(_texts_among(call.args))
+    return frozenset(taking_one - others)
+
+
+def _texts_among(arguments: Iterable[ast.expr]) -> list[str]:
+    """The arguments of a call that are texts written out."""
+    return [
+        argument.value
+        for argument in arguments
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
 
 
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
-    """Return the option that is meant, by each of `options` that is one of a program's with a slip.
+    """Return, by each of `options` that is a slip of an option that a program has, what was meant.
 
-    Options that are written in its first modules are left out.
+    An option that its first modules have anywhere in their text is no slip.
     """
     names = {option: option.lstrip("-").replace("-", "_") for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
     declared = _declared(program) if unread else ()
-    near = {
-        option: next((other for other in declared if is_slip(name, other)), "")
-        for option, name in unread.items()
-        if name not in declared
-    }
-    # A name that begins with the option is what argparse takes it for.
-    return {
-        option: f"--{other}"
-        for option, other in near.items()
-        if other and not other.startswith(names[option])
-    }
+    meant_by_option = dict[str, str]()
+    for option, name in unread.items():
+        if name in declared:
+            continue
+        meant = next((other for other in declared if is_slip(name, other)), "")
+        # argparse takes the beginning of an option for the option.
+        if meant and not meant.startswith(name):
+            meant_by_option[option] = f"--{meant}"
+    return meant_by_option
 
 
 def trained_by(launch: Launch) -> tuple[str, ...] | None:
@@ -259,16 +275,14 @@ def pipeline_stages(launch: Launch) -> int | None:
         return None
 
     module = _module(path)
-    stages = next(
-        (
-            keyword.value
-            for call in module.calls
-            if _name(call.func) == _PIPELINE
-            for keyword in call.keywords
-            if keyword.arg == "num_stages"
-        ),
-        None,
+    values = (
+        keyword.value
+        for call in module.calls
+        if _name(call.func) == _PIPELINE
+        for keyword in call.keywords
+        if keyword.arg == "num_stages"
     )
+    stages = next(values, None)
     if stages is None:
         return None
     if isinstance(stages, ast.Constant):
@@ -281,23 +295,20 @@ def _value_of_option(module: _Module, name: str, launch: Launch) -> int | None:
     for call in module.calls:
         if _name(call.func) != "add_argument":
             continue
-        options = [
-            argument.value
-            for argument in call.args
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-        ]
-        settings = {
+        options = _texts_among(call.args)
+        keywords = {
             keyword.arg: keyword.value.value
             for keyword in call.keywords
             if isinstance(keyword.value, ast.Constant)
         }
         fields = {option.lstrip("-").replace("-", "_") for option in options}
-        if name not in fields and name != settings.get("dest"):
+        if name not in fields and name != keywords.get("dest"):
             continue
 
         words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
-        after = next((text for option, text in pairwise(words) if option in options), None)
-        return whole_number(settings.get("default")) if after is None else read_whole(after)
+        values = (text for option, text in pairwise(words) if option in options)
+        value = next(values, None)
+        return whole_number(keywords.get("default")) if value is None else read_whole(value)
     return None
 
 
@@ -364,15 +375,14 @@ class _Module:
     def _origins(self) -> dict[str, set[str]]:
         """The packages that names are imported from."""
         packages = defaultdict[str, set[str]](set)
-        imports: list[ast.Import | ast.ImportFrom] = [
-            *self.every(ast.Import),
-            *self.every(ast.ImportFrom),
-        ]
-        for part in imports:
-            for alias in part.names:
-                home = (part.module or "") if isinstance(part, ast.ImportFrom) else alias.name
-                here = alias.asname or alias.name.partition(".")[0]
-                packages[here].add(home.partition(".")[0])
+        for node in self.every(ast.Import):
+            for alias in node.names:
+                package = alias.name.partition(".")[0]
+                packages[alias.asname or package].add(package)
+        for from_node in self.every(ast.ImportFrom):
+            package = (from_node.module or "").partition(".")[0]
+            for alias in from_node.names:
+                packages[alias.asname or alias.name.partition(".")[0]].add(package)
         return packages
 
     @cached_property
@@ -437,39 +447,37 @@ def _modules(first: Path) -> Iterator[_Module]:
         path = waiting.pop(0)
         if path not in seen:
             seen.add(path)
-            yield (module := _module(path))
+            module = _module(path)
+            yield module
             waiting += module.imported
 
 
 def _options(
-    module: _Module, made: ast.Call, classes: Mapping[str, frozenset[str]]
+    module: _Module, parser_call: ast.Call, classes: Mapping[str, frozenset[str]]
 ) -> frozenset[str] | None:
     """The options of the parser that a call makes; None where there may be others."""
-    if _leaves_open(module, made):
+    if _leaves_open(module, parser_call):
         return None
 
-    words = _written_names(module)
-    if words is None:
+    names = _written_names(module)
+    if names is None:
         return None
-    options = {word for word in words if word.startswith("--")}
+    options = {name for name in names if name.startswith("--")}
     if "BooleanOptionalAction" in _names(module):
-        options |= {f"--no-{word[2:]}" for word in words}
-    if _hands_on_parser(module):  # to a function of DeepSpeed
+        options |= {f"--no-{name[2:]}" for name in names}
+    if _called_with_parser(module):  # functions of DeepSpeed: others leave the options open
         options |= OF_DEEPSPEED
 
-    if _name(made.func) == "HfArgumentParser":
-        first = made.args[0] if made.args else None
-        listed = first.elts if isinstance(first, (ast.Tuple, ast.List)) else made.args[:1]
-        fields = [_fields(module, node, classes, _MOST_MODULES) for node in listed]
+    if _name(parser_call.func) == "HfArgumentParser":
+        of_classes = parser_call.args[:1]
+        if of_classes and isinstance(of_classes[0], (ast.Tuple, ast.List)):
+            of_classes = of_classes[0].elts
+        fields = [_fields(module, node, classes, _MOST_MODULES) for node in of_classes]
         if not fields or None in fields:
             return None
+        every = {field for of_class in fields for field in of_class or ()}
         # A field that is true by default has a switch for false too.
-        options |= {
-            f"--{no}{field}"
-            for of_class in fields
-            for field in of_class or ()
-            for no in ("", "no_")
-        }
+        options |= {f"--{field}" for field in every} | {f"--no_{field}" for field in every}
         options |= {option.replace("_", "-") for option in options}
     return frozenset({*options, "--help"})
 
@@ -478,7 +486,7 @@ def _names(module: _Module) -> set[str]:
     return {_name(node) for node in module.every(ast.Attribute, ast.Name)}
 
 
-def _hands_on_parser(module: _Module) -> set[str]:
+def _called_with_parser(module: _Module) -> set[str]:
     """The functions that are called with a parser, which may add options to it."""
     return {
         _name(call.func)
@@ -488,19 +496,17 @@ def _hands_on_parser(module: _Module) -> set[str]:
     }
 
 
-def _leaves_open(module: _Module, made: ast.Call) -> bool:
+def _leaves_open(module: _Module, parser_call: ast.Call) -> bool:
     """Return whether a parser may have options that aren't written in its module."""
+    if any(keyword.arg == "parents" for keyword in parser_call.keywords):
+        return True
     keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
+    if not _OPEN.isdisjoint(_names(module) | keywords):
+        return True
     methods = {
         node.attr for node in module.every(ast.Attribute) if _name(node.value) in module.parsers
     }
-    inherits = any(keyword.arg == "parents" for keyword in made.keywords)
-    return bool(
-        inherits
-        or (_names(module) | keywords) & _OPEN
-        or _hands_on_parser(module) - _ADDS
-        or methods - _PLAIN
-    )
+    return not (_called_with_parser(module) <= _ADDS and methods <= _PLAIN)
 
 
 def _written_names(module: _Module) -> set[str] | None:
@@ -508,14 +514,10 @@ def _written_names(module: _Module) -> set[str] | None:
     names = set[str]()
     for call in module.calls:
         if _name(call.func) == "add_argument":
-            words = [
-                argument.value
-                for argument in call.args
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-            ]
-            if not words or len(words) < len(call.args):
+            texts = _texts_among(call.args)
+            if not texts or len(texts) < len(call.args):
                 return None
-            names |= set(words)
+            names |= set(texts)
     return names
 
 
@@ -538,10 +540,12 @@ def _fields(
         has_copy = any(is_readable(copy, module.path.parent) for copy in copies)
         return None if has_copy else classes.get(name)  # a copy may have other fields
 
-    near = islice(_modules(module.path), _MOST_MODULES)
-    home = next(
-        (other for other in near if f"class {name}" in other.text and name in other.classes), None
+    defining = (
+        other
+        for other in islice(_modules(module.path), _MOST_MODULES)
+        if f"class {name}" in other.text and name in other.classes
     )
+    home = next(defining, None)
     if home is None or not depth or _ALIASES in home.text:
         return None
 

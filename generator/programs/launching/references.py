@@ -40,8 +40,9 @@ _READS: Final = lazy_pattern(r"--?[\w.-]*config")
 #: Groups of a parser, `--training_arguments.deepspeed ds.json`, and of Hydra:
 #: `++train.deepspeed_config=ds.json`.
 _NESTED: Final = lazy_pattern(r"^(?:--(?:\w+\.)+|\+{0,2}(?:\w+\.)*(?=\w[\w-]*=))")
-#: Names one for Lightning.
+#: The variable that names a DeepSpeed config for Lightning.
 LIGHTNING_CONFIG: Final = "PL_DEEPSPEED_CONFIG_PATH"
+#: A word that is an input of an AzureML job: `${{inputs.ds_config}}`.
 _INPUT: Final = lazy_pattern(r"[\"']?\$\{\{\s*inputs\.([\w-]+)\s*\}\}[\"']?")
 #: Options of launchers, and the kind of document that they name.
 _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
@@ -118,12 +119,13 @@ def configures_lightning(launch: Launch) -> bool:
 
     Source: pytorch_lightning/strategies/deepspeed.py @ 2.5.5 (DEEPSPEED_ENV_VAR).
     """
+    if LIGHTNING_CONFIG not in launch.environment:
+        return False
     words = [word.value or word.prefix for word in launch.arguments]
-    named = [value for option, value in pairwise(words) if option == "--strategy"]
-    named += [word.removeprefix("--strategy=") for word in words if word.startswith("--strategy=")]
-    return LIGHTNING_CONFIG in launch.environment and all(
-        name.startswith("deepspeed") for name in named if name
-    )
+    strategies = [value for option, value in pairwise(words) if option == "--strategy"]
+    attached = "--strategy="
+    strategies += [word.removeprefix(attached) for word in words if word.startswith(attached)]
+    return all(name.startswith("deepspeed") for name in strategies if name)
 
 
 def templates_of(document: Document, files: Files) -> Iterator[Document]:
@@ -135,7 +137,8 @@ def templates_of(document: Document, files: Files) -> Iterator[Document]:
         return
     starts = _starts(document)
     for word in document.beside_launches:
-        if (path := word.path) and path.endswith(_DATA) and not document.makes(path):
+        path = word.path or ""
+        if path.endswith(_DATA) and not document.makes(path):
             yield from files.find(path, document.path, "DeepSpeed config", starts=starts)
 
 
@@ -145,27 +148,31 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
     What they hold now is what an older run left. Of a name that is known in part, as in `>
     ds_config_${NAME}.json`, they are those that no script names whole.
     """
-    overwritten_paths, every = set[str](), tuple(documents)
-    scripts = [document for document in every if isinstance(document, LaunchScript)]
+    documents = tuple(documents)
+    scripts = [document for document in documents if isinstance(document, LaunchScript)]
     configs = [
-        document
-        for document in every
+        document.path
+        for document in documents
         if document.document_kind == "DeepSpeed config" and not is_written(document)
     ]
+    overwritten_paths = set[str]()
     for script in scripts:
         starts = _starts(script)
-        places = (*starts, *files.folders(script.path))
+        folders = (*starts, *files.folders(script.path))
         for word in script.shell.written:
-            whole_path = (word.path or "") if word.value or "/" in (word.path or "") else ""
-            if whole_path and (path := files.document_at(whole_path, script.path, starts)):
-                overwritten_paths.add(path)
+            path = word.path or ""
+            is_whole = bool(word.value) or "/" in path
+            place = files.document_at(path, script.path, starts) if path and is_whole else None
+            if place:
+                overwritten_paths.add(place)
             pattern = _pattern(word.parts) if word.value is None else None
-            if pattern:
-                for config in configs:
-                    folder, _, name = place_of(config.path).rpartition("/")
-                    made = pattern is not None and pattern.fullmatch(name) and folder in places
-                    if made and not any(name in other.shell.text.content for other in scripts):
-                        overwritten_paths.add(config.path)
+            if pattern is None:
+                continue
+            for config in configs:
+                folder, _, name = place_of(config).rpartition("/")
+                is_made = folder in folders and pattern.fullmatch(name)
+                if is_made and not any(name in other.shell.text.content for other in scripts):
+                    overwritten_paths.add(config)
     return frozenset(overwritten_paths)
 
 
@@ -187,12 +194,9 @@ def _reference(
     documents = files.find(path, where.path, kind, starts=starts)
     exists = bool(documents) or files.exists(path, where.path, starts)
     near = None if exists else files.near(path, where.path, starts)
-    sure = (
-        not exists
-        and "/" in path
-        and not isabs(path)
-        and files.has_folder(dirname(path), where.path, starts)
-    )
+    # Where the folder is here, the file would be in it.
+    in_folder = "/" in path and not isabs(path)
+    sure = not exists and in_folder and files.has_folder(dirname(path), where.path, starts)
     return Reference(
         kind=kind,
         path=path,
@@ -218,9 +222,9 @@ class _Lines:
 
     def references(self) -> Iterator[Reference]:
         for launch in self.holder.launches:
-            stated = [*self._by_program(launch), *self._by_launchers(launch)]
-            yield from (replace(link, launch=launch) for link in stated)
-            yield from self._other(launch, {link.where for link in stated})
+            by_options = [*self._by_program(launch), *self._by_launchers(launch)]
+            yield from (replace(link, launch=launch) for link in by_options)
+            yield from self._other(launch, {link.where for link in by_options})
         yield from self._called()
         yield from self._gone_from_the_set()
         if isinstance(self.holder, CommandDocument):
@@ -241,7 +245,9 @@ class _Lines:
                 )
 
     def _gone_from_the_set(self) -> Iterator[Reference]:
-        """Return the files that a script of a set of dsgen's sources and that are not there."""
+        """Return the files that a script sources and that are not there, though dsgen wrote them
+        with it.
+        """
         script = self.script
         if script is None or is_before_writing() or not self._is_of_a_set:
             return
@@ -279,45 +285,45 @@ class _Lines:
         """
         script = self.script
         if self.in_image and kind == "DeepSpeed config" and not (script and script.makes(path)):
+            # The folders of an image aren't here: a file of that name is taken for it.
             link = _reference(kind, PurePath(path).name, where, self.files, reader, self.starts)
-            return replace(
-                link,
-                documents=tuple(
-                    document for document in link.documents if not is_written(document)
-                ),
-            )
+            documents = (document for document in link.documents if not is_written(document))
+            return replace(link, documents=tuple(documents))
         link = _reference(kind, path, where, self.files, reader, self.starts)
         if script is None or (link.exists and script is not self.holder):
             return link  # of the text in a service's command, what lies beside it is a copy
         if script.makes(path, value.raw if value else ""):
             return replace(link, documents=tuple(filter(is_written, link.documents)), exists=True)
-        if link.exists:
-            return link
+        return link if link.exists else self._absent(link, value, launch)
 
+    def _absent(self, link: Reference, value: Word | None, launch: Launch) -> Reference:
+        """A reference to a file that isn't there: whether it surely is missing, or may be made."""
+        path = link.path
         named_alike = self._named_by_commands.get(basename(place_of(path)), ())
         may_be_made = any(end_alike(named, path) for named in named_alike)
 
-        path_is_known = value is None or value.value is not None
-        is_sure = path_is_known and (
-            (link.sure and not self._leads_elsewhere)
-            or (value is not None and _is_missing(path, launch, value))
+        is_path_known = value is None or value.value is not None
+        is_sure = is_path_known and link.sure and not self._leads_elsewhere
+        if is_path_known and value is not None and not is_sure:
+            is_sure = _is_missing(path, launch, value)
+        return replace(
+            link,
+            exists=may_be_made and link.near is None,
+            sure=is_sure,
+            whole=not is_path_known and not dirname(path) and self._is_of_a_set,
         )
-        is_whole = not (dirname(path) or path_is_known) and self._is_of_a_set
-        is_there = may_be_made and link.near is None
-        return replace(link, exists=is_there, sure=is_sure, whole=is_whole)
 
     @cached_property
     def _named_by_commands(self) -> Mapping[str, list[str]]:
         """The paths that the script's commands name and so may make, by their last name."""
         paths = defaultdict[str, list[str]](list)
-        if self.script:
-            for command in self.script.shell.commands:
-                if command.words[0].value in _READ:
-                    continue
-                for before, word in pairwise(command.words):
-                    if not (_NAMING.fullmatch(before.value or "") or word.raw.startswith("-")):
-                        path = word.path or ""
-                        paths[basename(place_of(path))].append(path)
+        for command in self.script.shell.commands if self.script else ():
+            if command.words[0].value in _READ:
+                continue
+            for before, word in pairwise(command.words):
+                if not (_NAMING.fullmatch(before.value or "") or word.raw.startswith("-")):
+                    path = word.path or ""
+                    paths[basename(place_of(path))].append(path)
         return paths
 
     @cached_property
@@ -351,10 +357,12 @@ class _Lines:
 
         An example is `zero3.jsn`.
         """
-        at = (path, self.holder.path, self.starts)
-        if "." not in PurePath(path).name or self.files.exists(*at):
+        if "." not in PurePath(path).name:
             return False
-        return (self.files.near(*at) or "").endswith(_DATA)
+        if self.files.exists(path, self.holder.path, self.starts):
+            return False
+        near = self.files.near(path, self.holder.path, self.starts)
+        return near is not None and near.endswith(_DATA)
 
     def _from_start(self, launch: Launch, link: Reference) -> Reference:
         """Return the file of a relative path, from where the line is started.
@@ -387,18 +395,15 @@ class _Lines:
 
         An example is `ds_$STAGE.json`, also where branches set the variable.
         """
-        written = word.raw.rpartition("=")[2].strip("\"'{}$")
-        assigned = (
-            self.script.shell.assignments
-            if self.script is not None and written in word.variables
-            else ()
-        )
-        forms = [
+        variable = word.raw.rpartition("=")[2].strip("\"'{}$")
+        is_variable = self.script is not None and variable in word.variables
+        assignments = self.script.shell.assignments if self.script and is_variable else ()
+        values = [
             (assignment.value,) if assignment.value else assignment.parts
-            for assignment in assigned
-            if assignment.name == written
-        ] or [word.parts]
-        patterns = [pattern for form in forms if (pattern := _pattern(form)) is not None]
+            for assignment in assignments
+            if assignment.name == variable
+        ]
+        patterns = [*filter(None, map(_pattern, values or [word.parts]))]
         beside = self.files.beside(self.holder.path, "DeepSpeed config") if patterns else []
         configs = tuple(
             config
@@ -418,7 +423,8 @@ class _Lines:
 
     def _reader(self, launch: Launch, option: str, *, switch: bool) -> str | None:
         """The program that reads the config which this option of the training program names."""
-        if reader := self.readers.get(id(launch)):
+        reader = self.readers.get(id(launch))
+        if reader:
             return reader
         libraries = trained_by(launch)
         if libraries == ("lightning",):
@@ -437,56 +443,60 @@ class _Lines:
         for call in launch.calls:
             for program, name, kind in _LAUNCHER_OPTIONS:
                 option = call.options.get(name) if call.program == program else None
-                if option is not None and option.values and (path := option.values[0].path):
-                    where = launch.script.locate(option.values[0])
+                value = option.values[0] if option is not None and option.values else None
+                if value is not None and value.path:
+                    where = launch.script.locate(value)
                     reader = "accelerate" if "deep" in name else None
-                    yield self._named(kind, path, where, reader, option.values[0], launch)
-        path = launch.environment[LIGHTNING_CONFIG].value if configures_lightning(launch) else None
-        if path and path.endswith(_DATA):
-            where = launch.script.locate(launch.environment[LIGHTNING_CONFIG])
-            yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
+                    yield self._named(kind, value.path, where, reader, value, launch)
+        if configures_lightning(launch):
+            variable = launch.environment[LIGHTNING_CONFIG]
+            path = variable.value or ""
+            if path.endswith(_DATA):
+                where = launch.script.locate(variable)
+                yield self._named("DeepSpeed config", path, where, "lightning", None, launch)
 
-    def _other(self, launch: Launch, stated: set[Location]) -> Iterator[Reference]:
+    def _other(self, launch: Launch, by_options: set[Location]) -> Iterator[Reference]:
         """Return documents that the program itself names, or another word of the line.
 
-        Examples are `sbatch train.sh` and `run.py a.yaml`.
+        Examples are `sbatch train.sh` and `run.py a.yaml`. Words at the places `by_options` were
+        read as values of options that name a certain kind of document.
         """
         words = (launch.program, *launch.arguments)
-        row = front_ends().get(launch.front_end) if launch.front_end else None
-        keys = () if row is None else row.configs.get("options", ())
+        front_end = front_ends().get(launch.front_end) if launch.front_end else None
+        keys = () if front_end is None else front_end.configs.get("options", ())
         for before, word in zip((None, *words), words, strict=False):
-            path = (word.path if word is not None else None) or ""
+            if word is None:
+                continue
+            path = word.path or ""
             name, _, value = path.partition("=")
             path = value if name.startswith("--") or name in keys else path.lstrip("@")
-            option = (
-                word if word is None or word.raw.startswith("--") else before
-            ) or launch.program
-            first = path.endswith(_DATA) and before is not None and before is launch.program
-            reads = option is not None and _READS.match(option.raw) and PurePath(path).suffix
-            read = first or path.endswith(_YAML) or reads
-            named = read or path.endswith(_MAY_BE_NAMED)
-            if word is None or not named or launch.script.locate(word) in stated:
+            option = (word if word.raw.startswith("--") else before) or launch.program
+            is_first = path.endswith(_DATA) and before is not None and before is launch.program
+            by_option = option is not None and _READS.match(option.raw) and PurePath(path).suffix
+            is_read = bool(is_first or path.endswith(_YAML) or by_option)
+            if not (is_read or path.endswith(_MAY_BE_NAMED)):
                 continue
-            documents = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
-            if self.script is not None and self.script.makes(path):
-                continue
-            where, near = launch.script.locate(word), None
-            if documents and documents[0].path != self.holder.path and not is_written(documents[0]):
-                yield Reference(
-                    kind=documents[0].document_kind,
-                    path=path,
-                    where=where,
-                    documents=documents,
-                    exists=True,
-                )
-            elif read and not self.files.exists(path, self.holder.path, self.starts):
-                near = self.files.near(path, self.holder.path, self.starts)
-            # "$CONFIG_DIR"/fsdp_config.json, which dsgen wrote with the script
-            is_whole = bool(read and self._is_gone_from_the_set(path, word))
-            if near is not None or is_whole:  # what else is named may be written
-                yield Reference(
-                    kind="training arguments", path=path, where=where, near=near, whole=is_whole
-                )
+            where = launch.script.locate(word)
+            if where not in by_options and not (self.script and self.script.makes(path)):
+                yield from self._named_by_word(word, path, where, is_read=is_read)
+
+    def _named_by_word(
+        self, word: Word, path: str, where: Location, *, is_read: bool
+    ) -> Iterator[Reference]:
+        """Return what a word of a line names, or the file that it surely should name."""
+        documents = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
+        near = None
+        if documents and documents[0].path != self.holder.path and not is_written(documents[0]):
+            kind = documents[0].document_kind
+            yield Reference(kind=kind, path=path, where=where, documents=documents, exists=True)
+        elif is_read and not self.files.exists(path, self.holder.path, self.starts):
+            near = self.files.near(path, self.holder.path, self.starts)
+        # "$CONFIG_DIR"/fsdp_config.json, which dsgen wrote with the script
+        is_whole = is_read and self._is_gone_from_the_set(path, word)
+        if near is not None or is_whole:  # what else is named may be written
+            yield Reference(
+                kind="training arguments", path=path, where=where, near=near, whole=is_whole
+            )
 
     def _is_gone_from_the_set(self, path: str, word: Word) -> bool:
         """Whether a file isn't there that a script of dsgen's names in the script's own folder."""
@@ -500,14 +510,14 @@ class _Lines:
         An example is `--deepspeed_config ${{inputs.ds_config}}`.
         """
         for launch in job.launches:
-            for option, value in zip(launch.arguments, launch.arguments[1:], strict=False):
-                binding = (
-                    _INPUT.fullmatch(value.raw) if _CONFIG_OPTION.fullmatch(option.raw) else None
-                )
-                path, where = (job.input_file(binding[1]) if binding else None) or (
-                    "",
-                    Location(path=job.path),
-                )
+            for option, value in pairwise(launch.arguments):
+                if not _CONFIG_OPTION.fullmatch(option.raw):
+                    continue
+                binding = _INPUT.fullmatch(value.raw)
+                file = job.input_file(binding[1]) if binding else None
+                if file is None:
+                    continue
+                path, where = file
                 if path.endswith(_DATA):
                     reader = self._reader(launch, option.raw, switch=False)
                     yield self._named("DeepSpeed config", path, where, reader, None, launch)
@@ -523,27 +533,26 @@ def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:
         here = join(here, holder.start_folder or "")
     script = _script_of(holder)
     commands = script.shell.commands if script is not None else ()
-    moves = [c.words[1].value for c in commands if len(c.words) == 2 and c.words[0].value in _MOVES]
-    moved = [join(here, move) for move in moves if move and not move.startswith(("~", "-"))]
-    return tuple(dict.fromkeys((*moved, here)))
+    targets = [
+        command.words[1].value
+        for command in commands
+        if len(command.words) == 2 and command.words[0].value in _MOVES
+    ]
+    folders = [join(here, to) for to in targets if to and not to.startswith(("~", "-"))]
+    return tuple(dict.fromkeys((*folders, here)))
 
 
 def _is_missing(path: str, launch: Launch, written: Word) -> bool:
-    """Return whether a file isn't where its launch line trains.
+    """Return whether a file isn't in the folder where its launch line trains.
 
-    That is where its program is, and the program doesn't name the file.
+    The program's path says which folder that is. A file that the program names it may make itself.
     """
     program = launch.program.value if launch.program else None
-    program_file = (
-        program_of(launch) if program and not isabs(program) and not isabs(path) else None
-    )
+    if not program or isabs(program) or isabs(path):
+        return False
     trains = launch.makes_steps or (launch.call("deepspeed") is not None and not written.variables)
-    if (
-        not program_file
-        or not program
-        or not trains
-        or PurePath(path).name in strings_beside(program_file)
-    ):
+    program_file = program_of(launch)
+    if not trains or not program_file or PurePath(path).name in strings_beside(program_file):
         return False
     base = program_file.parents[len(PurePath(program).parts) - 1]
     return (base / path).parent.is_dir() and not (base / path).exists()
@@ -558,17 +567,17 @@ def _pattern(parts: tuple[str | None, ...]) -> re.Pattern[str] | None:
 
     Returns None where too little is known.
     """
-    name: list[str | None] = []
+    of_name: list[str | None] = []  # the parts behind the last slash
     for part in parts:
         _, slash, after = (part or "").rpartition("/")
-        name = [after] if slash else [*name, part]
-    if name and name[0] is not None:
-        name[0] = name[0].rpartition("=")[2]
-    known_text = "".join(part or "" for part in name)
+        of_name = [after] if slash else [*of_name, part]
+    if of_name and of_name[0] is not None:
+        of_name[0] = of_name[0].rpartition("=")[2]
+    known_text = "".join(part or "" for part in of_name)
     # Fewer letters fit too many files.
     if not known_text.endswith(_DATA) or len(PurePath(known_text).stem) < 3:
         return None
-    return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in name))
+    return re.compile("".join("[^/]*" if part is None else re.escape(part) for part in of_name))
 
 
 def consumer_of(submission: Submission) -> str | None:

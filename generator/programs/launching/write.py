@@ -96,10 +96,8 @@ def comment(text: str, *, indent: str = "", width: int = 110) -> Raw:
     A line break in the text can't end the comment.
     """
     plain = _UNPRINTABLE.sub(" ", text)
-    lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False) or [
-        ""
-    ]
-    return Raw("\n".join(f"{indent}# {line}".rstrip() for line in lines))
+    lines = textwrap.wrap(plain, width=width, break_long_words=False, break_on_hyphens=False)
+    return Raw("\n".join(f"{indent}# {line}".rstrip() for line in lines or [""]))
 
 
 def plain_name(text: str) -> str:
@@ -122,6 +120,8 @@ def sbatch_word(value: object) -> Raw:
 
 
 class _Dumper(yaml.SafeDumper):
+    """Writes YAML as people do: lists are indented, and anchors are `same1`, not `id001`."""
+
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
 
@@ -182,13 +182,10 @@ def pod_environment(plan: Plan, program: Program) -> dict[str, str]:
 
     NCCL finds them by itself where nobody names one.
     """
-    stated = {*program.environment, *plan.job.launch.environment}
+    set_on_purpose = {*program.environment, *plan.job.launch.environment}
+    left_out = _OF_INTERFACES - set_on_purpose
     values = environment(plan, program)
-    return {
-        name: value
-        for name, value in values.items()
-        if name in stated or name not in _OF_INTERFACES
-    }
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def cores_per_node(plan: Plan) -> int | None:
@@ -263,11 +260,9 @@ def argument_lines(groups: Iterable[ArgumentGroup], indent: str = "") -> tuple[R
     lines: list[Raw] = []
     for group in groups:
         lines.append(comment(group.comment, indent=indent))
-        each = ((word,) for word in group.arguments)
-        lines += [
-            Raw(indent + " ".join(map(shell_word, words)))
-            for words in (each if group.listed else option_lines(group.arguments))
-        ]
+        one_a_line = ((word,) for word in group.arguments)
+        words_of_lines = one_a_line if group.listed else option_lines(group.arguments)
+        lines += [Raw(indent + " ".join(map(shell_word, words))) for words in words_of_lines]
     return tuple(lines)
 
 
@@ -293,25 +288,21 @@ def not_mounted(job: Job, mounted: Iterable[str], key: str) -> Iterator[str]:
 
     `key` of the spec mounts a folder.
     """
-    folders, texts = [PurePosixPath(path) for path in mounted], spec_values(job)
-    outside = {
-        f"{name} {path}": name.startswith("output.")
-        for name, values in texts.items()
-        for path in values
-        if name in PATHS
-        and path.startswith("/")
-        and not any(map(PurePosixPath(path).is_relative_to, folders))
-    }
-    for written, then in (
-        (False, f"set {key}, or use the image"),
-        (True, f"lost with the machine: see {key}"),
+    folders = [PurePosixPath(path) for path in mounted]
+    data, output = list[str](), list[str]()
+    for name, values in spec_values(job).items():
+        for path in values if name in PATHS else ():
+            is_mounted = any(map(PurePosixPath(path).is_relative_to, folders))
+            text, texts = f"{name} {path}", output if name.startswith("output.") else data
+            if path.startswith("/") and not is_mounted and text not in texts:
+                texts.append(text)
+    for texts, consequence in (
+        (data, f": set {key}, or use the image"),
+        (output, f", and lost with the machine: see {key}"),
     ):
-        if named := [text for text, is_output in outside.items() if is_output is written]:
-            verb = "is" if len(named) == 1 else "are"
-            yield (
-                f"{' and '.join(named)} {verb} on no mounted "
-                f"volume{', and ' if written else ': '}{then}."
-            )
+        if texts:
+            verb = "is" if len(texts) == 1 else "are"
+            yield f"{' and '.join(texts)} {verb} on no mounted volume{consequence}."
 
 
 def ending_values(plan: Plan, program: Program) -> dict[str, object]:
@@ -359,11 +350,10 @@ def launch_options(plan: Plan) -> Mapping[str, Any]:
 def arguments_file(plan: Plan, program: Program, command: str, file: str) -> RenderedFile:
     """`arguments.txt`: what the script is called with.
 
-    It is to be read, and for launchers that dsgen doesn't write.
+    It is for people to read, and for launchers that dsgen doesn't write.
     """
-    folder = " CONFIG_DIR is the folder of this file." * any(
-        isinstance(w, ConfigPath) for w in program.arguments
-    )
+    has_paths = any(isinstance(argument, ConfigPath) for argument in program.arguments)
+    folder = " CONFIG_DIR is the folder of this file." if has_paths else ""
     notes = (
         f"Arguments of {program.script} with the reason for each group. No program reads this "
         f"file: {file} has its own "
@@ -432,35 +422,38 @@ def across_counts(plan: Plan) -> str:
 
 
 def _zero_states(plan: Plan, program: Program) -> dict[str, object]:
-    """The number of files in which a checkpoint has ZeRO's states: one a data-parallel rank.
+    """The templates' values on ZeRO's states, which a checkpoint has in a file for each rank.
 
-    0 where any number of ranks loads it.
+    `data_ranks` is the number of these files; 0 where any number of ranks loads the checkpoint.
 
     **Source**: deepspeed/runtime/engine.py:4750 @ 0.19.8, where a rank is one of data times
     sequence parallelism.
     """
     job, layout = plan.job, plan.layout
-    cut = (
+    is_partitioned = (
         job.engine.sharding == "partitions"
         and layout.zero_stage > 0
         and job.output.checkpoints is not None
     )
-    config = json.loads(program.files[0].text) if cut else {}
+    config = json.loads(program.files[0].text) if is_partitioned else {}
     checkpoint = config.get("checkpoint", {})
     checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
     # What sed does to the config, so that it loads a universal checkpoint: it may have no key
     # twice.
-    loads = f's/^  "checkpoint": {{/&"load_universal": true{"," if checkpoint else ""}/'
     if "load_universal" in checkpoint:
-        loads = 's/"load_universal": false/"load_universal": true/'
-    elif "checkpoint" not in config:
-        loads = '1s/{/{ "checkpoint": {"load_universal": true},/'
+        sed_script = 's/"load_universal": false/"load_universal": true/'
+    elif "checkpoint" in config:
+        comma = "," if checkpoint else ""
+        sed_script = f's/^  "checkpoint": {{/&"load_universal": true{comma}/'
+    else:
+        sed_script = '1s/{/{ "checkpoint": {"load_universal": true},/'
     # Where nodes save on their own disks, none of them has all the files.
-    counted = cut and job.output.resume and not checkpoint.get("use_node_local_storage")
+    is_shared = not checkpoint.get("use_node_local_storage")
+    is_counted = is_partitioned and job.output.resume and is_shared
     return {
-        "data_ranks": layout.data * layout.context if counted else 0,
+        "data_ranks": layout.data * layout.context if is_counted else 0,
         "universal_argument": job.framework.universal_option,
-        "loads_universal": loads,
+        "loads_universal": sed_script,
     }
 
 
@@ -472,6 +465,7 @@ def config_files(program: Program) -> tuple[str, ...]:
 
 def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
     """The text of template `name`: what every script needs of plan and program, and `values`."""
+    last_step_option = step_option(program)
     common: dict[str, object] = {
         "nodes": plan.job.nodes,
         "processes": processes_per_node(plan),
@@ -487,7 +481,7 @@ def fill(name: str, plan: Plan, program: Program, **values: object) -> str:
         "overrides": OVERRIDES if program.lists else None,
         "resume": program.resume,
         "length_words": length_words(program),
-        "step_option": None if (option := step_option(program)) is None else Raw(option),
+        "step_option": None if last_step_option is None else Raw(last_step_option),
         **_zero_states(plan, program),
     }
     return _templates().get_template(name).render({**common, **values})

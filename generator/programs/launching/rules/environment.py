@@ -1,6 +1,5 @@
-"""Rules on environment variables, wherever a submission sets them.
-
-They are those of training programs, and NCCL's.
+"""Rules on environment variables of training programs and of NCCL, wherever a submission sets
+them.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from ..settings import Setting as OfLaunch
 from ..settings import settings_of
 from ..subjects import commands, deepspeed_calls
 
-#: Assignments with spaces: it stops, or misses, the first. Of 230 public repositories two scripts
-#: have one, notes nine.
+#: Assignments with spaces in one script, which stops at the first. A file with more is no script:
+#: of 230 public repositories two scripts have one, notes nine.
 _MOST_SLIPS: Final = 3
-#: The variables that NCCL reads, and such as are no slips; the file says where they are from.
+#: The variables that NCCL reads, and others that are no slips; the file says where they are from.
 _VARIABLES: Final = tuple(
     sorted(json.loads(read_text(__package__, "nccl_variables.json"))["variables"])
 )
@@ -77,6 +76,8 @@ _OF_EFA: Final = frozenset(
 _SLIP: Final = 0.88
 _READS: Final[tuple[Kind, ...]] = ("launch script", "AzureML job", "environment file")
 _OLD_NAMES: Final = ("ASYNC_ERROR_HANDLING", "BLOCKING_WAIT", "DESYNC_DEBUG", "ENABLE_TIMING")
+#: What joins the GPUs of a node, by the variable that switches it off.
+_FAST_PATHS: Final = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}
 _TORCH: Final = (
     "pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, TORCH_NCCL_* @ 2.13.0"
 )
@@ -105,19 +106,18 @@ def settings(
         for assignment in shell.assignments:
             # Asked before places are looked up: long scripts have many other variables.
             if wanted(assignment.name):
-                where, where_value = shell.locate(assignment), shell.locate(assignment.value_offset)
                 yield Setting(
                     name=assignment.name,
                     value=assignment.value,
-                    where=where,
-                    where_value=where_value,
+                    where=shell.locate(assignment),
+                    where_value=shell.locate(assignment.value_offset),
                 )
     if with_azureml:
         for job in submission.of_kind("AzureML job"):
             for name, at, value in job.entries("environment_variables"):
                 if isinstance(name, str) and wanted(name):
-                    plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-                    text = str(value) if plain and "${{" not in str(value) else None
+                    is_plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+                    text = str(value) if is_plain and "${{" not in str(value) else None
                     yield Setting(
                         name=name, value=text, where=job.locate_key(at), where_value=job.locate(at)
                     )
@@ -128,10 +128,10 @@ def settings(
                 yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
 
 
-def known(
+def settings_with_values(
     submission: Submission, *names: str, with_azureml: bool = True
 ) -> Iterator[tuple[Setting, str]]:
-    """The settings of these variables whose value is known."""
+    """The settings of these variables whose value is known, each with its value."""
     for setting in settings(submission, names.__contains__, with_azureml=with_azureml):
         if setting.value is not None:
             yield setting, setting.value
@@ -146,35 +146,33 @@ def nccl_settings(submission: Submission) -> Iterator[Setting]:
 #: Variables without which training goes another way, so that one that stays in the script's shell
 #: is a slip.
 _FOR_TRAINING: Final = lazy_pattern(
-    r"(?:NCCL|TORCH_NCCL|PYTORCH|WANDB|TOKENIZERS|UCX|NVTE|TRITON|HF_(?:HUB|DATASETS))_[A-Z0-9_]+|"
-    r"HF_(?:HOME|TOKEN|ENDPOINT)|TRANSFORMERS_(?:CACHE|OFFLINE)|DS_ACCELERATOR|"
-    r"CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)|"
-    r"OMP_NUM_THREADS|LD_LIBRARY_PATH"
+    r"(?:NCCL|TORCH_NCCL|PYTORCH|WANDB|TOKENIZERS|UCX|NVTE|TRITON|HF_(?:HUB|DATASETS))_[A-Z0-9_]+"
+    r"|HF_(?:HOME|TOKEN|ENDPOINT)|TRANSFORMERS_(?:CACHE|OFFLINE)|DS_ACCELERATOR"
+    r"|CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)"
+    r"|OMP_NUM_THREADS|LD_LIBRARY_PATH"
 )
 #: Variables that DeepSpeed's launcher sends to the nodes. Source: runner.py:37,
 #: cuda_accelerator.py:412 @ 0.19.8
 _SENT: Final = ("MLFLOW", "PYTHON", "MV2", "UCX", "NCCL")
 #: Variables that training reads on every node; others may be for the script alone.
 _READ: Final = lazy_pattern(
-    r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS|"
-    r"DEEPSPEED|TRITON|GLOO|"
-    r"FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
+    r"(?:WANDB|HF|TRANSFORMERS|HUGGINGFACE|TORCH|PYTORCH|CUDA|CUBLAS|NVTE|OMP|MKL|TOKENIZERS|DS"
+    r"|DEEPSPEED|TRITON|GLOO|FI|LD|XLA|TE|FLASH|NVIDIA)_\w+"
 )
 #: Variables of bash (bash(1), Shell Variables), of a login (environ(7)), and of schedulers, MPI and
-#: clusters; those of process groups Slurm alone does not set. Sources: sbatch(1), OUTPUT
-#: ENVIRONMENT VARIABLES; docs of each other one
-_GIVEN: Final = lazy_pattern(
-    r"(?:BASH|COMP|SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES|"
-    r"PET|SM|VC|MLP|CUDA|"
-    r"CONDA|HF|XDG|LC)_|(?:BASH|BASHPID|COLUMNS|COPROC|DIRSTACK|EPOCHREALTIME|EPOCHSECONDS|EUID|"
-    r"FUNCNAME|GROUPS|HOME|"
-    r"HOSTNAME|HOSTTYPE|IFS|LANG|LINENO|LINES|LOGNAME|MACHTYPE|MAIL|MAPFILE|OLDPWD|OPTARG|OPTIND|"
-    r"OSTYPE|PATH|PIPESTATUS|"
-    r"PPID|PWD|RANDOM|REPLY|SCRATCH|SECONDS|SHELL|SHELLOPTS|SHLVL|SRANDOM|TERM|TMPDIR|UID|USER|"
-    r"VIRTUAL_ENV|WORK)$"
+#: clusters, Slurm's among them. Sources: sbatch(1), OUTPUT ENVIRONMENT VARIABLES; the docs of each
+#: other one
+_GIVEN_TO_JOBS: Final = lazy_pattern(
+    r"(?:BASH|COMP|SLURM|SLURMD|PBS|LSB|COBALT|FLUX|OMPI|PMI|PALS|AZ|AZUREML|SKYPILOT|KUBERNETES"
+    r"|PET|SM|VC|MLP|CUDA|CONDA|HF|XDG|LC)_"
+    r"|(?:BASH|BASHPID|COLUMNS|COPROC|DIRSTACK|EPOCHREALTIME|EPOCHSECONDS|EUID|FUNCNAME|GROUPS|HOME"
+    r"|HOSTNAME|HOSTTYPE|IFS|LANG|LINENO|LINES|LOGNAME|MACHTYPE|MAIL|MAPFILE|OLDPWD|OPTARG|OPTIND"
+    r"|OSTYPE|PATH|PIPESTATUS|PPID|PWD|RANDOM|REPLY|SCRATCH|SECONDS|SHELL|SHELLOPTS|SHLVL|SRANDOM"
+    r"|TERM|TMPDIR|UID|USER|VIRTUAL_ENV|WORK)$"
 )
+#: These and the variables of process groups, which other schedulers set, and Slurm does not.
 _GIVEN_ELSEWHERE: Final = lazy_pattern(
-    _GIVEN.pattern
+    _GIVEN_TO_JOBS.pattern
     + r"|(?:MASTER_ADDR|MASTER_PORT|(?:LOCAL_)?(?:WORLD_SIZE|RANK)|NODE_RANK|NNODES|NUM_NODES)$"
 )
 _LONG: Final = 6  # letters of a name of which few others are a slip
@@ -201,7 +199,9 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
     Prevents: Training at a fraction of its speed.
     Fix: remove it"""
     # AML015 judges the variables of AzureML jobs.
-    for setting, value in known(submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False):
+    for setting, value in settings_with_values(
+        submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False
+    ):
         # Ascend's runtime doesn't read it.
         if value == "1" and not _is_for_ascend(submission, setting.where.path):
             message = (
@@ -237,17 +237,22 @@ def variables_are_exported(script: LaunchScript) -> Violations:
         return
     exported = {assignment.name for assignment in shell.assignments if assignment.exported}
     exported |= {name for launch in script.launches for name in launch.environment}
-    used = set(_EXPANDED.findall(content))  # by the script itself
-    handed = {name for launch in script.launches for name in _expanded_by_another_shell(launch)}
+    used_here = set(_EXPANDED.findall(content))
+    used_by_shells = {
+        name for launch in script.launches for name in _expanded_by_another_shell(launch)
+    }
+    first_launch = script.launches[0].calls[0].command
     for assignment in shell.assignments:
         name = assignment.name
-        late = assignment.offset > script.launches[0].calls[0].command.offset
-        if late or assignment.exported or name in exported:
+        is_late = assignment.offset > first_launch.offset
+        if is_late or assignment.exported or name in exported:
             continue
-        if name in handed or (name not in used and _FOR_TRAINING.fullmatch(name)):
-            who = "`bash -c`" if name in handed else "the training program"
+        is_for_training = name not in used_here and _FOR_TRAINING.fullmatch(name)
+        if name in used_by_shells or is_for_training:
+            reader = "`bash -c`" if name in used_by_shells else "the training program"
             message = (
-                f"{name} is set without export: {who} doesn't get it, if nothing exported it before"
+                f"{name} is set without export: {reader} doesn't get it, "
+                "if nothing exported it before"
             )
             yield Violation(shell.locate(assignment), message, f"export {name}={assignment.raw}")
 
@@ -259,24 +264,21 @@ def _expanded_by_another_shell(launch: Launch) -> Iterator[str]:
     """
     for command in (call.command for call in launch.calls if call.command.single_quoted):
         outer = launch.script.commands[command.inside or 0]
-        if outer.words[0].value == "srun" or outer.words[0].value in SHELLS:
-            of_outer = {
-                assignment.name
-                for assignment in launch.script.assignments
-                if assignment.inside == outer.index
-            }
-            # This shell itself expands what is beside the text in single quotes, and what the text
-            # has between quotes of its own.
-            text = command.shell or ""
-            beside = [word.raw for word in outer.words if word.raw != text]
-            told = {
-                name for part in (_QUOTED.sub("", text), *beside) for name in _WORD.findall(part)
-            }
-            yield from (
-                {name for word in command.words for name in _EXPANDED.findall(word.raw)}
-                - of_outer
-                - told
-            )
+        if outer.words[0].value != "srun" and outer.words[0].value not in SHELLS:
+            continue
+        set_there = {
+            assignment.name
+            for assignment in launch.script.assignments
+            if assignment.inside == outer.index
+        }
+        # This shell itself expands what is beside the text in single quotes, and what the text has
+        # between quotes of its own.
+        text = command.shell or ""
+        beside = [word.raw for word in outer.words if word.raw != text]
+        read_here = (_QUOTED.sub("", text), *beside)
+        named_here = {name for part in read_here for name in _WORD.findall(part)}
+        expanded = {name for word in command.words for name in _EXPANDED.findall(word.raw)}
+        yield from expanded - set_there - named_here
 
 
 @commands.rule("ENV002", ERROR, "launcher", derived("bash(1), PARAMETERS: name=[value]"))
@@ -287,25 +289,17 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     is empty.
     Fix: remove the spaces; write the name with underscores
     """
-    spaced, expanded = list[Violation](), set(_EXPANDED.findall(script.shell.text.content))
+    spaced = list[Violation]()
+    expanded = set(_EXPANDED.findall(script.shell.text.content))
     for command in script.shell.commands:
         exports = bool(command.words) and command.words[0].value == "export"
+        yield from _bad_names(script.shell, command, exports=exports)
         words = command.words[1:] if exports else command.words
-        for word in words if exports else words[:1]:
-            match = _BAD_NAME.match(word.raw)
-            if match and (exports or word.offset == command.offset):
-                name = match[1]
-                message = (
-                    f"{name} is no name of a variable: bash takes the assignment for a "
-                    "command, and sets nothing"
-                )
-                instead = re.sub(r"\W", "_", name)
-                yield Violation(script.shell.locate(word), message, f"write {instead}=...")
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
             continue
         name, value = words[0].value or "None", words[2].raw if len(words) > 2 else ""
-        used = name.isidentifier() and name in expanded
-        if exports or used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+        is_used = name.isidentifier() and name in expanded
+        if exports or is_used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
             message = (
                 f"{name} = {value}: bash accepts no spaces around the equals "
                 "sign, so nothing is set"
@@ -313,7 +307,22 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
             spaced.append(
                 Violation(script.shell.locate(command), message, f"export {name}={value}")
             )
-    yield from spaced if len(spaced) <= _MOST_SLIPS else ()  # else the file is notes, and no script
+    if len(spaced) <= _MOST_SLIPS:
+        yield from spaced
+
+
+def _bad_names(shell: ShellScript, command: Command, *, exports: bool) -> Violations:
+    """The assignments of a command to names that no variable can have."""
+    for word in command.words[1:] if exports else command.words[:1]:
+        match = _BAD_NAME.match(word.raw)
+        if match and (exports or word.offset == command.offset):
+            name = match[1]
+            message = (
+                f"{name} is no name of a variable: bash takes the assignment for a "
+                "command, and sets nothing"
+            )
+            valid_name = re.sub(r"\W", "_", name)
+            yield Violation(shell.locate(word), message, f"write {valid_name}=...")
 
 
 @scripts.rule(
@@ -348,8 +357,8 @@ def variables_are_set(script: LaunchScript) -> Violations:
 
 
 def _unset(script: LaunchScript) -> dict[str, Word]:
-    """The variables that launch lines name, nothing in the script sets and nothing is known to
-    give, each with the first word that has it.
+    """The variables of launch lines that the script doesn't set, and that nothing is known to give;
+    each with the first word that has it.
     """
     shell = script.shell
     if shell.unterminated is not None:
@@ -357,14 +366,16 @@ def _unset(script: LaunchScript) -> dict[str, Word]:
     words = (
         word for launch in script.launches for call in launch.calls for word in call.command.words
     )
-    given, unset_words = _GIVEN if shell.directives else _GIVEN_ELSEWHERE, dict[str, Word]()
+    given_to_job = _GIVEN_TO_JOBS if shell.directives else _GIVEN_ELSEWHERE
+    unset_words = dict[str, Word]()
     for word in words:
-        named = {name for name in word.variables if name.isidentifier()}
-        if named:
-            for name in _EXPANDED.findall(word.raw):
-                known = name in shell.history or name in shell.set_inside
-                if name in named and not (known or name in unset_words or given.match(name)):
-                    unset_words[name] = word
+        variables = {name for name in word.variables if name.isidentifier()}
+        for name in _EXPANDED.findall(word.raw) if variables else ():
+            if name not in variables or name in unset_words:
+                continue
+            is_set = name in shell.history or name in shell.set_inside
+            if not is_set and not given_to_job.match(name):
+                unset_words[name] = word
     if unset_words:
         for name in provided(shell):
             unset_words.pop(name, None)
@@ -386,7 +397,8 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
     """
     shell = script.shell
     for name, word in _unset(script).items():
-        if (meant := _meant(name, shell)) is not None:
+        meant = _meant(name, shell)
+        if meant is not None:
             is_certain = meant in OF_LAUNCHERS or _is_unused(meant, shell)
             setter = "" if meant in OF_LAUNCHERS else f", and the script sets {meant}"
             yield Violation(
@@ -400,19 +412,19 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
 def _is_unused(name: str, shell: ShellScript) -> bool:
     """Whether nothing expands a variable that a script sets for itself."""
     texts = (shell.text, *(text for _, text in shell.followed))
-    expands = re.compile(rf"\$(?:{name}\b|\{{#?!?{name}\b)|\(\([^()\n]*\b{name}\b")
-    own = [one for one in shell.assignments if one.name == name]
-    return not any(one.exported for one in own) and not any(
-        expands.search(text.content) for text in texts
-    )
+    if any(assignment.exported for assignment in shell.assignments if assignment.name == name):
+        return False
+    expansion = re.compile(rf"\$(?:{name}\b|\{{#?!?{name}\b)|\(\([^()\n]*\b{name}\b")
+    return not any(expansion.search(text.content) for text in texts)
 
 
 def _meant(name: str, shell: ShellScript) -> str | None:
     """The variable of which a name is a slip: one of the launchers', or of the script's own."""
-    own = (one.name for one in shell.assignments if len(one.name) >= _LONG)
-    plain = name.replace("__", "_")
-    for other in (*OF_LAUNCHERS, *own):
-        if other != name and (is_slip(name, other) or other == plain):
+    assigned = (assignment.name for assignment in shell.assignments)
+    long_names = (other for other in assigned if len(other) >= _LONG)
+    with_single_underscores = name.replace("__", "_")
+    for other in (*OF_LAUNCHERS, *long_names):
+        if other != name and (is_slip(name, other) or other == with_single_underscores):
             return other
     return None
 
@@ -437,18 +449,19 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     Fix: show as many GPUs as there are ranks
     """
     visible = launch.environment.get("CUDA_VISIBLE_DEVICES")
-    call = launch.call("torchrun")
+    torchrun, accelerate = launch.call("torchrun"), launch.call("accelerate")
     severity = ERROR
-    ranks, option = call.options.integer("--nproc-per-node") if call else None, "--nproc-per-node"
-    started = launch.call("accelerate")
-    if started is not None and not started.has("--cpu"):
-        alone = started.options.integer("--num_machines") == 1
-        if alone or not started.has("--num_machines", "--config_file"):
-            ranks, option = started.options.integer("--num_processes"), "--num_processes"
-            severity = ERROR if alone else WARNING
-    each = _ranks_by_variable(launch)
-    if each is not None and ranks is None:
-        ranks, option = each.number, each.name
+    option = "--nproc-per-node"
+    ranks = torchrun.options.integer(option) if torchrun else None
+    if accelerate is not None and not accelerate.has("--cpu"):
+        is_on_one = accelerate.options.integer("--num_machines") == 1
+        if is_on_one or not accelerate.has("--num_machines", "--config_file"):
+            option = "--num_processes"
+            ranks = accelerate.options.integer(option)
+            severity = ERROR if is_on_one else WARNING
+    variable = _ranks_by_variable(launch)
+    if variable is not None and ranks is None:
+        ranks, option = variable.number, variable.name
     if visible is None or visible.value is None or ranks is None:
         return
     if any(word.parts and word.parts[-1] in _ON_CPUS for word in launch.arguments):
@@ -481,9 +494,9 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
     if not call.has("--hostfile") or call.has("--no_ssh") or call.nodes == 1:
         return
     files = call.submission.of(EnvironmentFile)
-    sent = {line.partition("=")[0] for file in files for line, _ in file.lines} | {
-        "CUDA_VISIBLE_DEVICES"
-    }
+    sent = {line.partition("=")[0] for file in files for line, _ in file.lines}
+    # launch.py, which the launcher runs on every node, sets this one anew.
+    sent.add("CUDA_VISIBLE_DEVICES")
     for name, assignment in call.launch.environment.items():
         if name in sent or name.startswith(_SENT) or not _READ.fullmatch(name):
             continue
@@ -493,12 +506,10 @@ def variables_reach_the_nodes(call: LauncherCall) -> Violations:
         )
         hint = f"write {name}=VALUE into ~/.deepspeed_env"
         # Megatron's tensor parallelism stops without this one; without others a job may well do.
-        stops = name == "CUDA_DEVICE_MAX_CONNECTIONS" and bool(
-            call.submission.has("Megatron arguments")
-        )
-        yield Violation(
-            call.shell.locate(assignment), message, hint, severity=WARNING if stops else NOTE
-        )
+        is_needed = name == "CUDA_DEVICE_MAX_CONNECTIONS"
+        stops = is_needed and call.submission.has("Megatron arguments")
+        severity = WARNING if stops else NOTE
+        yield Violation(call.shell.locate(assignment), message, hint, severity=severity)
 
 
 @submissions.rule(
@@ -509,7 +520,9 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
     Prevents: Bootstrap : no socket interface found; or a hang.
     Fix: write the cluster's interface"""
     nodes = world_of(submission).nodes
-    for setting, value in known(submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+    for setting, value in settings_with_values(
+        submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+    ):
         names = {name.strip() for name in value.lstrip("=").split(",")}
         if nodes != 1 and value and not value.startswith("^") and names <= {"lo", "docker0", ""}:
             message = f"{setting.name}={value} joins no two nodes"
@@ -526,22 +539,19 @@ def infiniband_is_used(submission: Submission) -> Violations:
     Prevents: Gradients at a tenth of the network's speed. A note where the machines aren't known.
     Fix: remove it"""
     cluster, nodes = submission.cluster, world_of(submission).nodes
-    if (nodes is not None and nodes <= 1) or (
-        cluster and cluster.network.lower() not in ("infiniband", "roce")
-    ):
+    if nodes is not None and nodes <= 1:
         return
-    others = {setting.where.path for setting in settings(submission, _OF_EFA.__contains__)}
-    for setting, value in known(submission, "NCCL_IB_DISABLE"):
-        if value == "1" and setting.where.path not in others:
-            tail = (
-                f", and {cluster.name} has {cluster.network}"
-                if cluster
-                else ", also where there is InfiniBand"
-            )
-            message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
-            yield Violation(
-                setting.where, message, "remove it", severity=WARNING if cluster else NOTE
-            )
+    if cluster and cluster.network.lower() not in ("infiniband", "roce"):
+        return
+    tail = ", also where there is InfiniBand"
+    if cluster:
+        tail = f", and {cluster.name} has {cluster.network}"
+    message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
+    severity = WARNING if cluster else NOTE
+    on_efa = {setting.where.path for setting in settings(submission, _OF_EFA.__contains__)}
+    for setting, value in settings_with_values(submission, "NCCL_IB_DISABLE"):
+        if value == "1" and setting.where.path not in on_efa:
+            yield Violation(setting.where, message, "remove it", severity=severity)
 
 
 @submissions.rule("NCCL003", NOTE, "init", _TORCH, reads=_READS)
@@ -549,11 +559,11 @@ def names_are_todays(submission: Submission) -> Violations:
     """Variables of PyTorch's process group have their current names: TORCH_NCCL_...
     Prevents: A deprecation warning from every rank; later no effect at all.
     Fix: put TORCH_ before the name"""
-    renamed = [
-        *settings(
-            submission, lambda name: name.removeprefix("TORCH_").removeprefix("NCCL_") in _OLD_NAMES
-        )
-    ]
+
+    def is_renamed(name: str) -> bool:
+        return name.removeprefix("TORCH_").removeprefix("NCCL_") in _OLD_NAMES
+
+    renamed = list(settings(submission, is_renamed))
     names = {setting.name for setting in renamed}
     for setting in renamed:
         if f"TORCH_{setting.name}" not in names and setting.name.startswith("NCCL_"):
@@ -569,8 +579,9 @@ def subsystems_exist(setting: Setting) -> Violations:
     """NCCL_DEBUG_SUBSYS lists subsystems of NCCL.
     Prevents: The messages one asked for are not printed.
     Fix: use subsystems that NCCL has"""
-    listed_names = setting.value or "" if setting.name == "NCCL_DEBUG_SUBSYS" else ""
-    for name in map(str.strip, listed_names.lstrip("^").split(",")):
+    if setting.name != "NCCL_DEBUG_SUBSYS" or not setting.value:
+        return
+    for name in map(str.strip, setting.value.lstrip("^").split(",")):
         if name and name.upper() not in _SUBSYSTEMS:
             near = closest(name, [subsystem.lower() for subsystem in _SUBSYSTEMS])
             message = (
@@ -611,11 +622,7 @@ def fast_paths_are_on(setting: Setting) -> Violations:
     """Peer-to-peer and shared memory of NCCL are not switched off.
     Prevents: Training at a fraction of its speed. A note, as some machines need it.
     Fix: remove it"""
-    way = {"NCCL_P2P_DISABLE": "NVLink and PCIe", "NCCL_SHM_DISABLE": "shared memory"}.get(
-        setting.name
-    )
-    if way and setting.value == "1":
-        message = (
-            f"{setting.name}=1 keeps NCCL from {way} within a node: slower, and meant for debugging"
-        )
-        yield Violation(setting.where, message, "remove it")
+    path = _FAST_PATHS.get(setting.name)
+    if path and setting.value == "1":
+        message = f"{setting.name}=1 keeps NCCL from {path} within a node: slower, and meant for "
+        yield Violation(setting.where, f"{message}debugging", "remove it")

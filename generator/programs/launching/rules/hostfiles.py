@@ -1,6 +1,5 @@
-"""Rules on hostfiles, as DeepSpeed's launcher reads them.
-
-Launch lines are read too that choose among their hosts, or need a hostfile.
+"""Rules on hostfiles as DeepSpeed's launcher reads them, and on launch lines that choose among
+their hosts or need one.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from ....text.wording import counted, show
 from ..launcher_call import ON_EVERY_NODE, LauncherCall
 from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environment_files
 
+#: Values of --launcher that need as many slots on each host.
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
 # deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
 _DEFAULT: Final = "/job/hostfile"
@@ -50,14 +50,11 @@ def lines_are_hosts_with_slots(submission: Submission) -> Violations:
             severity = None if id(hostfile) in named else NOTE
             message = "the hostfile names no host"
             yield Violation(hostfile.locate(0), message, hint, severity=severity)
-        if left := next(filter(_is_to_fill, hostfile.entries), None):
-            message = f"{show(left.raw)} is a placeholder, and no host with its slots"
-            yield Violation(
-                hostfile.locate(left),
-                message,
-                "write a line HOST slots=N for each node",
-                severity=NOTE,
-            )
+        placeholder = next(filter(_is_to_fill, hostfile.entries), None)
+        if placeholder:
+            message = f"{show(placeholder.raw)} is a placeholder, and no host with its slots"
+            hint = "write a line HOST slots=N for each node"
+            yield Violation(hostfile.locate(placeholder), message, hint, severity=NOTE)
         yield from _bad_lines(hostfile, submission)
 
 
@@ -106,24 +103,22 @@ def slots_are_even(submission: Submission) -> Violations:
     Fix: write the same slots for every host
     """
     backends = {call.backend for call in deepspeed_calls(submission)}
-    needs = next((backend for backend in _EVEN if backend in backends), None)
+    strict_backend = next((backend for backend in _EVEN if backend in backends), None)
+    tail = f": --launcher {strict_backend} refuses such a hostfile" if strict_backend else ""
+    severity = ERROR if strict_backend else NOTE
     for hostfile in submission.of(Hostfile):
         entries = [entry for entry in hostfile.entries if entry.slots is not None]
-        odd = next(
-            (
-                entry
-                for entry in entries
-                if entry.host != entries[0].host and entry.slots != entries[0].slots
-            ),
-            None,
+        if not entries:
+            continue
+        first, *others = entries
+        uneven = (
+            entry for entry in others if entry.host != first.host and entry.slots != first.slots
         )
+        odd = next(uneven, None)
         if odd is not None:
-            tail = f": --launcher {needs} refuses such a hostfile" if needs else ""
-            first, slots = entries[0].host, entries[0].slots
-            message = (
-                f"{odd.host} has {counted(odd.slots or 0, 'slot')}, and {first} has {slots}{tail}"
-            )
-            hint, severity = f"write {odd.host} slots={slots}", ERROR if needs else NOTE
+            slots = counted(odd.slots or 0, "slot")
+            message = f"{odd.host} has {slots}, and {first.host} has {first.slots}{tail}"
+            hint = f"write {odd.host} slots={first.slots}"
             yield Violation(hostfile.locate(odd), message, hint, severity=severity)
 
 
@@ -145,13 +140,14 @@ def chosen_hosts_are_in_the_hostfile(call: LauncherCall) -> Violations:
                 hint = f"did you mean {near}?" if near else hint
                 message = f"{name}: {show(host)} is not a host of {call.hostfile.path}"
                 yield chosen.bad_value(message, hint)
-            has = slots.get(host)
-            if has is None:
+            slots_of_host = slots.get(host)
+            if slots_of_host is None:
                 continue
+            last = slots_of_host - 1
             for number in re.findall(r"(?<![^,])\s*(\d{1,8})\s*(?![^,])", numbers, re.ASCII):
-                if whole(number) >= has:
-                    message = f"{name}: {host} has slots 0 to {has - 1}, and {number} is chosen"
-                    yield chosen.bad_value(message, f"use {host}:0,...,{has - 1}")
+                if whole(number) > last:
+                    message = f"{name}: {host} has slots 0 to {last}, and {number} is chosen"
+                    yield chosen.bad_value(message, f"use {host}:0,...,{last}")
 
 
 @deepspeed_calls_with_hostfiles.rule("LNCH007", ERROR, "silent", deepspeed_0_19_8(_NUMBERS))
@@ -179,23 +175,22 @@ def gpus_are_in_the_hostfile(call: LauncherCall) -> Violations:
     """--num_gpus is no more than the slots of every host, and the GPUs of a node.
     Prevents: CUDA error: invalid device ordinal, on the ranks beyond.
     Fix: write no more than the slots"""
-    gpus, entries = call.integer("--num_gpus"), call.hostfile.entries if call.hostfile else ()
+    gpus = call.integer("--num_gpus")
     if gpus is None:
         return
-    claims = [
-        claim
-        for claim in world_of(call.submission).claims_on("GPUs per node")
-        if claim.where.path == FLAGS
-    ]
+    entries = call.hostfile.entries if call.hostfile else ()
     limits = [
         (entry.slots, f"the {entry.slots} slots of {entry.host}")
         for entry in entries
         if entry.slots is not None
     ]
-    limits += [(claim.value, claim.text) for claim in claims[:1]]
-    has, text = next(((has, text) for has, text in limits if has < gpus.value), (None, ""))
-    if has is not None:
-        yield gpus.bad_value(f"{gpus} is more than {text}", f"write --num_gpus {has}")
+    claims = world_of(call.submission).claims_on("GPUs per node")
+    by_flag = [claim for claim in claims if claim.where.path == FLAGS]
+    limits += [(claim.value, claim.text) for claim in by_flag[:1]]
+    for most, text in limits:
+        if most < gpus.value:
+            yield gpus.bad_value(f"{gpus} is more than {text}", f"write --num_gpus {most}")
+            return
 
 
 @deepspeed_calls.rule("LNCH009", NOTE, "launcher", deepspeed_0_19_8("launcher/runner.py:483, main"))
@@ -224,10 +219,10 @@ def environment_lines_are_pairs(file: EnvironmentFile) -> Violations:
     for line, where in lines:
         name, equals, value = line.partition("=")
         if not equals:
-            what = show(line) if line.strip() else "blank"
+            shown = show(line) if line.strip() else "blank"
             if line.lstrip().startswith("#"):
-                what = "a comment"
-            message = f"this line is {what}: "
+                shown = "a comment"
+            message = f"this line is {shown}: "
             message += "DeepSpeed's launcher splits every line at an equals sign"
             yield Violation(where, message, "remove it, or write NAME=VALUE")
         elif re.match(r"\s*export\s", line) or name != name.strip():
@@ -246,48 +241,55 @@ def several_nodes_have_a_hostfile(submission: Submission) -> Violations:
     asked: set[str] = set()
     for call in deepspeed_calls(submission):
         nodes = call.script_nodes if call.script_nodes is not None else _nodes_by_gpus(call)
-        several = nodes is not None and nodes > 1
-        if several and call.is_local and not call.has("--num_nodes"):
-            message = (
-                f"the job has {nodes} nodes, and deepspeed without a hostfile trains "
-                "on the first one only"
-            )
-            hint = "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
-            if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
-                message = (
-                    f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh "
-                    "each trains by itself"
-                )
-                options = (
-                    '--no_ssh --node_rank "$SLURM_NODEID" --master_addr '
-                    '"$MASTER_ADDR" --hostfile ...'
-                )
-                hint = f"write deepspeed {options}"
-            branch = call.command.guarded  # its condition may be the count of nodes
-            yield Violation(call.where, message, hint, severity=NOTE if branch else None)
+        if nodes is not None and nodes > 1 and call.is_local and not call.has("--num_nodes"):
+            yield _without_hostfile(call, nodes)
         hostfile = call.text("--hostfile")
         if hostfile is None or not hostfile.value or hostfile.value in asked:
             continue
         asked.add(hostfile.value)
         if not _is_there(call, hostfile):
-            absolute = PurePath(hostfile.value).is_absolute()
-            place = hostfile.value if absolute else f"{hostfile.value} in the script's folder"
-            message = (
-                f"the hostfile {place} does not exist: without it deepspeed trains on "
-                "the local node only"
-            )
-            # few put one into a repository
-            severity = WARNING if several and not absolute else NOTE
-            hint = "write it before the job starts: a line HOST slots=8 for each node"
-            yield hostfile.bad_value(
-                message, hint, severity=note_if_to_fill(hostfile.value, otherwise=severity)
-            )
+            yield _missing_hostfile(hostfile, nodes)
+
+
+def _without_hostfile(call: LauncherCall, nodes: int) -> Violation:
+    """deepspeed on one node of several, or on each of them for itself."""
+    if any(outer.program in ON_EVERY_NODE for outer in call.launch.calls):
+        message = (
+            f"srun starts deepspeed on each of {nodes} nodes, and without --no_ssh "
+            "each trains by itself"
+        )
+        hint = (
+            'write deepspeed --no_ssh --node_rank "$SLURM_NODEID" --master_addr '
+            '"$MASTER_ADDR" --hostfile ...'
+        )
+    else:
+        message = (
+            f"the job has {nodes} nodes, and deepspeed without a hostfile trains "
+            "on the first one only"
+        )
+        hint = "write deepspeed --hostfile hostfile ..., or start torchrun by srun"
+    is_in_branch = call.command.guarded  # its condition may be the count of nodes
+    return Violation(call.where, message, hint, severity=NOTE if is_in_branch else None)
+
+
+def _missing_hostfile(hostfile: Argument[str], nodes: int | None) -> Violation:
+    """A hostfile that isn't there: mostly a note, as few put one into a repository."""
+    is_absolute = PurePath(hostfile.value).is_absolute()
+    place = hostfile.value if is_absolute else f"{hostfile.value} in the script's folder"
+    message = (
+        f"the hostfile {place} does not exist: without it deepspeed trains on the local node only"
+    )
+    is_needed = nodes is not None and nodes > 1
+    severity = note_if_to_fill(
+        hostfile.value, otherwise=WARNING if is_needed and not is_absolute else NOTE
+    )
+    hint = "write it before the job starts: a line HOST slots=8 for each node"
+    return hostfile.bad_value(message, hint, severity=severity)
 
 
 def _nodes_by_gpus(call: LauncherCall) -> int | None:
-    """Return the nodes of a script without a #SBATCH block.
-
-    The command line or the job spec has them.
+    """Return the nodes of a script without a #SBATCH block, by the GPUs of the command line or of
+    the job spec.
     """
     submission = call.submission
     elsewhere = any(outer.program in ON_EVERY_NODE for outer in call.launch.calls)
@@ -300,29 +302,28 @@ def _nodes_by_gpus(call: LauncherCall) -> int | None:
 
 
 def _is_there(call: LauncherCall, hostfile: Argument[str]) -> bool:
-    """Return whether a hostfile is there, or may be.
+    """Return whether a hostfile is there, or may be elsewhere, or may be written by a script.
 
-    It exists, may exist elsewhere, or a script has its name or variable beside the option.
+    A script may write it that has its name, or the variable with its name, in another place than
+    the option, a comment and the assignment of the variable.
     """
     text, files, path = hostfile.value, call.submission.files, call.shell.text.path
-    if (
-        text == _DEFAULT
-        or files.beside(path, "hostfile")
-        or call.shell.text.folder is None
-        or not call.in_file
-    ):
+    if text == _DEFAULT or call.shell.text.folder is None or not call.in_file:
+        return True
+    if files.beside(path, "hostfile"):
         return True  # SUB011 reports names that differ
     if "$" in text or "~" in text or files.exists(text, path):
         return True
     variables = [re.escape(name) for word in hostfile.option.values for name in word.variables]
-    forms = "|".join([re.escape(PurePath(text).name), *(rf"\$\{{?{name}\b" for name in variables)])
-    others = "|".join(
+    mentions = [re.escape(PurePath(text).name), *(rf"\$\{{?{name}\b" for name in variables)]
+    mention = "|".join(mentions)
+    places_of_reading = "|".join(
         [r"(?<![\w-])--?[\w-]*hostfile[ =]\S+", r"^[ \t]*#.*"]
         + [rf"^[ \t]*(?:export\s+)?{name}=.*" for name in variables]
     )
-    contents = (
-        script.shell.text.content.replace("\\\n", " ") for script in call.submission.shell_texts
-    )
-    return any(
-        re.search(forms, re.sub(others, "", content, flags=re.MULTILINE)) for content in contents
-    )
+    for script in call.submission.shell_texts:
+        content = script.shell.text.content.replace("\\\n", " ")
+        elsewhere = re.sub(places_of_reading, "", content, flags=re.MULTILINE)
+        if re.search(mention, elsewhere):
+            return True
+    return False
