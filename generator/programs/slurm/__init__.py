@@ -1,4 +1,4 @@
-"""Slurm, as one record."""
+"""The record of Slurm: its rules, what its directives claim of a job, and its launcher."""
 
 from __future__ import annotations
 

@@ -45,16 +45,16 @@ def _claims(script: LaunchScript) -> Iterator[Claim]:
 
 
 def _step_of_all(script: LaunchScript) -> Argument[int] | None:
-    """srun's number of nodes, where a script serves its training by launches of their own, and
-    each training runs in a step of so many nodes.
+    """srun's number of nodes, where other launches of the script serve its training, and every
+    training runs in a step of so many nodes.
     """
-    trained = [each for each in script.launches if trains(each.front_end)]
-    if len(trained) == len(script.launches):
+    trainings = [launch for launch in script.launches if trains(launch.front_end)]
+    if len(trainings) == len(script.launches):
         return None
-    steps = [launch.call("srun") for launch in trained]
-    found = [None if step is None else step.integer("--nodes") for step in steps]
-    same = len({None if each is None else each.value for each in found}) == 1
-    return found[0] if same else None
+    steps = [launch.call("srun") for launch in trainings]
+    node_counts = [None if step is None else step.integer("--nodes") for step in steps]
+    different = {None if count is None else count.value for count in node_counts}
+    return node_counts[0] if len(different) == 1 else None
 
 
 def nodes_of_scripts(submission: Submission) -> Iterator[tuple[int, int | None]]:

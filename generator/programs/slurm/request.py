@@ -66,7 +66,10 @@ class Request(CommandLine):
         )
 
     def valued(self, *names: str) -> Iterator[Argument[str]]:
-        """The options of these names whose values are known, by shell variables too in blocks."""
+        """The options of these names whose values are known, or all without names.
+
+        In a block the value may hold shell variables: Slurm takes them as they stand.
+        """
         for option in self.options.entries:
             value = option.values[0].value if option.known and option.values else None
             if value is not None and (not names or option.name in names):
@@ -75,15 +78,16 @@ class Request(CommandLine):
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
         """The options of these names as sbatch gets them, without variables and placeholders.
 
-        These have rules of their own.
+        Variables and placeholders have rules of their own.
 
         With `last`, an option that is given again later is left out: Slurm reads some values only
         when all are there.
         """
         for argument in self.valued(*names):
-            open_ = is_placeholder(argument.value) or argument.option.written in self.left_open
-            replaced = last and self.options.get(argument.option.name) is not argument.option
-            if not ({"$", "`"} & set(argument.value) or open_ or replaced):
+            is_open = is_placeholder(argument.value) or argument.option.written in self.left_open
+            is_replaced = last and self.options.get(argument.option.name) is not argument.option
+            has_variable = "$" in argument.value or "`" in argument.value
+            if not (has_variable or is_open or is_replaced):
                 yield argument
 
     @cached_property
@@ -93,9 +97,11 @@ class Request(CommandLine):
 
     @cached_property
     def _given(self) -> dict[str, set[str]]:
+        """The values of these options, by name."""
         values_by_option: dict[str, set[str]] = {}
-        for name, value in given_when_submitted(self.shell.text) if self.block else ():
-            values_by_option.setdefault(name, set()).add(value)
+        if self.block:
+            for name, value in given_when_submitted(self.shell.text):
+                values_by_option.setdefault(name, set()).add(value)
         return values_by_option
 
     def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
@@ -106,8 +112,8 @@ class Request(CommandLine):
         argument = super().read(name, reader)
         if argument is None or self.block is None:
             return argument
-        others = self._given.get(name, set()) - {argument.option.text or ""}
-        return None if others else argument
+        other_values = self._given.get(name, set()) - {argument.option.text or ""}
+        return None if other_values else argument
 
     def has(self, *names: str) -> bool:
         return super().has(*names) or any(name in self._given for name in names)
@@ -116,12 +122,12 @@ class Request(CommandLine):
     def left_open(self) -> frozenset[Word]:
         """Words of `#SBATCH` lines with a long placeholder: `--gres=[number of GPUs]`."""
         lines = self.shell.directives if self.block else ()
-        left = (
-            line.words
+        return frozenset(
+            word
             for line in lines
-            if is_placeholder(" ".join(word.raw for word in line.words))
+            if is_placeholder(" ".join(each.raw for each in line.words))
+            for word in line.words
         )
-        return frozenset(word for words in left for word in words)
 
     def count(self, name: str) -> Argument[int] | None:
         """An option that counts tasks or cores."""
@@ -133,19 +139,20 @@ class Request(CommandLine):
 
     def seconds(self, name: str) -> float | None:
         """A time limit; infinity where it is unlimited."""
-        return argument.value if (argument := self.read(name, seconds)) else None
+        argument = self.read(name, seconds)
+        return argument.value if argument else None
 
     @cached_property
     def node_range(self) -> tuple[int, int] | None:
         """The least and most nodes asked for."""
-        return argument.value if (argument := self.read("--nodes", node_range)) else None
+        argument = self.read("--nodes", node_range)
+        return argument.value if argument else None
 
     @property
     def nodes(self) -> int | None:
         """The nodes asked for; None where none are, or a range."""
-        if self.node_range and self.node_range[0] == self.most_nodes:
-            return self.most_nodes
-        return None
+        least, most = self.node_range or (None, None)
+        return most if least == most else None
 
     @property
     def most_nodes(self) -> int | None:
@@ -174,13 +181,10 @@ class Request(CommandLine):
     @cached_property
     def share_of_a_node(self) -> Argument[int] | None:
         """--gpus and a node's even share of it; None with GPUs per node or per task."""
+        if self.gpus_per_node or self.has("--gpus-per-task"):
+            return None
         total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
-        if (
-            self.gpus_per_node
-            or self.has("--gpus-per-task")
-            or not (total and nodes)
-            or total.value % nodes
-        ):
+        if not total or not nodes or total.value % nodes:
             return None
         return self.view(total.option, total.value // nodes)
 
@@ -225,28 +229,29 @@ def steps_of(block: Request) -> Iterator[Step]:
     """
     for launch in block.launches:
         srun = launch.call("srun")
-        if srun is not None:
-            asked = Request(shell=launch.script, options=srun.options, program="srun")
+        if srun is None:
+            continue
+        request = Request(shell=launch.script, options=srun.options, program="srun")
 
-            # A known --jobid is another job's; $SLURM_JOB_ID is not known, and this job's.
-            elsewhere = asked.options.text("--jobid") is not None
-            job = replace(block, options=Options()) if elsewhere else block
+        # A known --jobid is another job's; $SLURM_JOB_ID is not known, and this job's.
+        is_elsewhere = request.options.text("--jobid") is not None
+        job = replace(block, options=Options()) if is_elsewhere else block
 
-            nodes: int | None = 1
-            if asked.has("--nodes"):
-                nodes = asked.nodes
-            elif elsewhere or job.has("--nodes"):
-                nodes = job.nodes
-            tasks, at = _tasks(asked, job, nodes)
-            yield Step(
-                block=job,
-                launch=launch,
-                srun=asked,
-                where=srun.where,
-                nodes=nodes,
-                tasks=tasks,
-                where_tasks=at,
-            )
+        nodes: int | None = 1
+        if request.has("--nodes"):
+            nodes = request.nodes
+        elif is_elsewhere or job.has("--nodes"):
+            nodes = job.nodes
+        tasks, where_tasks = _tasks(request, job, nodes)
+        yield Step(
+            block=job,
+            launch=launch,
+            srun=request,
+            where=srun.where,
+            nodes=nodes,
+            tasks=tasks,
+            where_tasks=where_tasks,
+        )
 
 
 def _tasks(step: Request, job: Request, nodes: int | None) -> tuple[int | None, Location | None]:
@@ -260,8 +265,9 @@ def _tasks(step: Request, job: Request, nodes: int | None) -> tuple[int | None, 
     in_all = step.argument("--ntasks")
     if in_all is not None:
         total = step.count("--ntasks")
-        divides = total is not None and nodes and total.value % nodes == 0
-        return total.value // nodes if total and nodes and divides else None, in_all.where
+        if total is None or not nodes or total.value % nodes:
+            return None, in_all.where
+        return total.value // nodes, in_all.where
 
     of_step = step.argument("--ntasks-per-node")
     if of_step is not None and not job.has("--ntasks", "--ntasks-per-node"):

@@ -15,6 +15,7 @@ from ..launching.tables import TABLES
 #: `sbatch -n 1 -t 20 ./job.sh`, behind the sign of a comment or a prompt
 _CALL: Final = lazy_pattern(r"(?<![\w./-])sbatch[ \t]+([^\n;|&`]*)")
 _CONTINUED: Final = lazy_pattern(r"\\[ \t]*\n[ \t]*#?[ \t]*")
+#: `--time=20`, `--time 20`, `-t 20`, `-t20`, or an option without a value.
 _OPTION: Final = lazy_pattern(
     r"(?<!\S)(?:(--[a-z][\w-]*)(?:[= ]([^\s-]\S*))?|(-[A-Za-z])(?:[= ]?([^\s=-]\S*))?)"
 )
@@ -57,12 +58,16 @@ def _options_for(name: str, text: str) -> frozenset[Given]:
     options = set[Given]()
     for call in _CALL.findall(_CONTINUED.sub(" ", text)):
         words = call.split()
-        at = next((at for at, word in enumerate(words) if _names(word, name)), None)
-        if at is not None:
-            for match in _OPTION.finditer(" ".join(words[:at])):
-                option = TABLES["sbatch"].find(match[1] or match[3])
-                value = (match[2] or match[4] or "").strip("\"'")
-                options |= {(option.name, value)} if option is not None else set()
+        indices = (index for index, word in enumerate(words) if _names(word, name))
+        at_script = next(indices, None)
+        if at_script is None:
+            continue
+        for match in _OPTION.finditer(" ".join(words[:at_script])):
+            long_name, long_value, letter, letter_value = match.groups()
+            option = TABLES["sbatch"].find(long_name or letter)
+            value = (long_value or letter_value or "").strip("\"'")
+            if option is not None:
+                options.add((option.name, value))
     return frozenset(options)
 
 

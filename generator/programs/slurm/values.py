@@ -14,16 +14,19 @@ from ...job.quantities import slurm_seconds
 from ...numerals import is_whole, whole
 from ...patterns import lazy_pattern
 
-# At most 12 digits: no real request has more, and Python's int() raises beyond 4,300.
+# At most 12 digits in each pattern: no real request has more, and Python's int() raises beyond
+# 4,300.
 _NUMBER: Final = lazy_pattern(r"\s*\+?(\d{1,12})\s*", re.ASCII)
 _MEMORY: Final = lazy_pattern(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
 _NODES: Final = lazy_pattern(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
+#: `gpu`, `gpu:8`, `gpu:a100` or `gpu:a100:8`, also behind `gres:`.
 _GRES: Final = lazy_pattern(
     r"(?:gres:)?([A-Za-z][\w.-]*)(?::([A-Za-z][\w.+-]*|\d+[kmgtp]?|"
     r"\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
     re.ASCII | re.IGNORECASE,
 )
 _COUNT: Final = lazy_pattern(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
+#: `USR1`, `USR1@120` or `B:USR1@120`.
 _SIGNAL: Final = lazy_pattern(
     r"([rb]{0,2}):?([a-z0-9+]+)(?:@\s*\+?(\d+))?", re.ASCII | re.IGNORECASE
 )
@@ -135,7 +138,8 @@ def gres_list(text: str) -> tuple[Gres, ...] | None:
         if last is not None:
             count = count_of(last)
             number_as_type = count_of(middle) if middle is not None else None
-            if count is None or (number_as_type or _LEAST_NUMERIC_TYPE) < _LEAST_NUMERIC_TYPE:
+            is_meant_as_count = 0 < (number_as_type or 0) < _LEAST_NUMERIC_TYPE
+            if count is None or is_meant_as_count:
                 return None
             items.append(Gres(name=name, type=middle, count=count))
             continue
@@ -188,7 +192,7 @@ def signal_of(text: str) -> Signal | None:
     flags, name = match[1].lower(), match[2].upper()
     if ":" not in text and flags:
         # Without a colon there are no flags: the B of `BUS` belongs to the name.
-        flags, name = ("", (match[1] + match[2]).upper())
+        flags, name = "", (match[1] + match[2]).upper()
     name = name.removeprefix("SIG")
 
     warning = _DEFAULT_SIGNAL_SECONDS if match[3] is None else number(match[3])

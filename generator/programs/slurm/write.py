@@ -1,4 +1,4 @@
-"""Slurm: one batch script with a task per node and torchrun in each, its options, containers.
+"""Writes a job for Slurm: one batch script with a task per node and torchrun in each.
 
 **Source** of what is said of containers: NVIDIA/pyxis wiki, Usage (srun --help):
 `[USER@][REGISTRY#]IMAGE[:TAG]|PATH`, mount flags joined by `+`, --container-env; NVIDIA/enroot
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from ..program import (
     last_step,
     saves_on_term,
 )
+from .values import MOST_SIGNAL_SECONDS
 
 ENDS: Final = "ends.sh"  #: the functions with which a start of a run begins and ends
 # Megatron's, which save and end with status 0
@@ -50,32 +52,31 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
     options, way = write.launch_options(plan), continuation(plan.job)
     signal_s = _signal_s(plan)
     variables = write.environment(plan, program)
-    # The catalog's cores are a guess where the job has the whole node.
-    threads = (
+    # Where the job has whole nodes the script counts their cores itself: the catalog's are a guess.
+    counts_cores = (
         takes_nodes(plan, options)
         and "cpus_per_task" not in options
         and write.own_threads(plan, program)
     )
-    exported = {
-        name: text for name, text in variables.items() if not (threads and name == write.THREADS)
-    }
+    exported = dict(variables)
+    if counts_cores:
+        exported.pop(write.THREADS, None)
     top = write.header(plan, program, command, tuple(_notes(plan, program, options, signal_s)))
     ending = _ending_values(plan, program, options, way, signal_s)
     read_files = (*write.config_files(program), *((ENDS,) if ending["ends"] else ()))
+    virtual_environment = options.get("virtual_environment", "")
     values: dict[str, object] = {
         "directives": block(plan, options, way, signal_s),
         "header": top,
         "beside": read_files,
         "modules": tuple(options.get("modules", ())),
         "setup": tuple(map(write.Raw, options.get("setup", ()))),
-        "virtual_environment": ""
-        if "container_image" in options
-        else options.get("virtual_environment", ""),
+        "virtual_environment": "" if "container_image" in options else virtual_environment,
         "torchrun": torchrun(options),
         # in the folder that the job is submitted from
         "here": not (program.script.startswith("/") or program.is_module),
         "exclusive": takes_nodes(plan, options),
-        "threads": threads,
+        "threads": counts_cores,
         "environment": tuple((write.Raw(name), text) for name, text in exported.items()),
         "sourced": tuple(path for each in fabric.needed(plan.job) for path in each.sourced),
         "host_files": tuple(
@@ -101,12 +102,12 @@ def _ending_values(
     `ends` is the name of the second, and nothing where the run needs none.
     """
     form = plan.job.framework.checkpoints
-    # attempts are counted, by what is saved
-    tracked = way != "none" and plan.job.output.checkpoints is not None
+    # Whether attempts are counted: those in a row in which no newer checkpoint was saved.
+    is_tracked = way != "none" and plan.job.output.checkpoints is not None
     return {
-        "ends": ENDS if tracked or signal_s > 0 or program.resume else None,
+        "ends": ENDS if is_tracked or signal_s > 0 or program.resume else None,
         "way": way,
-        "tracked": tracked,
+        "tracked": is_tracked,
         "signal": signal_s > 0,
         # How long a job that was told waits for its workers before it queues again.
         "grace_s": max(signal_s - _SECONDS_TO_STOP, signal_s // 2),
@@ -173,9 +174,11 @@ def _signal_s(plan: Plan) -> int:
     options, way = write.launch_options(plan), continuation(plan.job)
     if "signal_seconds" in options or way == "none":
         return python_int(str(options.get("signal_seconds", 0))) or 0
-    needed = _SECONDS_TO_STOP + _MOST_EARLY_S + last_save_s(plan)
+    needed_s = _SECONDS_TO_STOP + _MOST_EARLY_S + last_save_s(plan)
+    whole_minutes_s = 60 * -int(-needed_s // 60)  # rounded up
     limit_s = plan.job.launch.time_limit_s
-    return min(60 * -int(-needed // 60), 65535 if limit_s is None else max(1, limit_s // 4))
+    most_s = MOST_SIGNAL_SECONDS if limit_s is None else max(1, limit_s // 4)
+    return min(whole_minutes_s, most_s)
 
 
 def pick_file(
@@ -185,18 +188,18 @@ def pick_file(
 
     It asks for as many nodes as there are, and runs the plan for those it got.
     """
-    lines = largest.text.splitlines()[1:]
-    asked = lines[: next(at for at, line in enumerate(lines) if not line.startswith("#SBATCH "))]
+    _, *lines = largest.text.splitlines()
+    directives = takewhile(lambda line: line.startswith("#SBATCH "), lines)
     least, most = plans[-1].job.nodes, plans[0].job.nodes
     nodes = write.Raw(f"#SBATCH --nodes={most if least == most else f'{least}-{most}'}")
     # With --ntasks-per-node, Slurm 22.05 counts the tasks of the fewest nodes, and allocates no
     # more than these.
     sized_by_plan = ("#SBATCH --nodes=", "#SBATCH --ntasks-per-node=")
-    # the plan that takes longest to save is told early enough
-    told = f"@{max(_signal_s(plan) for plan in plans)}"
+    # Early enough for the plan that takes longest to save.
+    signal_time = f"@{max(_signal_s(plan) for plan in plans)}"
     kept = (
-        write.Raw(re.sub(r"(?<=:USR1)@[0-9]+$", told, line))
-        for line in asked
+        write.Raw(re.sub(r"(?<=:USR1)@[0-9]+$", signal_time, line))
+        for line in directives
         if not line.startswith(sized_by_plan)
     )
     text = write.fill_pick("slurm/pick.sbatch.j2", plans, command, directives=(nodes, *kept))
@@ -207,22 +210,17 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
     """`tune.sbatch`: an array with a task per trial, each with an allocation of its own."""
     options = write.launch_options(plans[0])
     limit_s = max(plan.job.launch.time_limit_s or 0 for plan in plans)
-    directives = {
-        "job-name": write.plain_name(f"{plans[0].job.name}-tune"),
-        **({"time": clock(limit_s)} if limit_s else {}),
-    }
+    directives = {"job-name": write.plain_name(f"{plans[0].job.name}-tune")}
+    if limit_s:
+        directives["time"] = clock(limit_s)
     directives |= {"array": f"1-{len(plans)}%1", "output": "%x-%A_%a.out"}
+    note = f"Trials of {len(plans)} plans, the first of which follows."
     text = write.fill(
         "slurm/tune.sbatch.j2",
         plans[0],
         programs[0],
         directives=block(plans[0], options, "none", 0, directives),
-        header=write.header(
-            plans[0],
-            programs[0],
-            command,
-            (f"Trials of {len(plans)} plans, the first of which follows.",),
-        ),
+        header=write.header(plans[0], programs[0], command, (note,)),
         mark=TRIAL,
         log=TRIAL_LOG,
     )
@@ -256,7 +254,7 @@ LAUNCHER: Final = Launcher(
 
 _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by vendor
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
-# its first part is a host
+#: An image's name whose first part is a host: `nvcr.io/nvidia/pytorch`, `localhost/train`.
 _REGISTRY: Final = lazy_pattern(r"(?:[^/#.:]*[.:][^/#]*|(?:[^/#]+@)?localhost)/.+")
 _SCHEME: Final = lazy_pattern(r"\A[a-z]+://")
 
@@ -270,11 +268,7 @@ def container_values(
     runtime = options.get("container_runtime", "pyxis")
     image = str(options["container_image"])
     folder = str(options.get("container_folder", ".")).rstrip("/")
-    pulled = (
-        ""
-        if is_file(image)
-        else f"{folder}/{write.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
-    )
+    file_name = f"{write.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
     output = plan.job.output
     written = (
         folder
@@ -286,7 +280,7 @@ def container_values(
     return {
         "container": runtime,
         "image": image if is_file(image) else _NAMED[runtime](image),
-        "pulled": pulled,
+        "pulled": "" if is_file(image) else f"{folder}/{file_name}",
         "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
         "read": tuple(_read(plan, options)),
         "gpu_flag": write.Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
@@ -308,20 +302,25 @@ def _of_enroot(image: str) -> str:
 
     Without `#`, the registry would be taken for a name at Docker Hub.
     """
-    scheme = match[0] if (match := _SCHEME.match(image)) else "docker://"
+    match = _SCHEME.match(image)
+    scheme = match[0] if match else "docker://"
     name = image.removeprefix(scheme)
-    return scheme + (
-        name.replace("/", "#", 1) if "#" not in name and _REGISTRY.fullmatch(name) else name
-    )
+    if "#" not in name and _REGISTRY.fullmatch(name):
+        name = name.replace("/", "#", 1)
+    return scheme + name
 
 
-#: apptainer's are `docker://REGISTRY/IMAGE[:TAG]`: `#` is enroot's own.
+def _of_apptainer(image: str) -> str:
+    """A container image as apptainer reads it: `docker://REGISTRY/IMAGE[:TAG]`, without `#`."""
+    return image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}"
+
+
+#: What names an image for each runtime.
 _NAMED: Final[Mapping[str, Callable[[str], str]]] = {
     "pyxis": _of_enroot,
-    "apptainer": lambda image: (
-        image if _SCHEME.match(image) else f"docker://{image.replace('#', '/', 1)}"
-    ),
+    "apptainer": _of_apptainer,
 }
+#: Of the file into which each runtime pulls an image.
 _SUFFIX: Final = {"pyxis": ".sqsh", "apptainer": ".sif"}
 
 
@@ -346,13 +345,9 @@ def _read(plan: Plan, options: Mapping[str, Any]) -> Iterator[str]:
         if path
     ]
     for path in dict.fromkeys(read_paths):
-        within = any(path != other and path.is_relative_to(other) for other in read_paths)
-        if (
-            path.is_absolute()
-            and len(path.parts) > 1
-            and not within
-            and _mount_of(str(path), options) is None
-        ):
+        is_within = any(path != other and path.is_relative_to(other) for other in read_paths)
+        can_be_mounted = path.is_absolute() and len(path.parts) > 1  # the root can't
+        if can_be_mounted and not is_within and _mount_of(str(path), options) is None:
             yield str(path)
 
 
@@ -361,15 +356,16 @@ def host_path(path: str, options: Mapping[str, Any]) -> str:
     mount = _mount_of(path, options) if "container_image" in options else None
     if mount is None:
         return path
-    return str(PurePosixPath(mount[0]) / PurePosixPath(path).relative_to(mount[1]))
+    source, destination = mount
+    return str(PurePosixPath(source) / PurePosixPath(path).relative_to(destination))
 
 
 def _mount_of(path: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Source and destination of the mount that `path` is in."""
+    """Source and destination of the innermost mount that `path` is in."""
     parts = [mount.split(":") for mount in options.get("container_mounts", ())]
     pairs = ((source, rest[0] if rest else source) for source, *rest in parts)
-    targets = ((source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to))
-    return max(targets, key=lambda pair: len(pair[1]), default=None)
+    holding = ((source, to) for source, to in pairs if PurePosixPath(path).is_relative_to(to))
+    return max(holding, key=lambda pair: len(pair[1]), default=None)
 
 
 def torchrun(options: Mapping[str, Any]) -> write.Raw:
@@ -393,7 +389,7 @@ PASSED_ON: Final = (
     "dependency",
     "array",
 )
-#: Those of which one option is the value.
+#: Options of sbatch whose value is that of one key, by their names.
 NAMED: Final[Mapping[str, str]] = {
     **{name: name for name in (*PASSED_ON, "output")},
     "mem": "memory",
@@ -412,7 +408,7 @@ WRITTEN: Final[Mapping[str, str]] = {
     "signal": "signal_seconds",
     **dict.fromkeys(("no-requeue", "open-mode"), "continue"),
 }
-#: Those that the plan decides, and the keys of the spec.
+#: Options of sbatch that the plan decides, with the keys of the spec that decide them.
 PLANNED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-gpu"), "gpus"
@@ -432,7 +428,7 @@ def block(
     signal_s: int,
     instead: Mapping[str, object] | None = None,
 ) -> tuple[write.Raw, ...]:
-    """The lines of the block, with the options of `instead` in the place of those."""
+    """The lines of the `#SBATCH` block; an option of `instead` replaces the plan's."""
     pairs = dict(_resources(plan, options))
     pairs |= {key: options[key] for key in PASSED_ON if key in options}
     pairs["output"] = options.get("output", "%x-%A_%a.out" if "array" in options else "%x-%j.out")

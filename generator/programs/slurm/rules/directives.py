@@ -19,8 +19,8 @@ from ...launching.tables import TABLES
 from ..request import GPU_OPTIONS, Request
 from ..subjects import blocks, requests
 
-#: Hyphens and dashes that word processors put in the place of the plain one.
 _ALIKE: Final = 0.75  # of difflib's ratio: one letter in four differs
+#: Hyphens and dashes that word processors put in the place of the plain one.
 _DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 #: Names that other schedulers, srun, and DeepSpeed's users have for an option of sbatch.
 _OTHER_NAMES: Final = {
@@ -38,13 +38,13 @@ _OTHER_NAMES: Final = {
     "--logfile": "--output",
     "-g": "-G",
 }
-#: Each of them adds to those before. Sources: src/common/slurm_opt.c:2520 @ slurm-22-05-8-1; pyxis
-#: args.c, add_mount
+#: Options that may be given again: each adds to those before. Sources: src/common/slurm_opt.c:2520
+#: @ slurm-22-05-8-1; pyxis args.c, add_mount
 _ADDED_UP: Final = frozenset(
     {"--mail-type", "--gres-flags", "--container-mounts", "--container-env"}
 )
 _SHORT: Final = 5  # letters of a name of which nearly every other one has some
-#: srun's, which sbatch refuses; they belong on the srun line.
+#: Options of srun, which sbatch refuses; they belong on the srun line.
 _OF_SRUN: Final = frozenset(
     {
         "--cpu-bind",
@@ -55,8 +55,11 @@ _OF_SRUN: Final = frozenset(
         "--overlap",
         "--exact",
         "--pty",
+        "--multi-prog",
+        "--task-prolog",
+        "--task-epilog",
+        "--het-group",
     }
-    | {"--multi-prog", "--task-prolog", "--task-epilog", "--het-group"}
 )
 
 
@@ -79,21 +82,21 @@ def directives_come_first(script: LaunchScript) -> Violations:
     Fix: move the line above the first command; even `set -e` is one"""
     shell = script.shell
     ignored = [directive for directive in shell.directives if directive.ignored and directive.words]
-    if ignored and not _is_notes(script):
-        first = next(
-            (command for command in shell.commands[:1] if command.offset < ignored[0].offset), None
-        )
-        after = f"the command on line {shell.locate(first).line}" if first else "a command"
-        others, them = (
-            (f", as do {len(ignored) - 1} more", "they are") if len(ignored) > 1 else ("", "it is")
-        )
-        text = (
-            f"#SBATCH {' '.join(word.raw for word in ignored[0].words)} comes after {after}{others}"
-        )
-        message = f"{text}: sbatch stops reading there, so {them} ignored"
-        yield Violation(
-            shell.locate(ignored[0]), message, "move #SBATCH lines above the first command"
-        )
+    if not ignored or _is_notes(script):
+        return
+    directive, *others = ignored
+    command = shell.commands[0] if shell.commands else None
+    after = "a command"
+    if command is not None and command.offset < directive.offset:
+        after = f"the command on line {shell.locate(command).line}"
+    more, they_are = (f", as do {len(others)} more", "they are") if others else ("", "it is")
+    line = " ".join(word.raw for word in directive.words)
+    message = (
+        f"#SBATCH {line} comes after {after}{more}: sbatch stops reading there, "
+        f"so {they_are} ignored"
+    )
+    hint = "move #SBATCH lines above the first command"
+    yield Violation(shell.locate(directive), message, hint)
 
 
 def _is_notes(script: LaunchScript) -> bool:
@@ -117,14 +120,14 @@ def every_option_is_known(request: Request) -> Violations:
         if written is None or _matches(request, option.name):
             continue
         name, near = option.name, _did_you_mean(option.name, request.table)
+        is_of_srun = request.program == "sbatch" and name in _OF_SRUN
         hint = f"did you mean {near}?" if near else "see sbatch --help on the cluster"
-        if of_srun := request.program == "sbatch" and name in _OF_SRUN:
+        if is_of_srun:
             hint = f"give {name} to srun: srun {written} ..."
-        may_be_added = name.startswith("--") and not (of_srun or near)
-        refused = f"which refuses the {'script' if request.block else 'call'}"
-        effect, severity = refused, ERROR
-        if may_be_added:
+        if name.startswith("--") and not (is_of_srun or near):
             effect, severity = "if no plug-in of the site adds it", NOTE
+        else:
+            effect, severity = f"which refuses the {'script' if request.block else 'call'}", ERROR
         message = f"{request.title} {name}: unknown option of {request.program}, {effect}"
         yield Violation(request.shell.locate(option.written), message, hint, severity=severity)
 
@@ -161,24 +164,26 @@ def options_have_their_values(request: Request) -> Violations:
     Prevents: sbatch: option '--nodes' requires an argument, or '--requeue' doesn't allow one.
     Fix: give the value, or leave it out"""
     for option in request.options.entries:
-        if not option.known or (of_table := request.table.find(option.name)) is None:
+        entry = request.table.find(option.name) if option.known else None
+        if entry is None:
             continue
 
         argument = request.view(option, None)
-        attached = option.written.value or ""
+        written = option.written.value or ""
         edits = tuple[Edit, ...]()
-        if of_table.values and not option.values and not request.opaque:
+        if entry.values and not option.values and not request.opaque:
             message = f"{argument} has no value, and {request.program} requires one"
-            hint = f"write {of_table.name}=VALUE"
-        elif of_table.values and re.match(r"-[A-Za-z]=", attached):
+            hint = f"write {entry.name}=VALUE"
+        elif entry.values and re.match(r"-[A-Za-z]=", written):
             # getopt takes the equals sign for part of the value.
-            message = f"{attached} gives {option.name} the value {show(attached[2:])}, "
+            value = written[2:]
+            message = f"{written} gives {option.name} the value {show(value)}, "
             message += "with the equals sign"
-            hint = f"write {of_table.name}{attached[2:]}"
-            edits = request.edit(option.written, f"{of_table.name}{attached[2:]}")
-        elif not of_table.values and not of_table.optional and option.values:
+            hint = f"write {entry.name}{value}"
+            edits = request.edit(option.written, f"{entry.name}{value}")
+        elif not entry.values and not entry.optional and option.values:
             message = f"{argument} has a value, but the option accepts none"
-            hint = f"write {of_table.name}"
+            hint = f"write {entry.name}"
         else:
             continue
         yield Violation(argument.where, message, hint, edits=edits)
@@ -229,7 +234,7 @@ def options_are_given_once(request: Request) -> Violations:
 
 
 _QUOTED: Final = lazy_pattern(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
-# quotes anywhere, a list with blanks
+# A value may have quotes anywhere, and blanks behind the commas of a list.
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""
 _OPTION: Final = rf"--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#])){_VALUE})?"
 #: A line of options and nothing else; with more words it is prose.
@@ -241,12 +246,13 @@ _DIRECTIVE: Final = lazy_pattern(r"#(?:SBATCH|SLURM)")
 #: What a job is made of, by options that stand for each other: seldom left out on purpose where
 #: none of them is there.
 _RESOURCES: Final = (("--nodes",), ("--ntasks", "--ntasks-per-node"), GPU_OPTIONS)
+#: What was meant for `SBATCH`, where the sign before it is wrong or letters are.
 _SLIPS: Final = frozenset(
     {"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"}
 )
-#: Options whose values Slurm takes as they are, and those in which a dollar sign is no slip.
 _PATHS: Final = ("--output", "--error", "--input")
 _VARIABLE: Final = lazy_pattern(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
+#: Options whose values are names and paths, which Slurm takes as they are.
 _NAMED: Final = frozenset(
     {
         *_PATHS,
@@ -257,9 +263,13 @@ _NAMED: Final = frozenset(
         "--qos",
         "--mail-user",
         "--reservation",
+        "--constraint",
+        "--container-image",
+        "--container-mounts",
+        "--container-workdir",
     }
-    | {"--constraint", "--container-image", "--container-mounts", "--container-workdir"}
 )
+#: Options in which a dollar sign is no slip.
 _FREE: Final = frozenset({"--comment", "--wrap", "--export"})
 _NO_EXPANSION: Final = slurm("sbatch/opt.c:459, get_argument: no expansion of any kind")
 
@@ -269,9 +279,11 @@ def quotes_are_closed(request: Request) -> Violations:
     """A quote that a #SBATCH line opens is closed on it.
     Prevents: sbatch: fatal: Unmatched `"`.
     Fix: close the quote on the same line"""
-    for word in (w for line in request.shell.directives if not line.ignored for w in line.words):
-        left = _QUOTED.sub("", word.raw)  # no more quotes but one that nothing closes
-        if mark := re.search(r"[\"']", left):
+    lines = (line for line in request.shell.directives if not line.ignored)
+    for word in (word for line in lines for word in line.words):
+        unquoted = _QUOTED.sub("", word.raw)  # no more quotes but one that nothing closes
+        mark = re.search(r"[\"']", unquoted)
+        if mark:
             message = f"the {mark[0]} on this #SBATCH line is not closed: sbatch refuses the script"
             yield Violation(request.shell.locate(word), message, f"add a {mark[0]}")
 
@@ -281,12 +293,14 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     """No unfilled placeholder is left in a #SBATCH line.
     Prevents: sbatch: error: invalid partition specified: <your-partition>.
     Fix: fill it in"""
-    if left := [argument for argument in request.valued() if is_placeholder(argument.value)]:
-        others = ", ".join(f"{argument.name}={argument.value}" for argument in left[1:])
-        message = f"{left[0]}: {show(left[0].value)} looks like a placeholder" + (
-            f"; so do {others}" if others else ""
-        )
-        yield left[0].bad_value(message, "fill it in")
+    placeholders = [each for each in request.valued() if is_placeholder(each.value)]
+    if not placeholders:
+        return
+    first, *others = placeholders
+    message = f"{first}: {show(first.value)} looks like a placeholder"
+    if others:
+        message += f"; so do {', '.join(f'{each.name}={each.value}' for each in others)}"
+    yield first.bad_value(message, "fill it in")
 
 
 @blocks.rule("SLM031", ERROR, "submit", _NO_EXPANSION)
@@ -307,25 +321,25 @@ def names_are_written_out(request: Request) -> Violations:
 
 def _variables(request: Request, *, named: bool) -> Violations:
     """The first variable in an option that is a name or path (`named`), or in any other."""
-    options = [
+    with_variables = [
         argument
         for argument in request.valued()
-        if (argument.name in _NAMED) == named and argument.name not in _FREE
+        if (argument.name in _NAMED) == named
+        and argument.name not in _FREE
+        and _VARIABLE.search(argument.value)
     ]
-    matches = [
-        (option, match[0]) for option in options if (match := _VARIABLE.search(option.value))
-    ]
-    for argument, variable in matches[:1]:  # who fills in one fills in the others
-        more = (
-            f", here and in {counted(len(matches) - 1, 'more option')}" if len(matches) > 1 else ""
-        )
-        hint = f"write the value out, or give it on the command line: sbatch {argument.name}=..."
-        if argument.name in _PATHS:
-            hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
-        message = (
-            f"{argument}: sbatch expands no variables ({variable}); the text is used as it is{more}"
-        )
-        yield argument.bad_value(message, hint)
+    if not with_variables:
+        return
+    argument, *others = with_variables  # who fills in one fills in the others
+    variable = _VARIABLE.search(argument.value)[0]  # type: ignore[index]  # it has one
+    more = f", here and in {counted(len(others), 'more option')}" if others else ""
+    hint = f"write the value out, or give it on the command line: sbatch {argument.name}=..."
+    if argument.name in _PATHS:
+        hint = "use sbatch's own patterns, such as %x-%j.out, and a literal path"
+    message = (
+        f"{argument}: sbatch expands no variables ({variable}); the text is used as it is{more}"
+    )
+    yield argument.bad_value(message, hint)
 
 
 @scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
@@ -334,19 +348,20 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends"""
     text, directives = script.shell.text, script.shell.directives
-    if directives and script.shell.shebang is None:
+    if not directives:
+        return
+    if script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
         words = (word.raw for directive in directives for word in directive.words)
-        # It may be a template that others fill in.
-        less = NOTE if _is_notes(script) or any(map(is_placeholder, words)) else None
-        yield Violation(
-            text.locate(0, 0), message, "begin the file with #!/bin/bash", severity=less
-        )
-    if directives and (at := text.content.find("\r\n")) >= 0:
+        may_be_template = _is_notes(script) or any(map(is_placeholder, words))
+        severity = NOTE if may_be_template else None
+        hint = "begin the file with #!/bin/bash"
+        yield Violation(text.locate(0, 0), message, hint, severity=severity)
+    dos_line_end = text.content.find("\r\n")
+    if dos_line_end >= 0:
         message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
-        yield Violation(
-            text.locate_offset(at), message, "convert the file: dos2unix, or sed -i 's/\\r$//'"
-        )
+        hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
+        yield Violation(text.locate_offset(dos_line_end), message, hint)
 
 
 @scripts.rule(
@@ -359,18 +374,25 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
     text, commands = script.shell.text, script.shell.commands
     if not script.shell.directives and not text.path.endswith((".sbatch", ".slurm")):
         return
-    last = script.shell.locate(commands[0]).line if commands else None
-    for number, line in enumerate(text.lines[: last or len(text.lines)]):
+    first_command = script.shell.locate(commands[0]).line if commands else None
+    for number, line in enumerate(text.lines[: first_command or len(text.lines)]):
         match = None if _DIRECTIVE.match(line) else _NEARLY.match(line)
-        if match and (word := (match[1] or match[2]).upper()) in _SLIPS:
-            message = (
-                "this is a comment to sbatch: it begins with "
-                f"{show(line.partition('-')[0])}, not #SBATCH"
-            )
-            hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
-            option = TABLES["sbatch"].find(re.split(r"[= ]", line[line.index("-") :])[0])
-            asked = next((names for names in _RESOURCES if option and option.name in names), ())
-            needed = bool(asked) and not any(map(script.directives.has, asked))
-            on_purpose = word == "SBATCH" and line.startswith("# ") and not needed
-            where = text.locate(number, len(line) - len(line.lstrip()))
-            yield Violation(where, message, hint, severity=NOTE if on_purpose else WARNING)
+        word = (match[1] or match[2]).upper() if match else ""
+        if word not in _SLIPS:
+            continue
+        begins, dash, options = line.partition("-")
+        message = f"this is a comment to sbatch: it begins with {show(begins)}, not #SBATCH"
+        hint = "write #SBATCH at the start of the line, or ##SBATCH to leave it out on purpose"
+        name = re.split(r"[= ]", dash + options)[0]
+        is_needed = _asks_for_more(script, name)
+        is_on_purpose = word == "SBATCH" and line.startswith("# ") and not is_needed
+        where = text.locate(number, len(line) - len(line.lstrip()))
+        yield Violation(where, message, hint, severity=NOTE if is_on_purpose else WARNING)
+
+
+def _asks_for_more(script: LaunchScript, name: str) -> bool:
+    """Whether an option asks for a resource of which no directive of the script says anything."""
+    option = TABLES["sbatch"].find(name)
+    resources = (names for names in _RESOURCES if option and option.name in names)
+    same_resource = next(resources, ())
+    return bool(same_resource) and not any(map(script.directives.has, same_resource))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....numerals import whole
@@ -27,39 +27,36 @@ def gpus_of_job_and_node_agree(request: Request) -> Violations:
     --gres=gpu/--gpus-per-node required nodes.
     Fix: give --gpus-per-node alone
     """
-    job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
-    gres, per_node = request.argument("--gres"), request.gpus("--gpus-per-node")
-    if (
-        gres is not None
-        and per_node is not None
-        and each is not None
-        and each.option is gres.option
-    ):
-        differ = per_node.value != each.value  # sbatch accepts both forms, and goes by --gres
-        effect = (
-            f": a node gives {each.value} GPUs, not {per_node.value}"
-            if differ
-            else ", in two forms"
-        )
-        message = f"{per_node} comes with {gres}, which Slurm goes by{effect}"
-        yield per_node.bad_value(message, "keep one of them", severity=WARNING if differ else NOTE)
+    yield from _two_forms(request)
     yield from _fewer_than_ranks(request)
+    job, each, nodes = request.gpus(), request.gpus_per_node, request.nodes
     if job is None or job.value == 0:
         return
     if each is not None and each.value > 0:
-        needed = job.value / each.value
-        if needed != int(needed) or nodes not in (None, needed):
-            right = each.value * (math.ceil(needed) if nodes is None else nodes)
-            gives = (
-                f"a multiple of {each.value}"
-                if nodes is None
-                else f"{nodes} nodes × {each.value} = {right}"
-            )
+        needed_nodes = job.value / each.value
+        if needed_nodes != int(needed_nodes) or nodes not in (None, needed_nodes):
+            right = each.value * (math.ceil(needed_nodes) if nodes is None else nodes)
+            gives = f"{nodes} nodes × {each.value} = {right}"
+            if nodes is None:
+                gives = f"a multiple of {each.value}"
             message = f"{job} is the whole job's, and {each.name} gives {gives}"
             yield job.bad_value(message, f"leave --gpus out, or write --gpus={right}")
     elif nodes is not None and job.value < nodes:
         message = f"{job} is the whole job's: fewer than one for each of {nodes} nodes"
         yield job.bad_value(message, f"write --gpus-per-node={job.value}")
+
+
+def _two_forms(request: Request) -> Violations:
+    """--gpus-per-node beside --gres: sbatch accepts both, and goes by --gres."""
+    gres, per_node = request.argument("--gres"), request.gpus("--gpus-per-node")
+    each = request.gpus_per_node
+    if gres is None or per_node is None or each is None or each.option is not gres.option:
+        return
+    effect, severity = ", in two forms", NOTE
+    if per_node.value != each.value:
+        effect, severity = f": a node gives {each.value} GPUs, not {per_node.value}", WARNING
+    message = f"{per_node} comes with {gres}, which Slurm goes by{effect}"
+    yield per_node.bad_value(message, "keep one of them", severity=severity)
 
 
 def _fewer_than_ranks(request: Request) -> Violations:
@@ -89,13 +86,9 @@ def gpus_are_spread_evenly(request: Request) -> Violations:
     Prevents: Nodes with different numbers of GPUs, while every launcher has one number for all.
     Fix: give --gpus-per-node in place of --gpus"""
     job, nodes = request.gpus(), request.nodes or 0
-    if (
-        job
-        and nodes > 1
-        and request.gpus_per_node is None
-        and job.value > nodes
-        and job.value % nodes
-    ):
+    if not job or nodes <= 1 or request.gpus_per_node is not None:
+        return
+    if job.value > nodes and job.value % nodes:
         message = (
             f"{job} is the whole job's: {job.value} GPUs on {nodes} nodes are not the same on each"
         )
@@ -127,10 +120,7 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
         )
         message = f"{product}, but {node.name} gives {node.value}"
         hint = f"write --ntasks-per-node={node.value // each}"
-    elif not (
-        _has_tasks(request, node is not None and node.value != each)
-        or request.given_when_submitted & _SAY_TASKS
-    ):
+    elif not _has_tasks(request, each):
         message = f"{task} has neither --ntasks, --gpus, nor --ntasks-per-node with --nodes"
         hint = "add --ntasks-per-node and --nodes"
     else:
@@ -138,16 +128,22 @@ def gpus_of_task_and_node_agree(request: Request) -> Violations:
     yield task.bad_value(message, hint)
 
 
-def _has_tasks(request: Request, by_node: bool) -> bool:
+def _has_tasks(request: Request, gpus_per_task: int) -> bool:
     """Whether sbatch knows the number of tasks, and so of their GPUs.
 
     Seen with `sbatch --test-only`.
     """
+    if request.has("--gpus", "--ntasks") or request.given_when_submitted & _SAY_TASKS:
+        return True
     # A range of nodes says no number; SLM031 reports what is no number at all.
-    exact = request.nodes is not None or (request.has("--nodes") and request.node_range is None)
-    by_task = request.has("--ntasks-per-node") and (exact or not request.has("--nodes"))
-    others = by_node or request.has("--cpus-per-task", "--ntasks-per-node")
-    return request.has("--gpus", "--ntasks") or by_task or (exact and not others)
+    has_range = request.nodes is None and request.node_range is not None
+    has_number = request.has("--nodes") and not has_range
+    if request.has("--ntasks-per-node"):
+        return has_number or not request.has("--nodes")
+    # A number of nodes alone stands for one task on each.
+    node = request.gpus_per_node
+    of_several_tasks = node is not None and node.value != gpus_per_task
+    return has_number and not of_several_tasks and not request.has("--cpus-per-task")
 
 
 @blocks.rule(
@@ -161,21 +157,22 @@ def gpus_of_task_and_job_agree(request: Request) -> Violations:
     """
     task, job = request.gpus("--gpus-per-task"), request.gpus()
     count, per_node = request.count("--ntasks"), request.count("--ntasks-per-node")
-    tasks = (count.value if count else 0) or (
-        request.nodes * per_node.value if request.nodes and per_node else 0
-    )
+    tasks = count.value if count else 0
+    if not tasks and request.nodes and per_node:
+        tasks = request.nodes * per_node.value
     if task is None or job is None or not task.value or not job.value:
         return
     each, total = task.value, job.value
     if total % each == 0 and tasks in (0, total // each):
         return
-    of = f"not {tasks} tasks × {each} = {tasks * each}" if tasks else f"not a multiple of {each}"
-    hint = (
-        f"write --gpus={tasks * each}, or leave it out"
-        if tasks
-        else f"write --gpus={-(-total // each) * each}"
-    )
-    yield task.bad_value(f"{task}: --gpus={total} is {of}", hint)
+    if tasks:
+        fault = f"not {tasks} tasks × {each} = {tasks * each}"
+        hint = f"write --gpus={tasks * each}, or leave it out"
+    else:
+        fault = f"not a multiple of {each}"
+        next_multiple = -(-total // each) * each
+        hint = f"write --gpus={next_multiple}"
+    yield task.bad_value(f"{task}: --gpus={total} is {fault}", hint)
 
 
 @blocks.rule(
@@ -186,16 +183,24 @@ def types_of_gpus_agree(request: Request) -> Violations:
     Prevents: sbatch: error: Invalid GRES specification (with and without type identification).
     Fix: write the same type in all, or none"""
     names = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
-    # None where --gres asks for none, or can't be read.
-    gres = request.read(
-        "--gres", lambda text: next(((gpus.type, gpus.count) for gpus in gpu_items(text)), None)
-    )
+    gres = request.read("--gres", _type_and_count_of_gres)
     counts = (request.read(name, gpu_type_and_count) for name in names)
     typed = [argument for argument in (gres, *counts) if argument]
-    odd = next((argument for argument in typed[1:] if argument.value[0] != typed[0].value[0]), None)
-    if odd is not None:
-        message = f"{odd} and {typed[0].name}={typed[0].text} differ in type"
-        yield odd.bad_value(message, "write the same type in both, or none")
+    if not typed:
+        return
+    first, *others = typed
+    first_type, _ = first.value
+    for other in others:
+        other_type, _ = other.value
+        if other_type != first_type:
+            message = f"{other} and {first.name}={first.text} differ in type"
+            yield other.bad_value(message, "write the same type in both, or none")
+            return
+
+
+def _type_and_count_of_gres(text: str) -> tuple[str | None, int] | None:
+    """Of the first GPUs of --gres; None where it asks for none, or can't be read."""
+    return next(((gpus.type, gpus.count) for gpus in gpu_items(text)), None)
 
 
 @blocks.rule(
@@ -240,6 +245,7 @@ def sockets_are_said(request: Request) -> Violations:
         )
 
 
+#: Slurm's variables with the node's own numbers of a job's GPUs.
 _OF_SLURM: Final = lazy_pattern(r"[\"']?\$\{?(SLURM_JOB_GPUS|SLURM_STEP_GPUS)\}?[\"']?")
 _NUMBERS: Final = lazy_pattern(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
 _LOCAL: Final = lazy_pattern(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})", re.ASCII)
@@ -260,44 +266,42 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
     granted = request.gpus_per_node
     if granted is None or not granted.value or request.has("--exclusive"):
         return
-    for what, numbers, where in _chosen(request):
-        beyond = sorted(
-            {number for number in map(whole, numbers.split(",")) if number >= granted.value}
-        )
+    gives = f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
+    hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
+    for choice in _chosen_gpus(request):
+        numbers = set(map(whole, choice.numbers.split(",")))
+        beyond = sorted(number for number in numbers if number >= granted.value)
         if beyond:
-            granted_gpus = (
-                f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
-            )
-            hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
-            message = f"{what} chooses GPU {', '.join(map(str, beyond))}, and {granted_gpus}"
-            severity = WARNING if what.startswith("CUDA_VISIBLE_DEVICES") else ERROR
-            yield Violation(where, message, hint, severity=severity)
+            message = f"{choice.text} chooses GPU {', '.join(map(str, beyond))}, and {gives}"
+            severity = WARNING if choice.text.startswith("CUDA_VISIBLE_DEVICES") else ERROR
+            yield Violation(choice.where, message, hint, severity=severity)
 
 
-def _chosen(request: Request) -> Iterator[tuple[str, str, Location]]:
-    """What chooses GPUs by number in the batch script's shell: the numbers, and the place."""
+class _Choice(NamedTuple):
+    """GPUs that a script chooses by their numbers."""
+
+    text: str  #: by which it does so
+    numbers: str  #: with commas between them
+    where: Location
+
+
+def _chosen_gpus(request: Request) -> Iterator[_Choice]:
+    """Each choice of GPUs by number in the batch script's shell."""
     for assignment in request.shell.assignments:
-        value = assignment.value or ""
-        if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(value):
-            yield (
-                f"CUDA_VISIBLE_DEVICES={value}",
-                value,
-                request.shell.locate(assignment.value_offset),
-            )
+        numbers = assignment.value or ""
+        if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(numbers):
+            where = request.shell.locate(assignment.value_offset)
+            yield _Choice(f"CUDA_VISIBLE_DEVICES={numbers}", numbers, where)
     for launch in request.launches:
         call = launch.call("deepspeed")
         option = call.options.get("--include") if call is not None else None
-        match = (
-            _LOCAL.fullmatch(option.values[0].value or "")
-            if option is not None and option.values
-            else None
-        )
-        if option is not None and match is not None:
-            yield (
-                f"deepspeed --include {match[0]}",
-                match[1],
-                launch.script.locate(option.values[0]),
-            )
+        if option is None or not option.values:
+            continue
+        word = option.values[0]
+        match = _LOCAL.fullmatch(word.value or "")
+        if match is not None:
+            where = launch.script.locate(word)
+            yield _Choice(f"deepspeed --include {match[0]}", match[1], where)
 
 
 @blocks.rule("SLM068", WARNING, "init", _SHOWN)

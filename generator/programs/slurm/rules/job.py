@@ -1,4 +1,6 @@
-"""A Slurm job's own options: what goes on after it, and the lines that it adds."""
+"""Rules on `launch.slurm` of a job spec: how a run goes on in further jobs, and what the user adds
+to the batch script.
+"""
 
 from __future__ import annotations
 
@@ -65,19 +67,16 @@ def runs_go_on_from_checkpoints(job: Job) -> Violations:
     none
     """
     way, output = job.launch.options.get("continue", "none"), job.output
-    if way != "none" and (output.checkpoints is None or not output.resume):
-        lacks = (
-            "output.checkpoints is not set"
-            if output.checkpoints is None
-            else "output.resume is false"
-        )
-        message = f"continue: {way}, but {lacks}: every job would begin at step 0"
-        hint = (
-            "set output.checkpoints"
-            if output.checkpoints is None
-            else "use resume: true, or continue: none"
-        )
-        yield violation(job, f"{_WHERE}/continue", message, hint)
+    if way == "none":
+        return
+    if output.checkpoints is None:
+        fault, hint = "output.checkpoints is not set", "set output.checkpoints"
+    elif not output.resume:
+        fault, hint = "output.resume is false", "use resume: true, or continue: none"
+    else:
+        return
+    message = f"continue: {way}, but {fault}: every job would begin at step 0"
+    yield violation(job, f"{_WHERE}/continue", message, hint)
 
 
 @jobs.rule("SLM073", ERROR, "submit", slurm_manual("sbatch(1), OPTIONS"))
@@ -85,7 +84,8 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
     """Options in launch.slurm.directives are those of sbatch that no other key writes.
     Prevents: sbatch: unrecognized option; or two lines of which the last counts, against the plan.
     Fix: use the long name of an option of sbatch, and the key of the spec where there is one"""
-    if not (directives := job.launch.options.get("directives", {})):
+    directives = job.launch.options.get("directives", {})
+    if not directives:
         return
     from ...launching.tables import TABLES  # here, to save start-up time: few jobs have these keys
     from ..write import PLANNED, WRITTEN
@@ -101,16 +101,11 @@ def directives_are_options_of_sbatch(job: Job) -> Violations:
             hint = f"write {near[0].lstrip('-')}" if near else "use a long name of sbatch(1)"
             yield violation(job, where, f"sbatch has no option --{name}", hint)
         elif option.values and isinstance(value, bool):
-            yield violation(
-                job,
-                where,
-                f"--{name} takes a value, and {str(value).lower()} is none",
-                "give its value",
-            )
+            message = f"--{name} takes a value, and {str(value).lower()} is none"
+            yield violation(job, where, message, "give its value")
         elif not option.values and not option.optional and not isinstance(value, bool):
-            yield violation(
-                job, where, f"--{name} takes no value, and {value!r} is given", "use true"
-            )
+            message = f"--{name} takes no value, and {value!r} is given"
+            yield violation(job, where, message, "use true")
 
 
 @jobs.rule("SLM074", ERROR, "silent", derived("the tasks of an array run this script side by side"))
@@ -119,12 +114,10 @@ def arrays_share_no_checkpoints(job: Job) -> Violations:
     Prevents: Checkpoints of several runs over one another.
     Fix: end launch.slurm.array with %1, or leave out output.checkpoints"""
     array = job.launch.options.get("array")
-    if (
-        array is not None
-        and job.output.checkpoints is not None
-        and not array.endswith("%1")
-        and {*array} & {*"-,"}
-    ):
+    if array is None or job.output.checkpoints is None:
+        return
+    has_several_tasks = "-" in array or "," in array
+    if has_several_tasks and not array.endswith("%1"):
         message = (
             f"array: {array} runs several tasks at once, and each saves to {job.output.checkpoints}"
         )
@@ -148,15 +141,14 @@ def setup_commands_are_whole(job: Job) -> Violations:
     from ....text.shell.tokens import Tokens
 
     for index, command in enumerate(commands):
-        unterminated = Tokens(f"{command}\n").unterminated
-        if unterminated is not None:
+        opened_at = Tokens(f"{command}\n").unterminated
+        if opened_at is not None:
             message = (
-                f"`{command[unterminated:]}` opens a quote or bracket that nothing "
+                f"`{command[opened_at:]}` opens a quote or bracket that nothing "
                 "closes in this command"
             )
-            yield violation(
-                job, f"{_WHERE}/setup/{index}", message, "close it, or source a script that has it"
-            )
+            hint = "close it, or source a script that has it"
+            yield violation(job, f"{_WHERE}/setup/{index}", message, hint)
 
 
 @jobs.rule(
@@ -169,13 +161,11 @@ def mounts_have_flags_of_the_runtime(job: Job) -> Violations:
     """A mount of apptainer is read-only, or for reading and writing; pyxis has more flags.
     Prevents: FATAL: while parsing bind path: not a valid bind option.
     Fix: use ro or rw"""
-    by_apptainer = job.launch.options.get("container_runtime") == "apptainer"
-    for index, mount in enumerate(
-        job.launch.options.get("container_mounts", ()) if by_apptainer else ()
-    ):
+    if job.launch.options.get("container_runtime") != "apptainer":
+        return
+    for index, mount in enumerate(job.launch.options.get("container_mounts", ())):
         flags = mount.split(":")[2:]
         if flags not in ([], ["ro"], ["rw"]):
+            where = f"{_WHERE}/container_mounts/{index}"
             message = f"apptainer mounts with ro or rw, and this mount has {flags[0]}"
-            yield violation(
-                job, f"{_WHERE}/container_mounts/{index}", message, "use ro, rw, or no flags"
-            )
+            yield violation(job, where, message, "use ro, rw, or no flags")

@@ -40,10 +40,10 @@ _UNITS_OF_TIME: Final = lazy_pattern(
     re.IGNORECASE,
 )
 _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-#: Up to it, and from two days on, the first of two numbers is more likely meant as hours than as
-#: minutes.
+#: The first of two numbers is more likely meant as hours than as minutes up to one day of hours,
+#: and from two days on.
 _HOURS_OF_A_DAY: Final = 24
-# a larger number of minutes is no slip: hardly a queue has jobs of that many hours
+# Of 31 days. A larger number of minutes is no slip: hardly a queue has jobs of that many hours.
 _HOURS_OF_A_MONTH: Final = 744
 
 
@@ -56,22 +56,17 @@ def time_limit_is_read(request: Request) -> Violations:
         if slurm_values.seconds(limit.value) is None:
             meant = _time_meant(limit.value)
             hint = f"write {limit.name}={meant or '1-00:00:00, days first'}"
-            yield _unread(
-                limit,
-                "is not a time that Slurm reads",
-                hint,
-                request.edit(limit.option.values[0], meant),
-            )
+            edits = request.edit(limit.option.values[0], meant)
+            yield _unread(limit, "is not a time that Slurm reads", hint, edits)
 
 
 def _unread(
-    argument: Argument[str], what: str, hint: str, edits: tuple[Edit, ...] = ()
+    argument: Argument[str], fault: str, hint: str, edits: tuple[Edit, ...] = ()
 ) -> Violation:
     """A violation of a value that Slurm can't read; a note where the reader is to write another."""
     severity = note_if_to_fill(argument.value, argument.name)
-    return argument.bad_value(
-        f"{argument}: {show(argument.value)} {what}", hint, severity=severity, edits=edits
-    )
+    message = f"{argument}: {show(argument.value)} {fault}"
+    return argument.bad_value(message, hint, severity=severity, edits=edits)
 
 
 def _time_meant(text: str) -> str | None:
@@ -105,9 +100,9 @@ def time_limit_means_hours(request: Request) -> Violations:
                     f"write {limit.name}={hours}:{second:02}:00 if hours and minutes are "
                     f"meant, else {meaning}"
                 )
-                whole = first in range(0, _HOURS_OF_A_MONTH, _HOURS_OF_A_DAY)
+                are_whole_days = first in range(0, _HOURS_OF_A_MONTH, _HOURS_OF_A_DAY)
                 message = f"{limit} is minutes:seconds: a limit of {meaning}"
-                yield limit.bad_value(message, hint, severity=WARNING if whole else NOTE)
+                yield limit.bad_value(message, hint, severity=WARNING if are_whole_days else NOTE)
         elif (second or 0) > 59 or (third or 0) > 59 or (days is not None and first > 23):
             message = (
                 f"{limit} has more than 59 minutes or seconds, or 23 hours after "
@@ -140,11 +135,14 @@ def _memory_meant(text: str) -> str | None:
     )
     if match is None:
         return None
-    unit, units = match[3].upper(), "KMGTP"
-    if unit == "P" or (match[2] and unit != "K"):
-        smaller = units[units.index(unit) - 1]
-        return f"{int((python_float(f'{match[1]}.{match[2] or 0}') or 0) * 1024)}{smaller}"
-    return None if match[2] else f"{match[1]}{unit}"
+    digits, fraction, unit = match.groups()
+    unit, units = unit.upper(), "KMGTP"
+    # Slurm has no P, and reads no fractions: both need the next smaller unit.
+    if unit == "P" or (fraction and unit != "K"):
+        smaller_unit = units[units.index(unit) - 1]
+        amount = python_float(f"{digits}.{fraction or 0}") or 0
+        return f"{int(amount * 1024)}{smaller_unit}"
+    return None if fraction else f"{digits}{unit}"
 
 
 @requests.rule("SLM028", ERROR, "submit", slurm("common/proc_args.c:496, verify_node_count"))
@@ -158,22 +156,17 @@ def nodes_are_counted(request: Request) -> Violations:
         span = slurm_values.node_range(nodes.value)
         if span is None:
             first, dash, last = nodes.value.partition("-")
-            turned = (
-                f"{last}-{first}"
-                if dash and is_whole(first) and is_whole(last)
-                else "4, or a range such as 2-4"
-            )
-            yield _unread(
-                nodes, "is neither a number of nodes nor a range", f"write --nodes={turned}"
-            )
-        elif (
-            span[0] == 0
-            and request.program == "sbatch"
-            and "--nodes" not in request.given_when_submitted
-        ):
-            yield nodes.bad_value(
-                f"{nodes} asks for no node at all", "give the number of nodes", severity=WARNING
-            )
+            instead = "4, or a range such as 2-4"
+            if dash and is_whole(first) and is_whole(last):
+                instead = f"{last}-{first}"  # from many to few
+            fault = "is neither a number of nodes nor a range"
+            yield _unread(nodes, fault, f"write --nodes={instead}")
+            continue
+        least, _ = span
+        is_final = request.program == "sbatch" and "--nodes" not in request.given_when_submitted
+        if least == 0 and is_final:
+            message = f"{nodes} asks for no node at all"
+            yield nodes.bad_value(message, "give the number of nodes", severity=WARNING)
 
 
 @requests.rule(
@@ -188,14 +181,11 @@ def node_count_is_fixed(request: Request) -> Violations:
     if not request.launches:
         return
     for nodes in request.texts("--nodes"):
-        span = slurm_values.node_range(nodes.value)
-        if span is not None and span[0] != span[1]:
-            hint = (
-                f"write --nodes={span[1]}, or read $SLURM_JOB_NUM_NODES wherever the number counts"
-            )
-            yield nodes.bad_value(
-                f"{nodes}: the job starts on any number of nodes from {span[0]} to {span[1]}", hint
-            )
+        least, most = slurm_values.node_range(nodes.value) or (None, None)
+        if least != most:
+            message = f"{nodes}: the job starts on any number of nodes from {least} to {most}"
+            hint = f"write --nodes={most}, or read $SLURM_JOB_NUM_NODES wherever the number counts"
+            yield nodes.bad_value(message, hint)
 
 
 @requests.rule("SLM029", ERROR, "submit", slurm("common/gres.c, _get_next_job_gres"))
@@ -205,27 +195,21 @@ def gres_is_read(request: Request) -> Violations:
     Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
         items, text = slurm_values.gres_list(gres.value), gres.value
-        digits = re.findall(r"[0-9]+", text)
-        better = f"write --gres=gpu:{digits[-1] if digits else 8}"
+        numbers = re.findall(r"[0-9]+", text)
+        hint = f"write --gres=gpu:{numbers[-1] if numbers else 8}"
         if items is None or text == "":
-            typed = re.fullmatch(r"gpu:([0-9]+):([A-Za-z]\w*)", text)
-            better = f"write --gres=gpu:{typed[2]}:{typed[1]}" if typed else better
-            yield gres.bad_value(
-                f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT", better
-            )
+            turned = re.fullmatch(r"gpu:([0-9]+):([A-Za-z]\w*)", text)
+            if turned:
+                count, kind = turned.groups()
+                hint = f"write --gres=gpu:{kind}:{count}"
+            yield gres.bad_value(f"{gres}: {show(text)} is not NAME:COUNT or NAME:TYPE:COUNT", hint)
         for item in items or ():
-            if item.name != "gpu" and item.name.lower() in (
-                "gpus",
-                "gpu",
-                "gres/gpu",
-                "cuda",
-                "gpgpu",
-            ):
+            if item.name != "gpu" and item.name.lower() in _NAMES_OF_GPUS:
                 message = f"{gres}: the resource is called gpu, not {item.name}"
+                # Of several items the wrong one isn't found by its name alone.
                 right = text.replace(item.name, "gpu", 1) if len(items or ()) == 1 else None
-                yield gres.bad_value(
-                    message, better, edits=request.edit(gres.option.values[0], right)
-                )
+                edits = request.edit(gres.option.values[0], right)
+                yield gres.bad_value(message, hint, edits=edits)
 
 
 @requests.rule(
@@ -238,26 +222,27 @@ def counts_are_positive(request: Request) -> Violations:
     """Numbers of tasks, cores and GPUs are positive integers.
     Prevents: sbatch: error: Invalid numeric value "0" for --ntasks-per-node.
     Fix: write a positive integer"""
-    for count in request.texts(*_COUNTS):
-        if not slurm_values.number(count.value):
-            yield _unread(
-                count, "is not a positive integer", f"write a number, such as {count.name}=8"
-            )
-    for count in request.texts(*_GPU_COUNTS, last=True):
-        counts = slurm_values.gpu_type_and_count(count.value)
-        if counts is None:
-            what = "is neither a number of GPUs nor TYPE:NUMBER"
-            hint = f"write a number, such as {count.name}=8"
-            wrong = _unread(count, what, hint)
+    for option in request.texts(*_COUNTS):
+        if not slurm_values.number(option.value):
+            hint = f"write a number, such as {option.name}=8"
+            yield _unread(option, "is not a positive integer", hint)
+    for option in request.texts(*_GPU_COUNTS, last=True):
+        type_and_count = slurm_values.gpu_type_and_count(option.value)
+        if type_and_count is None:
+            fault = "is neither a number of GPUs nor TYPE:NUMBER"
+            hint = f"write a number, such as {option.name}=8"
+            unread = _unread(option, fault, hint)
             # A part of a GPU is one of that type, as sites have it.
-            yield replace(wrong, severity=NOTE) if _SLICE.fullmatch(count.value) else wrong
-        elif counts[0] in ("gpu", "gpus", "gres"):
-            message = f"{count} asks for GPUs of a type called {counts[0]}"
-            yield count.bad_value(
-                message, f"write {count.name}={counts[1]}, or --gres=gpu:{counts[1]}"
-            )
+            yield replace(unread, severity=NOTE) if _SLICE.fullmatch(option.value) else unread
+            continue
+        kind, count = type_and_count
+        if kind in ("gpu", "gpus", "gres"):
+            message = f"{option} asks for GPUs of a type called {kind}"
+            yield option.bad_value(message, f"write {option.name}={count}, or --gres=gpu:{count}")
 
 
+#: Other names that `gpu` of --gres is given.
+_NAMES_OF_GPUS: Final = ("gpus", "gpu", "gres/gpu", "cuda", "gpgpu")
 _SLICE: Final = lazy_pattern(r"[0-9]+g\.[0-9]+gb")  # NVIDIA's names for parts of a GPU
 _RANGE: Final = lazy_pattern(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
@@ -280,7 +265,7 @@ _CHOICES: Final = {
     "--exclusive": ("user", "mcs", "exclusive", "oversubscribe", "topo"),  # topo: since 23.11
     "--kill-on-invalid-dep": ("yes", "no"),
     "--wait-all-nodes": ("0", "1"),
-    "--open-mode": ("append", "truncate"),  # of which the first letter counts
+    "--open-mode": ("append", "truncate"),
     "--hint": ("compute_bound", "memory_bound", "multithread", "nomultithread", "help"),
 }
 #: Options whose values have a form: examples, and what they look like. Sources: sbatch(1) of Slurm
@@ -288,14 +273,14 @@ _CHOICES: Final = {
 _FORMS: Final = {
     "--dependency": (
         "afterok:JOBID or singleton",
-        r"(?:(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand):\S*[0-9]\S*|"
-        r"singleton|\$.*)"
+        r"(?:(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok|expand):\S*[0-9]\S*"
+        r"|singleton|\$.*)"
         r"(?:[,?](?:[a-z]+:\S+|singleton))*",
     ),
     "--distribution": (
         "block, cyclic or plane=8",
-        r"plane(?:=[0-9]+)?|(?:no)?pack|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|"
-        r"\*)){0,2}(?:,(?:no)?pack)?",
+        r"plane(?:=[0-9]+)?|(?:no)?pack"
+        r"|(?:block|cyclic|arbitrary|\*)(?::(?:block|cyclic|fcyclic|\*)){0,2}(?:,(?:no)?pack)?",
     ),
     "--gpu-bind": (
         "closest, none or single:1",
@@ -335,12 +320,17 @@ def signal_is_read(request: Request) -> Violations:
     for signal in request.texts("--signal"):
         if signal_of(signal.value) is None and request.program == "sbatch":
             message = f"{signal}: {show(signal.value)} is not [B:]SIGNAL[@SECONDS]"
-            text = signal.value.upper()
-            match = re.search(r"[@:]([0-9]{1,6})([SMH]?)$", text)
-            asked = whole(match[1]) * {"M": 60, "H": 3_600}.get(match[2], 1) if match else 300
-            name = next((name for name in SIGNALS if name in text), "USR1")
-            at = f"{'B:' * text.startswith('B:')}{name}@{min(asked, MOST_SIGNAL_SECONDS)}"
-            yield signal.bad_value(message, f"write --signal={at}")
+            yield signal.bad_value(message, f"write --signal={_signal_meant(signal.value)}")
+
+
+def _signal_meant(text: str) -> str:
+    """A value of --signal that keeps what can be read of one that Slurm refuses."""
+    text = text.upper()
+    flag = "B:" if text.startswith("B:") else ""
+    name = next((name for name in SIGNALS if name in text), "USR1")
+    time = re.search(r"[@:]([0-9]{1,6})([SMH]?)$", text)
+    seconds = whole(time[1]) * {"M": 60, "H": 3_600}.get(time[2], 1) if time else 300
+    return f"{flag}{name}@{min(seconds, MOST_SIGNAL_SECONDS)}"
 
 
 @requests.rule(
@@ -352,15 +342,17 @@ def mail_types_exist(request: Request) -> Violations:
     Fix: name types that exist, separated by commas"""
     for text in request.texts("--mail-type"):
         types = [word for word in text.value.split(",") if word]
-        wrong = [word for word in types if word.upper() not in _MAIL_TYPES]
-        if types and not wrong:
+        unknown = [word for word in types if word.upper() not in _MAIL_TYPES]
+        if types and not unknown:
             continue
-        near = closest(wrong[0], [name.lower() for name in _MAIL_TYPES]) if wrong else None
-        refused = len(wrong) == len(types)
-        what = f"{wrong[0]} is not a mail type" if wrong else "no mail type"
-        message = f"{text}: {what}; sbatch {'refuses it' if refused else 'ignores it silently'}"
+        near = closest(unknown[0], [name.lower() for name in _MAIL_TYPES]) if unknown else None
+        fault = f"{unknown[0]} is not a mail type" if unknown else "no mail type"
+        if len(unknown) == len(types):
+            effect, severity = "refuses it", ERROR
+        else:
+            effect, severity = "ignores it silently", WARNING
         hint = f"did you mean {near.upper()}?" if near else f"write {listed(_MAIL_TYPES[:6])}"
-        yield text.bad_value(message, hint, severity=ERROR if refused else WARNING)
+        yield text.bad_value(f"{text}: {fault}; sbatch {effect}", hint, severity=severity)
 
 
 @requests.rule("SLM039", ERROR, "submit", slurm_manual("sbatch(1), --array"))
@@ -371,22 +363,29 @@ def array_is_read(request: Request) -> Violations:
     for array in request.texts("--array", last=True):
         if array.value == "" or _is_array(array.value):
             continue
-        pair = sorted(map(whole, re.findall(r"[0-9]{1,9}", array.value)[:2]))
-        hint = (
-            f"write --array={pair[0]}-{pair[1]}"
-            if len(pair) == 2
-            else "write job numbers, such as --array=0-3"
-        )
+        numbers = sorted(map(whole, re.findall(r"[0-9]{1,9}", array.value)[:2]))
+        hint = "write job numbers, such as --array=0-3"
+        if len(numbers) == 2:
+            first, last = numbers
+            hint = f"write --array={first}-{last}"
         yield array.bad_value(f"{array}: {show(array.value)} is not a list of job numbers", hint)
 
 
 def _is_array(text: str) -> bool:
     """Return whether Slurm accepts it: it skips empty items, and reads a missing end as 0."""
-    text = re.sub(r"^\[(.*)\]$", r"\1", re.sub(r"%-?[0-9]*$", "", text), flags=re.DOTALL)
-    items = [_RANGE.fullmatch(item) for item in text.split(",") if item]
-    return bool(items) and all(
-        item and (item[2] is None or whole(item[1]) <= whole(item[2] or "0")) for item in items
-    )
+    without_limit = re.sub(r"%-?[0-9]*$", "", text)
+    without_brackets = re.sub(r"^\[(.*)\]$", r"\1", without_limit, flags=re.DOTALL)
+    items = [item for item in without_brackets.split(",") if item]
+    return bool(items) and all(map(_is_range, items))
+
+
+def _is_range(item: str) -> bool:
+    """Return whether an item of --array is a number, or a range from few to many."""
+    match = _RANGE.fullmatch(item)
+    if match is None:
+        return False
+    first, last = match.groups()
+    return last is None or whole(first) <= whole(last or "0")
 
 
 @requests.rule("SLM040", ERROR, "submit", slurm("common/slurm_opt.c:1565, 2445, 3286 and 4910"))
@@ -394,20 +393,18 @@ def named_values_exist(request: Request) -> Violations:
     """An option with a fixed set of values has one of them.
     Prevents: sbatch: error: Invalid --exclusive specification.
     Fix: use one of the values that the option has"""
-    for argument in (
-        *request.texts("--hint", last=True),
-        *request.texts(*(name for name in _CHOICES if name != "--hint")),
-    ):
+    others = (name for name in _CHOICES if name != "--hint")
+    for argument in (*request.texts("--hint", last=True), *request.texts(*others)):
         text, choices = argument.value.lower(), _CHOICES[argument.name]
-        if (
-            text[:1] not in ("a", "t")
-            if argument.name == "--open-mode"
-            else text not in ("", *choices)
-        ):
-            alone = argument.name == "--exclusive"
-            hint = "write --exclusive alone" if alone else f"write {listed(choices[:4])}"
-            message = f"{argument}: {show(argument.value)} is not a value of {argument.name}"
-            meant = "--exclusive" if alone and text in ("yes", "true", "on", "1") else None
-            yield argument.bad_value(
-                message, hint, edits=request.edit(argument.option.written, meant)
-            )
+        if argument.name == "--open-mode":
+            is_choice = text[:1] in ("a", "t")  # the first letter counts
+        else:
+            is_choice = text in ("", *choices)
+        if is_choice:
+            continue
+        is_exclusive = argument.name == "--exclusive"
+        hint = "write --exclusive alone" if is_exclusive else f"write {listed(choices[:4])}"
+        message = f"{argument}: {show(argument.value)} is not a value of {argument.name}"
+        is_flag = is_exclusive and text in ("yes", "true", "on", "1")
+        edits = request.edit(argument.option.written, "--exclusive" if is_flag else None)
+        yield argument.bad_value(message, hint, edits=edits)

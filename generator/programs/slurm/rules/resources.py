@@ -54,12 +54,14 @@ def tasks_go_by_node_or_by_gpu(request: Request) -> Violations:
 
 
 def _exclusive(request: Request, hint: str, name: str, *others: str) -> Violations:
-    """Options that sbatch refuses together, at the place of the second."""
-    first = request.argument(name)
+    """Options that sbatch refuses together with one; at the place of the later one of the two."""
+    argument = request.argument(name)
+    if argument is None:
+        return
     for excluded in map(request.argument, others):
-        if first is not None and excluded is not None:
-            pair = sorted((first, excluded), key=lambda argument: argument.option.written.offset)
-            yield pair[1].bad_option(f"{first} and {excluded.name} exclude each other", hint)
+        if excluded is not None:
+            later = max(excluded, argument, key=lambda each: each.option.written.offset)
+            yield later.bad_option(f"{argument} and {excluded.name} exclude each other", hint)
 
 
 @blocks.rule("SLM045", ERROR, "silent", slurm("sbatch/opt.c:878, _opt_verify"))
@@ -91,20 +93,19 @@ def tasks_are_those_of_the_nodes(request: Request) -> Violations:
     nodes = request.nodes
     each = request.count("--ntasks-per-node")
     right = nodes * each.value if nodes and each else 0
+    # SLM045 reports fewer tasks than nodes.
     if tasks is None or not nodes or not right or tasks.value == right or tasks.value < nodes:
         return
-    more = tasks.value > right
     product = f"{nodes} nodes × {right // nodes} tasks per node = {right}"
-    message = (
-        f"{tasks} is more than {product}"
-        if more
-        else f"{tasks} is less than {product}: srun starts that many"
-    )
-    # sbatch accepts some of these
-    severity = ERROR if more and not request.has("--cpus-per-gpu") else WARNING
-    yield tasks.bad_value(
-        message, f"leave --ntasks out, or write --ntasks={right}", severity=severity
-    )
+    severity = WARNING
+    if tasks.value > right:
+        message = f"{tasks} is more than {product}"
+        if not request.has("--cpus-per-gpu"):  # with which sbatch accepts some of these
+            severity = ERROR
+    else:
+        message = f"{tasks} is less than {product}: srun starts that many"
+    hint = f"leave --ntasks out, or write --ntasks={right}"
+    yield tasks.bad_value(message, hint, severity=severity)
 
 
 @blocks.rule(
@@ -166,11 +167,13 @@ def time_limit_is_finite(request: Request) -> Violations:
             yield limit.bad_value(message, hint)
 
 
-#: Their catalog entries count virtual cores, which are threads; those of others count cores.
+#: Providers whose catalog entries count virtual cores, which are threads; those of others count
+#: cores.
 _COUNT_THREADS: Final = frozenset({"azure", "aws", "gcp"})
 #: Threads of a core: the most that processors of GPU nodes have. A site's Slurm may count them as
 #: CPUs.
 _THREADS: Final = 2
+#: One host, or several by a range of numbers: `node[01-16]`.
 _HOSTS: Final = lazy_pattern(
     r"[A-Za-z][\w.-]*\[(\d{1,9})-(\d{1,9})\][\w.-]*|[A-Za-z0-9][\w.-]*", re.ASCII
 )
@@ -215,9 +218,8 @@ def nodes_have_the_gpus(block: tuple[Request, Cluster]) -> Violations:
     nodes = 1 if on_one_node else request.most_nodes
     if job is not None and nodes and job.value > nodes * each:
         message = f"{job}, but {nodes} nodes of {cluster.name} have {nodes * each}"
-        yield job.bad_value(
-            message, f"write --gpus={nodes * each}, or --nodes={-(-job.value // each)}"
-        )
+        needed_nodes = -(-job.value // each)  # rounded up
+        yield job.bad_value(message, f"write --gpus={nodes * each}, or --nodes={needed_nodes}")
 
 
 @_blocks_on_machines.rule("SLM016", ERROR, "submit", slurm_manual("sbatch(1), --cpus-per-task"))
@@ -242,7 +244,7 @@ def node_has_the_cores(block: tuple[Request, Cluster]) -> Violations:
 
 
 def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
-    """The option to change, cores of a node, and how they come about."""
+    """The option to change, the cores of a node that are asked for, and their sum in words."""
     tasks = request.tasks_per_node
     each = request.count("--cpus-per-task")
     per_node = request.count("--ntasks-per-node")
@@ -266,11 +268,12 @@ def _cores_asked(request: Request) -> Iterator[tuple[Argument[int], int, str]]:
         yield per_node, per_node.value, f"{per_node.value} tasks with a core each"
     total, nodes = request.count("--ntasks"), request.most_nodes
     if total is not None and total.value and nodes and not request.has("--ntasks-per-node"):
-        share, of_task = -(-total.value // nodes), each.value if each and each.value else 1
+        tasks_of_a_node = -(-total.value // nodes)  # rounded up
+        cores_of_task = each.value if each and each.value else 1
         yield (
             total,
-            share * of_task,
-            f"--ntasks={total.value} on {nodes} nodes, each of {of_task} cores",
+            tasks_of_a_node * cores_of_task,
+            f"--ntasks={total.value} on {nodes} nodes, each of {cores_of_task} cores",
         )
 
 
@@ -302,21 +305,18 @@ def gpus_are_asked_for(request: Request) -> Violations:
     Fix: add #SBATCH --gpus-per-node=8
     """
     asked = request.has(*GPU_OPTIONS, "--exclusive") or request.opaque or request.options.unknown
-    call = next(
-        (call for launch in request.launches if (call := _trains_without_gpus(launch))), None
-    )
+    call = next(filter(None, map(_training_without_gpus, request.launches)), None)
     if call is not None and not asked:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
         hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
         yield Violation(request.shell.locate(request.shell.directives[0]), message, hint)
 
 
-def _trains_without_gpus(launch: Launch) -> Call | None:
+def _training_without_gpus(launch: Launch) -> Call | None:
     """The launcher of a line that says nothing of GPUs for its step, and isn't for CPUs."""
     call = launch.launcher
-    if call is None or any(
-        outer.program == "srun" and outer.has(*GPU_OPTIONS) for outer in launch.calls
-    ):
+    steps = (outer for outer in launch.calls if outer.program == "srun")
+    if call is None or any(step.has(*GPU_OPTIONS) for step in steps):
         return None
     words = [*(option.written for option in call.options.entries), *launch.arguments]
     return None if any("cpu" in word.raw or "gloo" in word.raw for word in words) else call
@@ -328,19 +328,20 @@ def listed_nodes_are_as_many(request: Request) -> Violations:
     Prevents: sbatch: error: invalid number of nodes (-N 2-1).
     Fix: ask for as many nodes as the list has, or more"""
     for listed in request.texts("--nodelist"):
-        named = _named(listed.value)
-        if request.nodes and named is not None and named > request.nodes:
-            message = f"{listed} names {named} nodes, and --nodes is {request.nodes}"
-            yield listed.bad_value(message, f"write --nodes={named}")
+        hosts = _hosts_in(listed.value)
+        if request.nodes and hosts is not None and hosts > request.nodes:
+            message = f"{listed} names {hosts} nodes, and --nodes is {request.nodes}"
+            yield listed.bad_value(message, f"write --nodes={hosts}")
 
 
-def _named(text: str) -> int | None:
+def _hosts_in(text: str) -> int | None:
     """The number of hosts in a plain list; None for forms that aren't counted here."""
-    matches = [_HOSTS.fullmatch(part) for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)]
-    if None in matches:
-        return None
-    return sum(
-        max(0, whole(match[2]) - whole(match[1]) + 1) if match[1] else 1
-        for match in matches
-        if match
-    )
+    hosts = 0
+    # At commas, but for those in brackets.
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
+        match = _HOSTS.fullmatch(part)
+        if match is None:
+            return None
+        first, last = match.groups()
+        hosts += max(0, whole(last) - whole(first) + 1) if first else 1
+    return hosts

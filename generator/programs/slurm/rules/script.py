@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
@@ -23,13 +23,14 @@ from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, requests, steps
 from ..values import signal_of
 
+#: Variables that scripts call the master's address.
 _OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
 _NODE_LIST: Final = lazy_pattern(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
 _OWN_NAME: Final = lazy_pattern(
     r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
 )
 _OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
-# one of several addresses
+# Commands by which a script takes one of several addresses.
 _CHOOSES: Final = lazy_pattern(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = (
@@ -53,37 +54,28 @@ def address_is_that_of_one_node(request: Request) -> Violations:
         for call in launch.calls
         for name in ADDRESSES
     ]
-    meets = {
-        name
-        for option in options
-        if option is not None
-        for word in option.values
-        for name in word.variables
-    }
+    words = (word for option in options if option is not None for word in option.values)
+    on_launch_lines = {name for word in words for name in word.variables}
     for assignment in request.shell.assignments:
-        named = assignment.name in meets or assignment.name in _OF_ADDRESS
-        wrong = (
-            _wrong_address(request.shell, assignment, request.nodes, assignment.name in meets)
-            if named
-            else None
-        )
-        if wrong is not None:
-            message = f"{assignment.name}={assignment.raw} {wrong[0]}"
-            hint = (
-                f"write {assignment.name}=$(scontrol show hostnames "
-                '"$SLURM_JOB_NODELIST" | sed -n 1p)'
-            )
-            yield Violation(
-                request.shell.locate(assignment.value_offset), message, hint, severity=wrong[1]
-            )
+        name = assignment.name
+        is_on_line = name in on_launch_lines
+        if not is_on_line and name not in _OF_ADDRESS:
+            continue
+        fault = _fault_of_address(request.shell, assignment, request.nodes, is_on_line)
+        if fault is not None:
+            text, severity = fault
+            hint = f'write {name}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+            where = request.shell.locate(assignment.value_offset)
+            yield Violation(where, f"{name}={assignment.raw} {text}", hint, severity=severity)
 
 
-def _wrong_address(
-    shell: ShellScript, assignment: Assignment, nodes: int, met_at: bool
+def _fault_of_address(
+    shell: ShellScript, assignment: Assignment, nodes: int, is_on_line: bool
 ) -> tuple[str, Severity] | None:
-    """What is wrong with an address.
+    """What is wrong with an address; None where nothing is.
 
-    A note where it may work, a warning where it may be several.
+    A note where it may work, a warning where it may be several. `is_on_line` says that a launcher
+    is given the variable.
     """
     raw, command = assignment.raw, _command_of(shell, assignment)
     # In a branch it is perhaps for one machine, or for one task.
@@ -101,15 +93,16 @@ def _wrong_address(
         # The batch shell expands what has no backslash before it.
         in_tasks, raw = "\\" in raw, raw.replace("\\", "")
     if _OWN_NAME.match(raw) and in_tasks:
-        what = f"is set in the tasks of {nodes} nodes: each takes itself for the master"
-        return what, NOTE if is_guarded else ERROR
+        text = f"is set in the tasks of {nodes} nodes: each takes itself for the master"
+        return text, NOTE if is_guarded else ERROR
     if _NODE_LIST.fullmatch(raw):
-        what = f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host"
-        return what, ERROR
+        text = f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host"
+        return text, ERROR
     if _OWN_ADDRESS.search(raw) and not _CHOOSES.search(raw):
-        several = "may be several addresses, or one that the others can't reach"
-        certain = met_at and not re.search(r"\bsrun\b", raw)
-        return (f"{several}; a launcher accepts one", WARNING) if certain else (several, NOTE)
+        text = "may be several addresses, or one that the others can't reach"
+        if is_on_line and not re.search(r"\bsrun\b", raw):
+            return f"{text}; a launcher accepts one", WARNING
+        return text, NOTE
     if _OWN_NAME.match(raw) and "-s" not in raw:
         return "is the node's own name for itself, under which the others may not reach it", NOTE
     return None
@@ -154,14 +147,15 @@ def signal_has_a_handler(request: Request) -> Violations:
 def _trapped(shell: ShellScript, name: str, *, inner: bool) -> bool:
     """Whether a shell of the script has a trap for a signal; true where that can't be known."""
     for command in shell.commands:
-        if command.words and command.words[0].value == "trap":
-            names = {
-                word.value.upper() if word.value is not None else None for word in command.words[1:]
-            }
-            if None in names or (
-                (command.shell is not None) == inner and names & {name, f"SIG{name}"}
-            ):
-                return True
+        if not command.words or command.words[0].value != "trap":
+            continue
+        values = [word.value for word in command.words[1:]]
+        if None in values:
+            return True
+        signals = {value.upper() for value in values if value is not None}
+        is_inner = command.shell is not None
+        if is_inner == inner and not signals.isdisjoint({name, f"SIG{name}"}):
+            return True
     return False
 
 
@@ -174,11 +168,13 @@ def offload_has_the_memory(submission: Submission) -> Violations:
     node's.
     Fix: add #SBATCH --mem=0 or --exclusive
     """
-    places = (
-        (config, what) for config in configs_of(submission) for what in ("optimizer", "param")
+    offloads = (
+        f"{config.path} offloads {states}"
+        for config in configs_of(submission)
+        for states in ("optimizer", "param")
+        if config.text(f"/zero_optimization/offload_{states}/device") == "cpu"
     )
-    on_cpu = (p for p in places if p[0].text(f"/zero_optimization/offload_{p[1]}/device") == "cpu")
-    offloaded = next((f"{config.path} offloads {what}" for config, what in on_cpu), None)
+    offloaded = next(offloads, None)
     if not offloaded:
         return
     for request in blocks(submission):
@@ -217,43 +213,52 @@ def files_beside_the_script_are_found(submission: Submission) -> Violations:
     Fix: use $SLURM_SUBMIT_DIR, or an absolute path
     """
     for request in blocks(submission):
-        shell, path, files_beside = request.shell, request.shell.text.path, _beside(request.shell)
-        if files_beside is None:
+        shell, path, file_beside = request.shell, request.shell.text.path, _beside(request.shell)
+        if file_beside is None:
             continue
+        word, name = file_beside
         content = "\n".join(line for line in shell.text.lines if not line.startswith("#SBATCH"))
-        if _KNOWS_BETTER.search(content) or not submission.files.exists(files_beside[1], path):
+        if _KNOWS_BETTER.search(content) or not submission.files.exists(name, path):
             continue
-        word, name = files_beside
         message = (
             f"{name} is looked for in the script's folder: sbatch copies the script to the spool "
             "folder of slurmd, where it isn't"
         )
-        certain = path.endswith((".sbatch", ".slurm")) or _OF_SBATCH.search(content)
+        is_submitted = path.endswith((".sbatch", ".slurm")) or _OF_SBATCH.search(content)
+        severity = ERROR if is_submitted else WARNING
         hint = "use $SLURM_SUBMIT_DIR, or an absolute path"
-        yield Violation(shell.locate(word), message, hint, severity=ERROR if certain else WARNING)
+        yield Violation(shell.locate(word), message, hint, severity=severity)
 
 
 def _beside(shell: ShellScript) -> tuple[Word, str] | None:
     """The first word that names a file by the folder of the script, and that file's path."""
-    content, own = shell.text.content, set[str]()
-    names = Counter(assignment.name for assignment in shell.assignments)
-    for assignment in shell.assignments:
-        line = content.rfind("\n", 0, assignment.offset) + 1
-        always = content[line : assignment.offset] in ("", "export ", "readonly ")
-        once = always and names[assignment.name] == 1 and assignment.inside is None
-        if once and _OWN_FOLDER.search(assignment.raw):
-            own.add(assignment.name)
+    content = shell.text.content
+    own_folder = _variables_of_own_folder(shell)
     for command in shell.commands:
         if command.guarded or command.inside is not None or command.offset >= len(content):
             continue
         if not command.words or command.words[0].value in _ONLY_SPEAKS:
             continue
         for word in command.words:
-            if own & set(word.variables) or _OWN_FOLDER.search(word.raw):
+            if not own_folder.isdisjoint(word.variables) or _OWN_FOLDER.search(word.raw):
                 name = word.path
                 if name and word.value is None and "." in name.rpartition("/")[2]:
                     return word, name
     return None
+
+
+def _variables_of_own_folder(shell: ShellScript) -> set[str]:
+    """The variables that surely hold the script's folder: set once, and in no branch."""
+    content = shell.text.content
+    times_set = Counter(assignment.name for assignment in shell.assignments)
+    names = set[str]()
+    for assignment in shell.assignments:
+        line_start = content.rfind("\n", 0, assignment.offset) + 1
+        begins_line = content[line_start : assignment.offset] in ("", "export ", "readonly ")
+        is_only = times_set[assignment.name] == 1 and assignment.inside is None
+        if begins_line and is_only and _OWN_FOLDER.search(assignment.raw):
+            names.add(assignment.name)
+    return names
 
 
 @requests.rule("SLM021", ERROR, "launcher", _PYXIS)
@@ -264,25 +269,21 @@ def mounts_are_pairs(request: Request) -> Violations:
     Fix: write SOURCE:TARGET[:FLAGS], separated by commas
     """
     for image in request.texts("--container-image"):
-        if image.value.endswith((".sqsh", ".sqfs", ".squashfs")) and not image.value.startswith(
-            (".", "/")
-        ):
+        is_file = image.value.endswith((".sqsh", ".sqfs", ".squashfs"))
+        if is_file and not image.value.startswith((".", "/")):
             message = f"{image}: without ./ pyxis takes it for an image of a registry"
             yield image.bad_value(message, f"write --container-image=./{image.value}")
     for mounts in request.texts("--container-mounts"):
         for part in mounts.value.split(","):
             fields = part.split(":")
-            if "" in fields[:2] or len(fields) > 3:
+            has_empty = "" in fields[:2]
+            if has_empty or len(fields) > 3:
                 # A variable that is set to nothing is for users to fill in.
-                to_fill = (
-                    "" in fields[:2]
-                    and "$" in mounts.option.written.raw + mounts.option.values[0].raw
-                )
+                has_variable = "$" in mounts.option.written.raw + mounts.option.values[0].raw
+                severity = NOTE if has_empty and has_variable else ERROR
                 message = f"{mounts}: {part!r} is not SOURCE:TARGET[:FLAGS]"
-                severity = NOTE if to_fill else ERROR
-                yield mounts.bad_value(
-                    message, "write a pair, such as /data:/data", severity=severity
-                )
+                hint = "write a pair, such as /data:/data"
+                yield mounts.bad_value(message, hint, severity=severity)
 
 
 _RANK: Final = "SLURM_PROCID"
@@ -307,20 +308,22 @@ SET_BY: Final[Mapping[str, tuple[str, ...]]] = {
 #: A launcher's option for the rendezvous; any but the static one gives the nodes their ranks,
 #: whatever they are told.
 _RENDEZVOUS: Final = (("torchrun", "--rdzv-backend"), ("accelerate", "--rdzv_backend"))
-#: Source: torch/distributed/elastic/agent/server/local_elastic_agent.py (_start_workers);
+#: What launchers set for each process. Source:
+#: torch/distributed/elastic/agent/server/local_elastic_agent.py (_start_workers);
 #: deepspeed/launcher/launch.py (main).
 _RANKS_OF_PROCESSES: Final = ("RANK", "LOCAL_RANK")
 #: An empty value of it counts as none: seen with libgomp 12.2, which warns and takes all cores.
 _THREADS: Final = "OMP_NUM_THREADS"
+#: What a script can use in the place of a variable that is not set.
 _INSTEAD: Final = {
     "SLURM_GPUS_PER_NODE": "SLURM_GPUS_ON_NODE, or #SBATCH --gpus-per-node in place of --gres",
     "SLURM_GPUS": "SLURM_GPUS_ON_NODE",
     "SLURM_CPUS_PER_TASK": "SLURM_CPUS_ON_NODE",
     **dict.fromkeys(_TASKS, "SLURM_JOB_NUM_NODES, or add #SBATCH --ntasks-per-node"),
 }
+_MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 #: Options in which a script asks for the same in another way, so that nobody adds the variable's
 #: own on sbatch's line.
-_MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu")
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), GPU_OPTIONS),
     **dict.fromkeys(("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"), _MEMORY),
@@ -343,23 +346,24 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     is a part of a name, of a folder or a file, say, or where the program asks Slurm for its rank.
     Fix: put the text of bash -c in single quotes"""
     calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
-    ranked = any(
+    are_ranked = any(
         call is not None and call.options.text(option) not in (None, "static")
         for call, option in calls
     )
-    if ranked or (step.nodes == 1 and step.tasks in (None, 1)):
+    if are_ranked or (step.nodes == 1 and step.tasks in (None, 1)):
         return
     seen = set[int]()
-    for name, offset, place, around in _early_numbers(step):
-        if offset not in seen and (name != "SLURM_NODEID" or step.nodes != 1):
-            seen.add(offset)
-            message = f"${name} is expanded {place}, where it is 0: every task gets 0"
-            hint = f"write srun bash -c '... ${name} ...', in single quotes"
-            is_harmless = _NAMES_SOMETHING.search(around) or (
-                place.endswith(" RANK") and _asks_slurm(step.launch)
-            )
-            severity = NOTE if is_harmless else ERROR
-            yield Violation(step.launch.script.locate(offset), message, hint, severity=severity)
+    for number in _early_numbers(step):
+        if number.offset in seen or (number.name == "SLURM_NODEID" and step.nodes == 1):
+            continue
+        seen.add(number.offset)
+        message = f"${number.name} is expanded {number.place}, where it is 0: every task gets 0"
+        hint = f"write srun bash -c '... ${number.name} ...', in single quotes"
+        is_harmless = _NAMES_SOMETHING.search(number.around) or (
+            number.place.endswith(" RANK") and _asks_slurm(step.launch)
+        )
+        where = step.launch.script.locate(number.offset)
+        yield Violation(where, message, hint, severity=NOTE if is_harmless else ERROR)
 
 
 def _asks_slurm(launch: Launch) -> bool:
@@ -374,51 +378,52 @@ def _asks_slurm(launch: Launch) -> bool:
     return not is_known and has_text(folder, pattern, ("*.py",), _RANK)
 
 
-def _early_numbers(step: Step) -> Iterator[tuple[str, int, str, str]]:
-    """The numbers that the batch script's shell expands.
+class _EarlyNumber(NamedTuple):
+    """A number of a task that the batch script's shell expands, before there are tasks."""
 
-    With their names and offsets, the place, and what is written around them without a blank.
-    """
+    name: str  #: of its variable
+    offset: int
+    place: str  #: in words
+    around: str  #: what is written around the variable without a blank
+
+
+def _early_numbers(step: Step) -> Iterator[_EarlyNumber]:
+    """The numbers that the batch script's shell expands in the step's line and its environment."""
     shell, last = step.launch.script, step.launch.calls[-1].command
     srun = step.launch.call("srun")
     # The tasks' own shells expand what is in the text or script that srun starts.
     for word in srun.command.words if srun is not None else ():
-        if not word.raw.startswith("'") and (match := _OWN_NUMBERS.search(word.raw)):
-            yield (
-                match[1],
-                word.offset + match.start(),
-                "by the batch script before srun starts the tasks",
-                _around(word.raw, match),
-            )
-    before, set_again = _shells_before(step), _ranks_set_again(step)
+        place = "by the batch script before srun starts the tasks"
+        yield from _early_number(word.raw, word.offset, place)
+    shells, set_again = _shells_before(step), _ranks_set_again(step)
     for assignment in shell.assignments:
         reaches_launch = (
             assignment.exported
             and assignment.offset < last.offset
-            and assignment.inside in before
+            and assignment.inside in shells
             and assignment.name not in set_again
         )
-        if (
-            reaches_launch
-            and not assignment.raw.startswith("'")
-            and (match := _OWN_NUMBERS.search(assignment.raw))
-        ):
-            yield (
-                match[1],
-                assignment.value_offset + match.start(),
-                f"in the batch script, for {assignment.name}",
-                _around(assignment.raw, match),
-            )
+        if reaches_launch:
+            place = f"in the batch script, for {assignment.name}"
+            yield from _early_number(assignment.raw, assignment.value_offset, place)
+
+
+def _early_number(raw: str, offset: int, place: str) -> Iterator[_EarlyNumber]:
+    """The first number in a text that isn't in single quotes."""
+    match = None if raw.startswith("'") else _OWN_NUMBERS.search(raw)
+    if match:
+        yield _EarlyNumber(match[1], offset + match.start(), place, _around(raw, match))
 
 
 def _ranks_set_again(step: Step) -> tuple[str, ...]:
     """The ranks that a launcher sets for each of its processes, where no command reads another."""
-    starts = any(call.program in LAUNCHERS for call in step.launch.calls)
+    if not any(call.program in LAUNCHERS for call in step.launch.calls):
+        return ()
     raws = [word.raw for command in step.launch.script.commands for word in command.words]
     return tuple(
         name
         for name in _RANKS_OF_PROCESSES
-        if starts and not any(re.search(rf"\$\{{?{name}\b", raw) for raw in raws)
+        if not any(re.search(rf"\$\{{?{name}\b", raw) for raw in raws)
     )
 
 
@@ -459,23 +464,24 @@ def variables_are_those_that_slurm_sets(request: Request) -> Violations:
     where sbatch's command line may give the option.
     Fix: give the option, or use a variable that is always set
     """
-    seen = {assignment.name for assignment in request.shell.assignments}
-    of_threads = {
-        assignment.value_offset + at
+    set_or_seen = {assignment.name for assignment in request.shell.assignments}
+    of_threads = [
+        range(assignment.value_offset, assignment.value_offset + len(assignment.raw))
         for assignment in request.shell.assignments
         if assignment.name == _THREADS
-        for at in range(len(assignment.raw))
-    }
+    ]
     for name, offset in _used(request.shell):
         options = SET_BY.get(name)
-        if options is None or request.has(*options) or name in seen:
+        if options is None or request.has(*options) or name in set_or_seen:
             continue
-        seen.add(name)
+        set_or_seen.add(name)
         if request.given_when_submitted.intersection(options):
             continue
-        state, severity = ("is", ERROR) if request.has(*_ASKED.get(name, ())) else ("may be", NOTE)
-        if severity is ERROR and offset in of_threads:
-            severity = WARNING
+        state, severity = "may be", NOTE
+        if request.has(*_ASKED.get(name, ())):
+            state, severity = "is", ERROR
+            if any(offset in span for span in of_threads):
+                severity = WARNING
         message = (
             f"${name} {state} empty: Slurm sets it only for "
             f"{' or '.join(options[:2])}, which isn't given"

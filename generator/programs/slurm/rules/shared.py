@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_0_19_8, slurm_manual
 from ....submission.launches import Call, Launch
@@ -28,6 +28,7 @@ from ..request import Request
 from ..subjects import blocks
 
 _TOP: Final = lazy_pattern(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
+#: Words of a comment that says that a folder has to be there.
 _FOLDER: Final = lazy_pattern(r"\b(?:mkdir|folder|directory)\b")
 _SCRIPTS: Final = ("*.sh", "*.bash", "*/*.sh")
 _FAILED_JOB: Final = slurm_manual(
@@ -42,50 +43,50 @@ def log_folder_exists(submission: Submission) -> Violations:
     README or a script that sets up makes it, or .gitignore names it: its owner has it.
     Fix: run mkdir -p for the folder before sbatch"""
     for request in blocks(submission):
-        commands, seen, path = request.shell.commands, set[str](), request.shell.text.path
-        for text in request.texts("--output", "--error"):
-            folder = text.value.rpartition("/")[0].removeprefix("./")
-            there = text.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
-            if not folder.strip("./") or folder in seen or there:
+        seen, path = set[str](), request.shell.text.path
+        for log in request.texts("--output", "--error"):
+            folder = log.value.rpartition("/")[0].removeprefix("./")
+            exists = log.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
+            if not folder.strip("./") or folder in seen or exists:
                 continue
             seen.add(folder)
-            if _made_before(folder, path):
-                continue
-            made = [
-                word
-                for command in commands
-                if command.words[0].value == "mkdir"
-                for word in command.words[1:]
-            ]
-            late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made)
-            tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
-            option = f"{text.command} {text.name}"
-            top = _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
-            message = (
-                f"{option} is in the folder {folder}: without it the job fails at its "
-                f"start, with no log; {tail}"
-            )
-            told = _is_told(folder, request.shell.text.lines)
-            elsewhere = request.has("--chdir")  # a folder of the site's
-            ours = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
-            less = NOTE if told or elsewhere or ours or _is_set_up(folder, path) else None
-            what = (
-                folder
-                if folder == top and re.fullmatch(r"[\w./-]+", folder)
-                else "for the whole folder"
-            )
-            yield text.bad_value(message, f"run mkdir -p {what} before sbatch", severity=less)
+            if not _made_before(folder, path):
+                yield _missing_log_folder(request, log, folder)
+
+
+def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Violation:
+    path = request.shell.text.path
+    made_by_script = (
+        word
+        for command in request.shell.commands
+        if command.words[0].value == "mkdir"
+        for word in command.words[1:]
+    )
+    late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made_by_script)
+    tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
+    message = (
+        f"{log.command} {log.name} is in the folder {folder}: without it the job fails at its "
+        f"start, with no log; {tail}"
+    )
+    top = _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
+    is_left_to_git = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
+    is_of_site = request.has("--chdir")
+    is_told = _is_told(folder, request.shell.text.lines)
+    may_exist = is_told or is_of_site or is_left_to_git or _is_set_up(folder, path)
+    is_plain = folder == top and re.fullmatch(r"[\w./-]+", folder)
+    hint = f"run mkdir -p {folder if is_plain else 'for the whole folder'} before sbatch"
+    return log.bad_value(message, hint, severity=NOTE if may_exist else None)
 
 
 def _is_told(folder: str, lines: Sequence[str]) -> bool:
     """Return whether a comment tells to make a folder, or that it has to be there."""
     comment = re.compile(rf"#(?!SBATCH\b).*(?<![\w./-]){re.escape(folder)}(?!/?[\w.%-])")
-    found = filter(None, map(comment.search, lines))
-    return any(_FOLDER.search(match.string, match.start()) for match in found)
+    matches = filter(None, map(comment.search, lines))
+    return any(_FOLDER.search(match.string, match.start()) for match in matches)
 
 
 def _made_before(folder: str, script: str) -> bool:
-    """Return whether a script around one makes a folder before it submits that one."""
+    """Return whether another script makes a folder before it submits `script`."""
     made = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])[\s\S]*^[^#\n]*\bsbatch\b"
     pattern, name = re.compile(made, re.MULTILINE), PurePosixPath(script).name
     return any(
@@ -122,7 +123,8 @@ def _is_set_up(folder: str, script: str) -> bool:
     )
 
 
-_OWN: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
+#: Variables in which the jobs of an array differ.
+_OF_EACH_JOB: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
 #: GPUs of a usual node. Where nothing says how many there are, a job that asks for fewer may share
 #: its node.
 _USUAL_GPUS: Final = 8
@@ -141,7 +143,7 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
         if array.value.endswith("%1") or re.fullmatch(r"[0-9]+", array.value):
             continue
         texts = (request.shell.text.content, *map(program_text, request.launches))
-        if not any(name in text for name in _OWN for text in texts if text is not None):
+        if not any(name in text for name in _OF_EACH_JOB for text in texts if text is not None):
             message = (
                 f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: "
                 "all jobs do the same"
@@ -168,16 +170,14 @@ def _shared(request: Request, array: Argument[str], launch: Launch) -> Violation
         message = f"{name} {value} is one folder for all jobs of {array}"
         hint = f'write {name} "{value.rstrip("/")}/$SLURM_ARRAY_TASK_ID"'
         # Results of each job may have names of their own.
-        less = NOTE if "out" in name and not launch.makes_steps else None
-        yield Violation(launch.script.locate(word), message, hint, severity=less)
+        are_results = "out" in name and not launch.makes_steps
+        severity = NOTE if are_results else None
+        yield Violation(launch.script.locate(word), message, hint, severity=severity)
     port = None if request.has("--exclusive") else fixed_port(launch)
     if port is not None:
         message = f"{port.text}, for all jobs of {array}, which may run on one node"
-        yield Violation(
-            port.where,
-            message,
-            f"write {port.instead(f'$(({port.number} + SLURM_ARRAY_TASK_ID))')}",
-        )
+        sum_by_job = f"$(({port.number} + SLURM_ARRAY_TASK_ID))"
+        yield Violation(port.where, message, f"write {port.instead(sum_by_job)}")
 
 
 @submissions.rule("LNCH022", WARNING, "training", _PORT, reads=("launch script",))
@@ -188,68 +188,69 @@ def ports_differ_on_a_shared_node(submission: Submission) -> Violations:
     Fix: derive the port from the job's number
     """
     for block in blocks(submission):
-        for free, severity in _free_gpus(submission, block):
-            for port in filter(None, (_port_of(submission, one) for one in block.launches)):
-                message = f"{port.text}, and other users' jobs may run on {free}"
-                hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
-                yield Violation(port.where, message, hint, severity=severity)
+        free_gpus = _free_gpus(submission, block)
+        if free_gpus is None:
+            continue
+        gpus, severity = free_gpus
+        for port in filter(None, (_port_of(submission, launch) for launch in block.launches)):
+            message = f"{port.text}, and other users' jobs may run on {gpus}"
+            hint = f"write {port.instead('$((20000 + SLURM_JOB_ID % 10000))')}"
+            yield Violation(port.where, message, hint, severity=severity)
     for script in submission.shell_texts:
         yield from _side_by_side(submission, script.launches)
 
 
 def _port_of(submission: Submission, launch: Launch) -> Port | None:
     """The port of a launch line, with accelerate's config that the line names."""
-    started = launch.call("accelerate")
-    if started is None or not started.has("--config_file"):
+    accelerate = launch.call("accelerate")
+    if accelerate is None or not accelerate.has("--config_file"):
         return fixed_port(launch)
-    links = (link for link in submission.references if link.launch is launch)
-    named = [one for link in links if link.kind == "accelerate config" for one in link.documents]
-    config = named[0] if len(named) == 1 and isinstance(named[0], YamlDocument) else None
-    return fixed_port(launch, config)
+    configs = [
+        document
+        for link in submission.references
+        if link.launch is launch and link.kind == "accelerate config"
+        for document in link.documents
+    ]
+    config = configs[0] if len(configs) == 1 else None
+    return fixed_port(launch, config if isinstance(config, YamlDocument) else None)
 
 
-def _free_gpus(submission: Submission, block: Request) -> Iterator[tuple[str, Severity]]:
+def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] | None:
     """The GPUs of its nodes that a job leaves to others, where it leaves any."""
     asked, cluster = block.gpus_per_node, submission.cluster
     claims = world_of(submission).claims_on("GPUs per node")
-    stated = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
-    has = cluster.accelerators_per_node if cluster else stated
-    if (
-        asked is not None
-        and 0 < asked.value < (has or _USUAL_GPUS)
-        and not block.has("--exclusive")
-    ):
-        free = (f"the {has - asked.value} other GPUs", WARNING) if has else None
-        yield free or ("the node's other GPUs, if it has more", NOTE)
+    by_flag = next((claim.value for claim in claims if claim.where.path == FLAGS), None)
+    gpus = cluster.accelerators_per_node if cluster else by_flag
+    if asked is None or block.has("--exclusive") or not 0 < asked.value < (gpus or _USUAL_GPUS):
+        return None
+    if gpus:
+        return f"the {gpus - asked.value} other GPUs", WARNING
+    return "the node's other GPUs, if it has more", NOTE
 
 
 def _side_by_side(submission: Submission, launches: tuple[Launch, ...]) -> Violations:
+    """Launch lines that take a port of which one above still makes use, in the background."""
     running: list[Port] = []
     for last, launch in zip((None, *launches), launches, strict=False):
         port, command = _port_of(submission, launch), launch.calls[0].command
-        between = (
-            last.script.commands[last.calls[0].command.index : command.index]
-            if last is not None
-            else ()
-        )
-        if any(map(_waits, between)):
-            running = []
-        elsewhere = any(
+        if last is not None:
+            since_last = slice(last.calls[0].command.index, command.index)
+            if any(map(_waits, last.script.commands[since_last])):
+                running = []
+        is_elsewhere = any(
             call.program in (*ON_EVERY_NODE, "sbatch") or _has_its_own_ports(call)
             for call in launch.calls
         )
-        if port is None or elsewhere or command.guarded or command.shell is not None:
+        if port is None or is_elsewhere or command.guarded or command.shell is not None:
             continue
         if port.call.has("--hostfile") or port.call.options.integer("--num_processes") == 1:
             continue
-        before = next(
-            (
-                other
-                for other in running
-                if other.number == port.number and not _are_nodes_of_one(other.call, port.call)
-            ),
-            None,
+        on_same_port = (
+            other
+            for other in running
+            if other.number == port.number and not _are_nodes_of_one(other.call, port.call)
         )
+        before = next(on_same_port, None)
         if before is not None:
             line = before.call.where.line
             message = f"{port.text}, and so does line {line}, which still runs in the background"
@@ -262,8 +263,9 @@ def _side_by_side(submission: Submission, launches: tuple[Launch, ...]) -> Viola
 def _waits(command: Command) -> bool:
     """Whether a command waits for others, or ends them: `tail --pid=$! -f /dev/null`, too."""
     words = [word.prefix for word in command.words]
-    ends = words[:1] and words[0] in ("wait", "sleep", "kill", "exit", "return")
-    return bool(ends) or any(word.startswith("--pid=") for word in words)
+    if words and words[0] in ("wait", "sleep", "kill", "exit", "return"):
+        return True
+    return any(word.startswith("--pid=") for word in words)
 
 
 def _are_nodes_of_one(first: Call, second: Call) -> bool:
@@ -311,13 +313,7 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     program may find them. Megatron's --finetune is at step 0 on every start, whatever was saved.
     Fix: pass --resume_from_checkpoint, or --load with the folder of --save
     """
-    requeue, commands = request.argument("--requeue"), request.shell.commands
-    again = (
-        command
-        for command in commands
-        if [word.value for word in command.words[:2]] == ["scontrol", "requeue"]
-    )
-    place = requeue.where if requeue is not None else next(map(request.shell.locate, again), None)
+    place = _place_of_requeue(request)
     if place is None:
         return
     for launch in request.launches:
@@ -336,8 +332,9 @@ def requeued_jobs_go_on(request: Request) -> Violations:
             )
             yield Violation(place, message, hint)
             return
-        looked = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
-        if looked or any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
+        looks_itself = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
+        resumes = looks_itself or any(map(_RESUMES.match, texts))
+        if resumes or not any(map(_SAVES.match, texts)):
             continue
         message = (
             "Slurm starts the script again from its beginning, and nothing on the launch "
@@ -349,12 +346,29 @@ def requeued_jobs_go_on(request: Request) -> Violations:
         return
 
 
+def _place_of_requeue(request: Request) -> Location | None:
+    """Where a script asks to be queued again: by an option, or by `scontrol requeue`."""
+    option = request.argument("--requeue")
+    if option is not None:
+        return option.where
+    commands = (
+        command
+        for command in request.shell.commands
+        if [word.value for word in command.words[:2]] == ["scontrol", "requeue"]
+    )
+    return next(map(request.shell.locate, commands), None)
+
+
 def _starts_anew(launch: Launch, texts: list[str], saves: bool) -> bool:
     """Whether the program surely looks for no checkpoint: by its text, its kind or its options."""
-    words_are_known = all(
+    are_words_known = all(
         word.value is not None or word.prefix.startswith("-") for word in launch.arguments
     )
+    if not are_words_known:
+        return False
+    # The caller has looked for signs in a program's text.
+    if "--overwrite_output_dir" in texts or program_text(launch) is not None:
+        return True
     name = PurePosixPath(launch.program.value or "").name if launch.program is not None else ""
-    told = "--overwrite_output_dir" in texts or program_text(launch) is not None
-    megatron = name.startswith("pretrain_") or any(map(_MEGATRON_LENGTH.match, texts))
-    return words_are_known and (told or (megatron and saves))
+    is_megatron = name.startswith("pretrain_") or any(map(_MEGATRON_LENGTH.match, texts))
+    return is_megatron and saves

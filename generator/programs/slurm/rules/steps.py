@@ -18,7 +18,7 @@ from ...launching.launch_line import LAUNCHERS
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, steps
 
-#: Options by which a step takes a part of its job, or shares it.
+#: Options by which a step takes a part of its job, or shares it; also in short forms.
 _SHARES: Final = (
     "--overlap",
     "--gres",
@@ -37,6 +37,7 @@ _SHARES: Final = (
     "-r",
     "-s",
 )
+#: Programs that start a launch on other nodes, or in another job.
 _ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
@@ -66,9 +67,10 @@ _PER_TASK: Final = slurm_manual(
 
 
 def _waits_for_others(step: Step) -> bool:
-    """Whether a step's tasks are ranks of one run: started by a launcher, training, or meeting.
+    """Whether a step's tasks are ranks of one run: a launcher starts them, they make steps of
+    training, or they meet.
 
-    Of a command that the step hands to a shell, so are those that this starts.
+    Where the step hands a command to a shell, what that starts counts as well.
     """
     srun = step.launch.call("srun")
     inner = [
@@ -77,27 +79,25 @@ def _waits_for_others(step: Step) -> bool:
         if srun and any(call.command is srun.command for call in launch.calls)
     ]
     programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
-    meets = not _MEETING.isdisjoint(step.variables) or "init_process_group" in (
-        program_text(step.launch) or ""
-    )
-    return (
-        not programs.isdisjoint(LAUNCHERS)
-        or step.launch.makes_steps
-        or (meets and "python" in programs)
-    )
+    if not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps:
+        return True
+    if "python" not in programs:
+        return False
+    if not _MEETING.isdisjoint(step.variables):
+        return True
+    return "init_process_group" in (program_text(step.launch) or "")
 
 
-def _is_one_of_the_tasks(step: Step, call: Call) -> bool:
+def _is_chosen_in_task(step: Step, call: Call) -> bool:
     """Whether a condition in the shell of each task decides which of them start the launcher."""
     return call.command.guarded and not step.launch.calls[0].command.guarded
 
 
 def _counts_tasks(step: Step, call: Call) -> bool:
     """Whether torchrun's nodes are the step's tasks, each with some of a node's GPUs."""
-    nodes = call.options.integer("--nnodes") if call.program == "torchrun" else None
-    return bool(step.nodes and step.tasks and step.tasks > 1) and nodes == (
-        (step.nodes or 0) * (step.tasks or 0)
-    )
+    if call.program != "torchrun" or not step.nodes or not step.tasks or step.tasks <= 1:
+        return False
+    return call.options.integer("--nnodes") == step.nodes * step.tasks
 
 
 @steps.rule("SLM001", ERROR, "launcher", ml_engineering("orchestration/slurm/users.md:583"))
@@ -109,7 +109,7 @@ def launcher_starts_once_a_node(step: Step) -> Violations:
     """
     call = step.launch.launcher
     if call is not None and step.tasks not in (None, 1):
-        if _is_one_of_the_tasks(step, call) or _counts_tasks(step, call):
+        if _is_chosen_in_task(step, call) or _counts_tasks(step, call):
             return
         message = (
             f"srun starts {step.tasks} {call.program} tasks per node, and each starts "
@@ -128,24 +128,18 @@ def tasks_are_the_gpus(step: Step) -> Violations:
     """Where srun starts the training program itself, each node has one task for each of its GPUs.
     Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
-    asked, share = step.block.gpus_per_node, step.block.share_of_a_node
-    if share is not None and step.tasks is not None and step.tasks > share.value:
-        asked = share  # of fewer tasks nothing is certain: the GPUs of a job may be spread unevenly
-    if (
-        not step.starts_python
-        or step.tasks is None
-        or asked is None
-        or asked.value in (0, step.tasks)
-    ):
+    if not step.starts_python or step.tasks is None:
         return
-    if step.tasks != 1 or step.nodes != 1:
-        tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} per node"
-        message = (
-            f"srun starts {tasks}, and a node gives {asked.value} GPUs: start one task per GPU"
-        )
-        hint = f"write --ntasks-per-node={asked.value}, or start torchrun once per node"
-        severity = NOTE if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
-        yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
+    gpus, share = step.block.gpus_per_node, step.block.share_of_a_node
+    if share is not None and step.tasks > share.value:
+        gpus = share  # of fewer tasks nothing is certain: the GPUs of a job may be spread unevenly
+    if gpus is None or gpus.value in (0, step.tasks) or (step.tasks == 1 and step.nodes == 1):
+        return
+    tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} per node"
+    message = f"srun starts {tasks}, and a node gives {gpus.value} GPUs: start one task per GPU"
+    hint = f"write --ntasks-per-node={gpus.value}, or start torchrun once per node"
+    severity = NOTE if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
+    yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM003", NOTE, "silent", _CPUS)
@@ -157,19 +151,16 @@ def srun_is_told_the_cores(step: Step) -> Violations:
     Fix: give --cpus-per-task to srun, or export SRUN_CPUS_PER_TASK
     """
     cores, srun = step.block.count("--cpus-per-task"), step.srun
-    has_cores = srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque
-    if (
-        cores is not None
-        and cores.value > 1
-        and not has_cores
-        and "SRUN_CPUS_PER_TASK" not in step.variables
-    ):
-        message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
-        hint = (
-            'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export '
-            'SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
-        )
-        yield Violation(step.where, message, hint)
+    if cores is None or cores.value <= 1 or "SRUN_CPUS_PER_TASK" in step.variables:
+        return
+    if srun.has("--cpus-per-task", "--cpus-per-gpu", "--exclusive") or srun.opaque:
+        return
+    message = f"Slurm 22.05 to 23.02 don't pass {cores} on to srun: a task may get one core"
+    hint = (
+        'write srun --cpus-per-task="$SLURM_CPUS_PER_TASK", or export '
+        'SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"'
+    )
+    yield Violation(step.where, message, hint)
 
 
 @steps.rule("SLM004", WARNING, "init", _PER_TASK)
@@ -185,21 +176,22 @@ def tasks_see_all_gpus(step: Step) -> Violations:
     flags = (argument for request in requests for argument in request.valued("--gres-flags"))
     if any("allow-task-sharing" in argument.value for argument in flags):
         return  # every task sees the GPUs of the others on its node
+    if any(request.has("--gpu-bind") for request in requests):
+        return
     for request in requests:
         per_task = request.argument("--gpus-per-task")
-        if per_task is not None and not any(
-            step_request.has("--gpu-bind") for step_request in requests
-        ):
-            message = (
-                f"{per_task.command} {per_task.name} shows each task its own GPUs only, as number 0"
-            )
-            message = f"{message}: cuda:LOCAL_RANK fails from 1 on"
-            text = program_text(step.launch) or ""
-            # it may count them
-            chooses = "LOCAL_RANK" in text and not _FIRST_GPU.search(text)
-            severity = WARNING if chooses and not _MODULO.search(text) else NOTE
-            hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
-            yield Violation(per_task.where, message, hint, severity=severity)
+        if per_task is None:
+            continue
+        message = (
+            f"{per_task.command} {per_task.name} shows each task its own GPUs only, as number 0: "
+            "cuda:LOCAL_RANK fails from 1 on"
+        )
+        text = program_text(step.launch) or ""
+        # The program may take the first GPU, or count those that it sees.
+        by_rank = "LOCAL_RANK" in text and not _FIRST_GPU.search(text) and not _MODULO.search(text)
+        severity = WARNING if by_rank else NOTE
+        hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
+        yield Violation(per_task.where, message, hint, severity=severity)
 
 
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
@@ -227,29 +219,21 @@ def tasks_are_counted_anew(step: Step) -> Violations:
     Fix: give srun --ntasks as well, or the job one task per node
     """
     srun, block = step.srun, step.block
-    of_step, before = srun.count("--ntasks-per-node"), block.count("--ntasks-per-node")
-    if (
-        of_step is None
-        or before is None
-        or srun.opaque
-        or srun.has("--ntasks")
-        or block.has("--ntasks")
-    ):
+    of_step, of_job = srun.count("--ntasks-per-node"), block.count("--ntasks-per-node")
+    if of_step is None or of_job is None or of_step.value == of_job.value:
+        return
+    if srun.opaque or srun.has("--ntasks") or block.has("--ntasks"):
         return
     each, nodes = of_step.value, block.nodes if block.has("--nodes") else None
-    if before.value != each:
-        total = (
-            f"{nodes * before.value} tasks, {before.value} per node"
-            if nodes
-            else f"{before.value} tasks per node"
-        )
-        message = f"{of_step} is ignored: srun uses the job's {total}"
-        right = nodes * each if nodes else "..."
-        hint = (
-            f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH "
-            f"--ntasks-per-node={each}"
-        )
-        yield of_step.bad_value(message, hint)
+    total = f"{of_job.value} tasks per node"
+    if nodes:
+        total = f"{nodes * of_job.value} tasks, {of_job.value} per node"
+    message = f"{of_step} is ignored: srun uses the job's {total}"
+    right = nodes * each if nodes else "..."
+    hint = (
+        f"write srun --ntasks={right} --ntasks-per-node={each}, or #SBATCH --ntasks-per-node={each}"
+    )
+    yield of_step.bad_value(message, hint)
 
 
 @steps.rule("SLM065", ERROR, "launcher", slurm_manual("srun(1), --nodes; seen in a real job"))
@@ -258,15 +242,12 @@ def step_has_its_nodes(step: Step) -> Violations:
     Prevents: srun: error: Only allocated 2 nodes asked for 3; or fewer nodes than asked for.
     Fix: ask for no more nodes than the job's"""
     block, of_step, asked = step.block, step.srun.argument("--nodes"), step.srun.nodes or 0
-    has = block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
-    if (
-        of_step is not None
-        and has is not None
-        and asked > has
-        and not block.has("--ntasks", "--gpus", "--nodelist")
-    ):
-        message = f"{of_step}, and the job has {has} node{'s' * (has > 1)}"
-        yield of_step.bad_value(message, f"write --nodes={has}, or #SBATCH --nodes={asked}")
+    job_nodes = block.most_nodes if block.has("--nodes") else None  # else sbatch --nodes=N
+    if of_step is None or job_nodes is None or asked <= job_nodes:
+        return
+    if not block.has("--ntasks", "--gpus", "--nodelist"):  # which may bring more nodes
+        message = f"{of_step}, and the job has {job_nodes} node{'s' * (job_nodes > 1)}"
+        yield of_step.bad_value(message, f"write --nodes={job_nodes}, or #SBATCH --nodes={asked}")
 
 
 @steps.rule(
@@ -278,12 +259,11 @@ def step_has_its_gpus(step: Step) -> Violations:
     gres_per_node=gpu:1.
     Fix: ask for no more GPUs than the job's
     """
-    asked, has = step.srun.gpus_per_node, step.block.gpus_per_node
-    if asked is not None and has is not None and asked.value > has.value:
-        message = f"{asked}, and the job has {has.value} GPUs of each node"
-        yield asked.bad_value(
-            message, f"ask for {asked.value} in #SBATCH {has.name}, or leave it out of srun"
-        )
+    of_step, of_job = step.srun.gpus_per_node, step.block.gpus_per_node
+    if of_step is not None and of_job is not None and of_step.value > of_job.value:
+        message = f"{of_step}, and the job has {of_job.value} GPUs of each node"
+        hint = f"ask for {of_step.value} in #SBATCH {of_job.name}, or leave it out of srun"
+        yield of_step.bad_value(message, hint)
 
 
 @submissions.rule("SLM017", WARNING, "training", _OVERLAP, reads=("launch script",))
@@ -298,33 +278,30 @@ def no_step_in_a_step(submission: Submission) -> Violations:
             yield from _steps_side_by_side(request.shell)
     for shell in (script.shell for script in submission.scripts):
         for command in shell.commands:
-            inner = (
-                command.inside is not None
-                and _is_srun(command)
-                and _is_srun(shell.commands[command.inside])
-            )
-            if inner and not any(word.value == "--overlap" for word in command.words):
+            if command.inside is None or not _is_srun(command):
+                continue
+            overlaps = any(word.value == "--overlap" for word in command.words)
+            if _is_srun(shell.commands[command.inside]) and not overlaps:
                 message = (
                     "srun inside a task of srun: the inner step waits for the GPUs that "
                     "the outer one holds"
                 )
-                yield Violation(
-                    shell.locate(command), message, "use one srun, or --overlap on the inner one"
-                )
+                hint = "use one srun, or --overlap on the inner one"
+                yield Violation(shell.locate(command), message, hint)
 
 
 def _steps_side_by_side(shell: ShellScript) -> Violations:
     """A launch beside a background step that holds the job's GPUs: steps share none by default."""
-    behind: Command | None = None
+    in_behind: Command | None = None  # the step that runs in the background
     for command in shell.commands:
         name = command.words[0].value if command.words else None
         if name in ("wait", "kill") and command.shell is None:
-            behind = None
+            in_behind = None
         shares = any(word.prefix.startswith(_SHARES) for word in command.words[1:])
         if command.shell is not None or command.guarded or not _is_srun(command) or shares:
             continue
-        if behind is not None:
-            line = shell.locate(behind).line
+        if in_behind is not None:
+            line = shell.locate(in_behind).line
             message = (
                 f"this step waits for the GPUs that the step of line {line} holds in the background"
             )
@@ -332,7 +309,7 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
             yield Violation(shell.locate(command), message, hint)
             return
         if in_background(shell, command):
-            behind = command
+            in_behind = command
 
 
 def _is_srun(command: Command) -> bool:
@@ -348,24 +325,20 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     """
     if (request.nodes or 1) <= 1:
         return
-    elsewhere = [
+    on_other_nodes = [
         launch
         for launch in request.launches
-        if _ELSEWHERE & {outer.program for outer in launch.calls}
+        if any(outer.program in _ELSEWHERE for outer in launch.calls)
     ]
     for launch in request.launches:
-        call = next(
-            (call for call in launch.calls if call.program in ("torchrun", "accelerate")), None
-        )
+        launchers = (call for call in launch.calls if call.program in ("torchrun", "accelerate"))
+        call = next(launchers, None)
         # Of two branches the one without srun is for a single node.
-        is_other_branch = launch.calls[0].command.guarded and bool(elsewhere)
-        if call is None or is_other_branch or launch in elsewhere:
+        is_other_branch = launch.calls[0].command.guarded and bool(on_other_nodes)
+        if call is None or is_other_branch or launch in on_other_nodes:
             continue
-        if (
-            not call.opaque
-            and call.command.words[0].value is not None
-            and call.command.shell is None
-        ):
+        is_known = not call.opaque and call.command.words[0].value is not None
+        if is_known and call.command.shell is None:
             first = f"the batch script runs on the first of {request.nodes} nodes only"
             message = f"{first}, and starts {call.program} there without srun"
             hint = f"write srun {call.program} ..."

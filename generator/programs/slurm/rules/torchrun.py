@@ -56,7 +56,9 @@ def _calls_in_script(call: LauncherCall) -> int:
 
 
 def _fewest(srun: Call, call: LauncherCall) -> Argument[int] | None:
-    """The option by which srun starts the fewest nodes; None where it may start others too."""
+    """The option that bounds most the nodes on which srun starts torchrun; None where it bounds
+    none, or another step may start the rest.
+    """
     step = Request(shell=call.shell, options=srun.options, program="srun")
     if step.has(*_TAKES_A_PART) or step.opaque:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....catalog.names import is_swapped
 from ....findings import ERROR, WARNING, Violation, Violations
@@ -42,47 +42,60 @@ def variables_are_spelled_as_slurm_does(script: LaunchScript) -> Violations:
     warning where scontrol does without.
     Fix: write the name as Slurm does
     """
-    shell, found = script.shell, dict[str, tuple[int, bool]]()
-    for name, offset, is_optional in _used(shell):
-        if name not in _variables():
-            found.setdefault(name, (offset, is_optional))
-    known = {*provided(shell), *shell.history, *shell.set_inside} if found else set()
-    for name, (offset, is_optional) in found.items():
-        meant = _meant(name) if name not in known else None
+    shell = script.shell
+    unknown = dict[str, _Use]()
+    for use in _uses(shell):
+        if use.name not in _variables():
+            unknown.setdefault(use.name, use)
+    if not unknown:
+        return
+    set_by_script = {*provided(shell), *shell.history, *shell.set_inside}
+    for name, use in unknown.items():
+        meant = _meant(name) if name not in set_by_script else None
         if meant is not None:
             message = f"Slurm sets no variable {name}, so it is empty"
-            severity = WARNING if is_optional else ERROR
+            severity = WARNING if use.is_optional else ERROR
             hint = f"did you mean {meant}?"
-            yield Violation(shell.locate(offset), message, hint, severity=severity)
+            yield Violation(shell.locate(use.offset), message, hint, severity=severity)
 
 
-def _used(shell: ShellScript) -> Iterator[tuple[str, int, bool]]:
-    """The variables of commands and assignments, but for those that only print them; with each
-    whether its command does without: `scontrol show hostnames` has the job's nodes then.
-    """
-    words = [
+class _Use(NamedTuple):
+    """A place of a script that needs the value of a variable."""
+
+    name: str
+    offset: int
+    #: whether the command does without: `scontrol show hostnames` then takes the job's nodes
+    is_optional: bool
+
+
+def _uses(shell: ShellScript) -> Iterator[_Use]:
+    """The variables of assignments and of commands, but for commands that only print."""
+    texts = [
         (word.raw, word.offset)
         for command in shell.commands
         if command.words and command.words[0].value not in PRINTS
         for word in command.words
     ]
-    words += [(one.raw, one.value_offset) for one in shell.assignments]
-    for raw, offset in words:
+    texts += [(assignment.raw, assignment.value_offset) for assignment in shell.assignments]
+    for raw, offset in texts:
         for match in _USED.finditer(raw):
-            start = match.end(1) if match[1] else match.start()
-            yield match[2] or match[3], offset + start, match[1] is not None
+            hostnames, plain_name, name_in_braces = match.groups()
+            start = match.end(1) if hostnames else match.start()
+            yield _Use(plain_name or name_in_braces, offset + start, hostnames is not None)
 
 
 @lru_cache(maxsize=256)
 def _meant(name: str) -> str | None:
     """The variable of Slurm's of which a name is a slip; None without one."""
-    plain = name.replace("_", "")
-    near = [
-        one
-        for one in _variables()
-        if is_slip(name, one) or _is_one_off(name, one) or one.replace("_", "") == plain
-    ]
-    return min(near) if near else None
+    without_underscores = name.replace("_", "")
+    near = (
+        variable
+        for variable in _variables()
+        if is_slip(name, variable)
+        or _is_one_off(name, variable)
+        or variable.replace("_", "") == without_underscores
+    )
+    return min(near, default=None)
 
 
 def _is_one_off(name: str, other: str) -> bool:
