@@ -42,18 +42,18 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 
 def _default_hostfile(options: Mapping[str, Any]) -> object:
-    """The hostfile by default: beside the script where the hosts are named, else as the spec
-    says.
-    """
+    """Where launch.sh looks for its hostfile: beside itself, unless the spec only names a file."""
     beside = Raw('"$CONFIG_DIR"/hostfile')
     return beside if "hosts" in options else options.get("hostfile", beside)
 
 
 def _hostfiles(options: Mapping[str, Any], nodes: int, slots: int) -> tuple[RenderedFile, ...]:
     """DeepSpeed's form, one `host slots=N` a line; the first host is the master."""
-    hosts: Sequence[str] = options.get("hosts", ()) if nodes > 1 else ()
+    hosts: Sequence[str] = options.get("hosts", ())
+    if nodes == 1 or not hosts:
+        return ()
     text = "".join(f"{host} slots={slots}\n" for host in hosts[:nodes])
-    return (RenderedFile(path="hostfile", text=text),) if hosts else ()
+    return (RenderedFile(path="hostfile", text=text),)
 
 
 def pick_file(plans: Sequence[Plan], _: RenderedFile, command: str) -> tuple[RenderedFile, ...]:
@@ -75,7 +75,7 @@ def trials_file(plans: Sequence[Plan], programs: Sequence[Program], command: str
         programs[0],
         header=header(plans[0], programs[0], command, (note,)),
         trials=len(plans),
-        limit_s=max(plan.job.launch.time_limit_s or 0 for plan in plans),  # 0: none
+        limit_s=max(plan.job.launch.time_limit_s or 0 for plan in plans),  # 0: no limit
         mark=TRIAL,
         log=TRIAL_LOG,
     )

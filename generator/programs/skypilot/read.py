@@ -51,12 +51,14 @@ class SkyPilotTask(CommandDocument):
     def gpus(self) -> int | None:
         """The accelerators of each node; None where there is a choice of them."""
         written = self.value("resources/accelerators")
-        if isinstance(written, dict) and len(written) == 1:
+        if isinstance(written, dict) and len(written) == 1:  # {H100: 8}
             (count,) = written.values()
             if count is None:
                 return 1
             return count if isinstance(count, int) else None
-        name, _, number = written.partition(":") if isinstance(written, str) else ("", "", "")
+        if not isinstance(written, str):
+            return None
+        name, _, number = written.partition(":")  # H100:8, or a choice: {H100:8, A100:8}
         if not name or {"{", ","} & set(name):
             return None
         return python_int(number, _MOST_CHARACTERS) if number else 1
@@ -68,13 +70,21 @@ class SkyPilotTask(CommandDocument):
         )
 
 
+#: What SkyPilot's files alone have: its variables, `num_nodes`, or keys of `resources`.
 _TASK: Final = lazy_pattern(
     r"\bSKYPILOT_|^num_nodes:|"
     r"(?:^[ \t]+|[{,]\s*)(?:accelerators|infra|instance_type|use_spot|image_id):",
     re.MULTILINE,
 )
 _RUN: Final = lazy_pattern(r"^run:", re.MULTILINE)
-_SKYPILOT: Final = ("NODE_RANK", "NODE_IPS", "NUM_NODES", "NUM_GPUS_PER_NODE", "TASK_ID")
+#: Variables that SkyPilot sets on each node.
+_VARIABLES: Final = (
+    "SKYPILOT_NODE_RANK",
+    "SKYPILOT_NODE_IPS",
+    "SKYPILOT_NUM_NODES",
+    "SKYPILOT_NUM_GPUS_PER_NODE",
+    "SKYPILOT_TASK_ID",
+)
 
 
 def is_task(content: str) -> bool:
@@ -96,16 +106,11 @@ def _task(source: Source, text: Text) -> SkyPilotTask:
     view, run = YamlDocument(source=source), source.value("/run")
     script = None
     if isinstance(run, str) and run.strip():
-        pieces = [
-            exported(f"SKYPILOT_{name}", UNKNOWN, view.locate_key("run")) for name in _SKYPILOT
-        ]
+        pieces = [exported(name, UNKNOWN, view.locate_key("run")) for name in _VARIABLES]
         for name, at, value in view.entries("envs"):
             if isinstance(name, str) and NAME.fullmatch(name):
-                is_scalar = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-                pieces.append(
-                    exported(
-                        name, shlex.quote(str(value)) if is_scalar else UNKNOWN, view.locate(at)
-                    )
-                )
+                is_known = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+                word = shlex.quote(str(value)) if is_known else UNKNOWN
+                pieces.append(exported(name, word, view.locate(at)))
         script = script_of([*pieces, (run, places(source, text, "/run", run))], text)
     return SkyPilotTask(source=source, script=script)

@@ -25,10 +25,11 @@ _STORED: Final = derived("a task's variables are stored with its job, and shown"
 #: sky/task.py:659-682 @ 0.14.1
 _MADE_TEXT: Final = ("/envs/", "/secrets/")
 
-_tasks: Final = Subject[SkyPilotTask](
+_all_tasks: Final = Subject[SkyPilotTask](
     ("SkyPilot task",), lambda submission: submission.of(SkyPilotTask)
 )
-tasks: Final = _tasks.where(lambda task: task.readable)
+#: The tasks whose YAML could be read to its end.
+tasks: Final = _all_tasks.where(lambda task: task.readable)
 
 
 @subject("SkyPilot task")
@@ -37,7 +38,8 @@ def _differences(submission: Submission) -> Iterator[Difference]:
     for task in tasks(submission):
         for difference in differences_of(task, "skypilot", "task", "a task", "sky launch"):
             is_scalar = not isinstance(difference.value, (dict, list))
-            if not (is_scalar and difference.problem.pointer.startswith(_MADE_TEXT)):
+            is_made_text = difference.problem.pointer.startswith(_MADE_TEXT)
+            if not (is_scalar and is_made_text):
                 yield difference
 
 
@@ -95,12 +97,9 @@ def variables_have_a_value(task: SkyPilotTask) -> Violations:
     Fix: write a value, or move it to secrets"""
     for name, at, value in task.entries("envs"):
         if value is None:
+            message = f"{name} has no value: sky launch stops unless --env gives it"
             hint = f"write a value, launch with --env {name}=..., or move it to secrets"
-            yield Violation(
-                task.locate_key(at),
-                f"{name} has no value: sky launch stops unless --env gives it",
-                hint,
-            )
+            yield Violation(task.locate_key(at), message, hint)
 
 
 @tasks.rule(
@@ -122,8 +121,9 @@ def launchers_count_nodes_and_gpus(task: SkyPilotTask) -> Violations:
     there are.
     Fix: give torchrun $SKYPILOT_NUM_NODES and $SKYPILOT_NUM_GPUS_PER_NODE
     """
-    each, nodes = '--nproc-per-node="$SKYPILOT_NUM_GPUS_PER_NODE"', '--nnodes="$SKYPILOT_NUM_NODES"'
-    yield from miscounted(task, "node", each, nodes)
+    processes = '--nproc-per-node="$SKYPILOT_NUM_GPUS_PER_NODE"'
+    nodes = '--nnodes="$SKYPILOT_NUM_NODES"'
+    yield from miscounted(task, "node", processes, nodes)
 
 
 @submissions.rule("SKY006", WARNING, "silent", _STORED, reads=("SkyPilot task",))

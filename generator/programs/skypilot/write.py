@@ -20,9 +20,9 @@ from ..program import Launcher, Program, RenderedFile, Scheduler, from_the_scrip
 from .accelerators import accelerator_name
 
 _PORT: Final = 29500  # torch's own default
+#: The secrets of a task's file, and the names of those without a value.
 _SECRETS: Final = lazy_pattern(r"^secrets:\n((?: .*\n)+)", re.MULTILINE)
-# of secrets: without a value
-_EMPTY: Final = lazy_pattern(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)
+_WITHOUT_VALUE: Final = lazy_pattern(r"^ +(\w+):(?: null| ~)? *$", re.MULTILINE)
 #: What a task's name may be. Source: skypilot 0.14.1 sky/task.py:46 (_VALID_NAME_REGEX).
 _NAME: Final = lazy_pattern(r"[a-zA-Z0-9]+(?:[._-]{1,2}[a-zA-Z0-9]+)*")
 #: Clouds by the catalog's names of providers. Source: skypilot 0.14.1 sky/skylet/constants.py:885
@@ -38,22 +38,18 @@ def launch_files(plan: Plan, program: Program, command: str) -> tuple[RenderedFi
 
 
 def _task(plan: Plan, program: Program) -> dict[str, object]:
-    options, limit = write.launch_options(plan), plan.job.launch.time_limit_s
-    in_pods = options.get("infra", "").lower().startswith(("k8s", "kubernetes"))
-    ends = ["END" + number * "_" for number in range(99)]  # of here-documents: no line of theirs
+    """The entries of `task.yaml`."""
+    options, limit_s = write.launch_options(plan), plan.job.launch.time_limit_s
     written = tuple(
-        (
-            file.path,
-            write.Raw(file.text),
-            write.Raw(next(end for end in ends if end not in file.text.split("\n"))),
-        )
-        for file in program.files
+        (file.path, write.Raw(file.text), write.Raw(_end_of(file.text))) for file in program.files
     )
     mounts = {target: source for source, target in _pairs(options, "file_mounts")}
     buckets = {
         target: {"source": source, "mode": "MOUNT"} for source, target in _pairs(options, "buckets")
     }
-    variables = (write.pod_environment if in_pods else write.environment)(plan, program)
+    in_pods = options.get("infra", "").lower().startswith(("k8s", "kubernetes"))
+    environment = write.pod_environment if in_pods else write.environment
+    variables = environment(plan, program)
     secret = options.get("passed_variables", ())
     return {
         "name": "-".join(_NAME.findall(plan.job.name)) or "job",
@@ -68,12 +64,20 @@ def _task(plan: Plan, program: Program) -> dict[str, object]:
             "skypilot/run.sh.j2",
             plan,
             program,
-            limit="" if limit is None else write.Raw(str(limit)),
+            limit="" if limit_s is None else write.Raw(str(limit_s)),
             port=_PORT,
             written=written,
             **write.ending_values(plan, program),
         ),
     }
+
+
+def _end_of(text: str) -> str:
+    """A word that ends a here-document with the text: no line of it is that word."""
+    lines, end = set(text.split("\n")), "END"
+    while end in lines:
+        end += "_"
+    return end
 
 
 def _pairs(options: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:
@@ -87,6 +91,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
     cluster, gpus = plan.job.cluster, write.processes_per_node(plan)
     cloud = cluster.provider if cluster.provider in _CLOUDS else None
     card = options.get("accelerator", accelerator_name(cluster.accelerator.name))
+    has_network = plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node
     resources = {
         "infra": options.get("infra", cloud),
         "instance_type": options.get("instance_type"),
@@ -94,9 +99,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
         "image_id": options.get("image"),
         "use_spot": options.get("use_spot"),
         "disk_size": options.get("disk_size"),
-        "network_tier": "best"
-        if plan.job.nodes > 1 and cluster.network_bytes_per_s_per_node
-        else None,
+        "network_tier": "best" if has_network else None,
     }
     return {key: value for key, value in resources.items() if value is not None}
 
@@ -124,18 +127,16 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _lost(job: Job) -> Iterator[str]:
-    mounted = (
-        target
-        for key in ("buckets", "file_mounts")
-        for _, target in _pairs(job.launch.options, key)
-    )
-    return write.not_mounted(job, mounted, "launch.skypilot.buckets")
+    """Notes on paths that are in no bucket and on no mount."""
+    options = job.launch.options
+    mounts = (*_pairs(options, "buckets"), *_pairs(options, "file_mounts"))
+    return write.not_mounted(job, (target for _, target in mounts), "launch.skypilot.buckets")
 
 
-def _secrets(file: Path) -> tuple[str, ...]:
-    """Options that give the task's secrets their values, which are not in the file."""
+def _secret_options(file: Path) -> tuple[str, ...]:
+    """Options of `sky launch` for the task's secrets, whose values are not in the file."""
     block = _SECRETS.search(file.read_text(encoding="utf-8")) if file.is_file() else None
-    names = _EMPTY.findall(block[1]) if block else ()
+    names = _WITHOUT_VALUE.findall(block[1]) if block else ()
     return tuple(word for name in names for word in ("--secret", name))
 
 
@@ -151,7 +152,7 @@ LAUNCHER: Final = Launcher(
     files=launch_files,
     start="sky launch {}/task.yaml",
     file="task.yaml",
-    extra_words=_secrets,
+    extra_words=_secret_options,
     token="set launch.skypilot.passed_variables: [HF_TOKEN]",
     scheduler=Scheduler(
         submit=("sky", "launch", "--yes", "--detach-run", "{file}"),
@@ -159,7 +160,7 @@ LAUNCHER: Final = Launcher(
         identity=r"sky logs ([\w.-]+)",  # the cluster's name
         watch=("sky queue {id}", "sky logs {id}"),
     ),
-    in_folder=False,  # or in another that is uploaded
+    in_folder=False,  # `workdir` may be another folder, which is uploaded
     lost=_lost,
     before=_before,
 )  # fmt: skip
