@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ...submission.record import (
     Beside,
@@ -19,14 +19,14 @@ from ...submission.record import (
 
 def _has(*pointers: str) -> When:
     """Whether a config of a submission has one of these blocks."""
-    return lambda submission: (
-        submission.has("DeepSpeed config")
-        and any(
-            config.has(pointer)
-            for config in loaded("programs.deepspeed.submission:configs_of")(submission)
-            for pointer in pointers
-        )
-    )
+
+    def has_one(submission: Any) -> bool:
+        if not submission.has("DeepSpeed config"):
+            return False
+        configs = loaded("programs.deepspeed.submission:configs_of")(submission)
+        return any(config.has(pointer) for config in configs for pointer in pointers)
+
+    return has_one
 
 
 DEEPSPEED: Final = ProgramRecord(

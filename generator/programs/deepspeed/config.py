@@ -1,10 +1,10 @@
-"""A DeepSpeed config as text, and as the program that reads it reads it.
+"""A DeepSpeed config: as text (`DsConfig`), and as a release of DeepSpeed reads it (`Config`).
 
-Values are converted as the parser of the release converts them: `"3"`, `3.0` and `3` are the same
-stage. A key that is left out has the release's default; so has one that is "auto" where DeepSpeed's
-models read it, which drop it. None is the answer where the value is not known: "auto" that
-Transformers or accelerate will fill in, and what the parser refuses, such as the placeholder of a
-template.
+A `Config` converts values as the release's parser does: `"3"`, `3.0` and `3` are the same stage. A
+key that is left out has the release's default. So has a key whose value is "auto", where
+DeepSpeed's own models read it: they drop "auto". None stands for a value that isn't known: "auto"
+that Transformers or accelerate will fill in, and what the parser refuses, such as the placeholder
+of a template.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class DsConfig(Values):
         return self.json.locate_key(pointer)
 
 
-_TRIED: Final = lazy_pattern(
+#: Keys for which the autotuner takes a list of values to try.
+_TUNED_KEYS: Final = lazy_pattern(
     r"/zero_optimization/(?:offload_\w+/)?\w+|/train_(?:micro_)?batch_size\w*"
 )
 
@@ -101,17 +102,23 @@ def read_file(file: FileText) -> Iterator[DsConfig]:
 def config_from_yaml(
     data: Mapping[str, object], source: Source, text: Text, at: Mapping[str, str]
 ) -> DsConfig:
-    """A DeepSpeed config that a program hands on as a mapping; `at` has its keys' places."""
+    """A DeepSpeed config that a YAML file has as a mapping.
+
+    `at` has, by the pointer of a key at the config's top, the pointer of that key in the file,
+    where the two differ.
+    """
     lines = Lines(text)
 
     def offset(where: Location) -> int:
         return lines.starts[(where.line or 1) - 1] + (where.column or 1) - 1
 
     data, spans = dict(data), {"": Span(0, 0)}
-    for pointer in filter(None, (pointer for pointer, _ in walk("", data))):
+    for pointer, _ in walk("", data):
+        if not pointer:
+            continue
         top, slash, rest = pointer[1:].partition("/")
-        old = f"{at.get(f'/{top}', f'/{top}')}{slash}{rest}"
-        start, key = offset(source.locate(old)), offset(source.locate_key(old))
+        in_file = f"{at.get(f'/{top}', f'/{top}')}{slash}{rest}"
+        start, key = offset(source.locate(in_file)), offset(source.locate_key(in_file))
         spans[pointer] = Span(start, start, key, key)
     json_text = JsonText(
         text=text,
@@ -127,39 +134,42 @@ def config_from_yaml(
 
 
 def tuning_space(json_text: JsonText) -> JsonText:
-    """A config as DeepSpeed's autotuner reads it: lists and "auto" in place of numbers are tried.
+    """A config with "auto" in place of each list of values that DeepSpeed's autotuner tries.
 
     Source: deepspeed/autotuning/autotuner.py:305-322 and :544, utils.py:285 @ 0.19.8.
     """
     if json_text.value("/autotuning/enabled") is not True or not isinstance(json_text.data, dict):
         return json_text
-    tried = [
-        at
-        for at in filter(_TRIED.fullmatch, json_text.spans)
-        if isinstance(json_text.value(at), list)
+    lists = [
+        pointer
+        for pointer in json_text.spans
+        if _TUNED_KEYS.fullmatch(pointer) and isinstance(json_text.value(pointer), list)
     ]
     data = copy.deepcopy(json_text.data)
-    for pointer in tried:
-        around = value_at(data, pointer.rpartition("/")[0], None)
-        if isinstance(around, dict):
-            around[pointer.rpartition("/")[2]] = "auto"
+    for pointer in lists:
+        parent, _, name = pointer.rpartition("/")
+        block = value_at(data, parent, None)
+        if isinstance(block, dict):
+            block[name] = "auto"
+    of_items = tuple(f"{pointer}/" for pointer in lists)
     spans = {
-        p: span
-        for p, span in json_text.spans.items()
-        if not any(p.startswith(f"{t}/") for t in tried)
+        pointer: span
+        for pointer, span in json_text.spans.items()
+        if not pointer.startswith(of_items)
     }
     return replace(json_text, data=data, json_data=data, spans=spans)
 
 
 Precision = Literal["fp16", "bf16", "fp32"]
 Device = Literal["none", "cpu", "nvme"]
+DEVICES: Final[tuple[Device, ...]] = ("none", "cpu", "nvme")
 Offloaded = Literal["optimizer", "param"]
 Number = int | float
 OFFLOADED: Final[tuple[Offloaded, ...]] = ("optimizer", "param")
 #: Programs that fill in "auto" before DeepSpeed reads the config.
 FILLERS: Final = frozenset({"huggingface", "accelerate"})
 HANDED_ON: Final = ("/optimizer/params", "/scheduler/params")  #: as they are, to a constructor
-#: The usual name of each that DeepSpeed's `DtypeEnum` has for a type (deepspeed/runtime/config.py).
+#: The usual name of a type, by the names of DeepSpeed's `DtypeEnum` (deepspeed/runtime/config.py).
 DTYPES: Final = {
     **dict.fromkeys(("torch.float16", "fp16", "float16", "half"), "fp16"),
     **dict.fromkeys(("torch.float32", "fp32", "float32", "float"), "fp32"),
@@ -199,12 +209,12 @@ class Config(DsConfig):
 
     @property
     def filled(self) -> bool:
-        """Return whether "auto" is filled in before DeepSpeed reads the config."""
+        """Return whether a program fills in "auto" before DeepSpeed trains with the config."""
         return self.consumer in FILLERS or self.tuned
 
     @property
     def tuned(self) -> bool:
-        """Whether DeepSpeed's autotuner reads the config, and writes those to train with.
+        """Whether DeepSpeed's autotuner reads this config, and writes the ones to train with.
 
         Source: deepspeed/autotuning/autotuner.py:676 and :753, scheduler.py:366 @ 0.19.8.
         """
@@ -220,10 +230,10 @@ class Config(DsConfig):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the file has nothing in it; a part of a script's text may come later."""
-        return not self.embedded and any(
-            what.what == "no value at all" for what in self.json.deviations
-        )
+        """Return whether the file has nothing in it; what a script writes may come later."""
+        if self.embedded:
+            return False
+        return any(deviation.what == "no value at all" for deviation in self.json.deviations)
 
     @property
     def is_readable(self) -> bool:
@@ -247,7 +257,10 @@ class Config(DsConfig):
         return value if isinstance(value, str) else None
 
     def switch(self, pointer: str, default: bool = False) -> bool | None:
-        """Whether a flag is on, as Python's `if` reads it; `default` for keys that no table has."""
+        """Whether a flag is on, as Python's `if` reads it; None where that isn't known.
+
+        `default` is for a key that is left out and that the release's table doesn't have.
+        """
         if pointer not in self.json.spans and self.schema.key(pointer) is None:
             return default
         held = self._hold(pointer)
@@ -259,11 +272,13 @@ class Config(DsConfig):
 
     @cached_property
     def bf16(self) -> str:
-        """The pointer of the bf16 block; the old name's where the new one is not there."""
+        """The pointer of the bf16 block, which older configs call bfloat16."""
+        if not self.has("/bfloat16"):
+            return "/bf16"
         key = self.schema.key("/bf16")
         takes_null = key is not None and "null" not in key.refuses  # then null counts as left out
-        absent = not self.has("/bf16") or (takes_null and self.value("/bf16") is None)
-        return "/bfloat16" if absent and self.has("/bfloat16") else "/bf16"
+        is_absent = not self.has("/bf16") or (takes_null and self.value("/bf16") is None)
+        return "/bfloat16" if is_absent else "/bf16"
 
     @cached_property
     def precision(self) -> Precision | None:
@@ -287,21 +302,21 @@ class Config(DsConfig):
         block = self._hold(section)
         if isinstance(block, dict):
             device = self.text(f"{section}/device")
-            return next((choice for choice in ("none", "cpu", "nvme") if choice == device), None)
-        old = self.switch(f"{ZERO}/cpu_offload{'_param' if what == 'param' else ''}")
-        if old is None or block is _UNKNOWN:
+            return next((choice for choice in DEVICES if choice == device), None)
+        old_key = "cpu_offload_param" if what == "param" else "cpu_offload"
+        is_on = self.switch(f"{ZERO}/{old_key}")
+        if is_on is None or block is _UNKNOWN:
             return None
-        return "cpu" if old else "none"
+        return "cpu" if is_on else "none"
 
     def offloads(self, what: Offloaded) -> bool:
         """Return whether they are known to leave the device."""
         return self.offload(what) in ("cpu", "nvme")
 
     def may_swap(self) -> bool:
-        """Return whether something may go to NVMe, and aio be read."""
-        return not {"nvme", None}.isdisjoint(map(self.offload, OFFLOADED)) or self.has(
-            "/checkpoint/writer"
-        )
+        """Return whether something may go to NVMe, so that the block aio is read."""
+        may_offload = any(self.offload(what) in ("nvme", None) for what in OFFLOADED)
+        return may_offload or self.has("/checkpoint/writer")
 
     @cached_property
     def optimizer(self) -> str | None:
@@ -333,59 +348,65 @@ class Config(DsConfig):
     @property
     def is_elastic(self) -> bool:
         """Whether the elasticity block decides the batch, whatever the batch keys are."""
-        return self.schema.section("/elasticity") is not None and bool(
-            self.block("/elasticity").get("enabled")
-        )
+        has_section = self.schema.section("/elasticity") is not None
+        return has_section and bool(self.block("/elasticity").get("enabled"))
 
     def _hold(self, pointer: str) -> object:
+        """The parsed value of a key, which is kept: rules ask for the same keys again and again."""
         held = self._held.get(pointer, NOTHING)
         if held is NOTHING:
             held = self._held[pointer] = self._parsed(pointer)
         return held
 
     def _parsed(self, pointer: str) -> object:
-        """Parse a key as the parser does.
+        """The value that the parser gives a key; `_UNKNOWN` where it refuses what is written.
 
-        Models convert values and drop "auto"; mappings keep what is written.
+        A section that is a pydantic model converts values and drops "auto"; a plain mapping keeps
+        what is written.
         """
         parent, section, key, spellings = self.schema.at(pointer)
-        there = self.json.spans
+        written = self.json.spans
         place = pointer
-        if pointer not in there:
-            place = next((name for name in spellings if name in there), pointer)
+        if pointer not in written:
+            place = next((name for name in spellings if name in written), pointer)
         value = self.value(place)
         if value == "auto" and self.filled:
             return _UNKNOWN
 
         if section is None or key is None:
-            handed_on = section is None or section.extra == "taken" or parent in HANDED_ON
-            return value if handed_on else None
+            is_handed_on = section is None or section.extra == "taken" or parent in HANDED_ON
+            return value if is_handed_on else None
         in_model = section.kind == "model"
-        dropped = in_model and (value == "auto" or (value is None and key.optional))
-        if place not in there or dropped:
+        is_dropped = in_model and (value == "auto" or (value is None and key.optional))
+        if place not in written or is_dropped:
             return self._default(pointer, parent, key)
 
         if not in_model:
-            refused = kind_of_value(as_hjson(value)) in key.refuses
+            is_refused = kind_of_value(as_hjson(value)) in key.refuses
             # The rules on the batch compute with its keys, whatever they are.
-            return _UNKNOWN if refused and pointer[1:] not in BATCH_KEYS else value
-        held = convert(value, key, PROFILES[self.schema.pydantic])
-        return _UNKNOWN if isinstance(held, Mismatch) else held
+            return _UNKNOWN if is_refused and pointer[1:] not in BATCH_KEYS else value
+        converted = convert(value, key, PROFILES[self.schema.pydantic])
+        return _UNKNOWN if isinstance(converted, Mismatch) else converted
 
     def _default(self, pointer: str, parent: str, key: Key) -> object:
-        """The value of a key that is left out: its default, but two that the parser works out."""
-        around = self.value(parent, {})
-        if pointer == f"{ZERO}/stage" and isinstance(around, bool):  # the old form: true is stage 1
-            return int(around)
-        dropped = around is None or (around == "auto" and not self.filled)
-        if not isinstance(around, dict | bool) and not dropped:  # the parser never gets to its keys
-            return _UNKNOWN
-        overlaps = pointer == f"{ZERO}/overlap_comm" and self.stage is not None
-        return self.stage == 3 if overlaps else key.default
+        """The value of a key that is left out: its default, except for two keys of ZeRO.
+
+        The parser takes the stage from the old form of the block, and `overlap_comm` from the
+        stage.
+        """
+        block = self.value(parent, {})
+        if pointer == f"{ZERO}/stage" and isinstance(block, bool):  # the old form: true is stage 1
+            return int(block)
+        is_dropped = block is None or (block == "auto" and not self.filled)
+        if not isinstance(block, dict | bool) and not is_dropped:
+            return _UNKNOWN  # the parser fails at the block, before its keys
+        if pointer == f"{ZERO}/overlap_comm" and self.stage is not None:
+            return self.stage == 3
+        return key.default
 
 
 def has_auto(config: DsConfig, least: int = 1) -> bool:
-    """Whether so many values of a config are "auto", which DeepSpeed itself never fills in."""
+    """Whether at least so many values of a config are "auto", which DeepSpeed never fills in."""
     return sum(value == "auto" for value in leaves(config.json.data)) >= least
 
 
@@ -394,10 +415,10 @@ def number_of(value: object) -> Number | None:
     if not isinstance(value, int | float):
         return None
     try:
-        finite = math.isfinite(value)
-    except OverflowError:
+        is_finite = math.isfinite(value)
+    except OverflowError:  # an int that is too large for a float
         return None
-    if not finite:
+    if not is_finite:
         return None
     return int(value) if isinstance(value, bool) else value
 

@@ -39,7 +39,8 @@ ENGINE: Final = Engine(
     measured_as="DeepSpeed",
     measured_cut="AutoTP",
 )
-#: Of each framework that runs on it. Source: its requirements/requirements.txt @ 0.19.8.
+#: Packages that every framework on this engine needs. Source: DeepSpeed's
+#: requirements/requirements.txt @ 0.19.8.
 VERSIONS: Final = {"torch": ">=2.0.0"}
 
 

@@ -16,18 +16,20 @@ from .config import Config
 from .options import offload_of, second_partitions
 from .submission import configs_of
 
-#: Keys of a layout that a config has for itself, and the places of others.
+#: Where a config says sizes of parallelism, by the layout's name for each.
 _SIZES: Final[Mapping[str, str]] = {
     "tensor": "/tensor_parallel/autotp_size",
     "context": "/sequence_parallel_size",
     "expert": "/expert_parallel/autoep_size",
 }
+#: Where a config says what a job spec says, by the spec's pointers, for findings of rules on jobs.
 _PLACES: Final = {f"/layout/{name}": pointer for name, pointer in _SIZES.items()} | {
     "/layout/zero_stage": f"{ZERO}/stage",
     "/layout/offload": f"{ZERO}/offload_optimizer/device",
 }
 #: The first DeepSpeed with AutoEP.
 _FIRST_WITH_AUTOEP: Final = (0, 19, 2)
+#: What messages of the rules on layouts call the facts of a config.
 OF_CONFIGS: Final = Vocabulary(
     phrases={
         **{name: f"{pointer.rpartition('/')[2]}: {{}}" for name, pointer in _SIZES.items()},
@@ -59,58 +61,72 @@ def config_facts(submission: Submission) -> Iterator[ConfigFacts]:
 
 
 def _job_of(config: Config, submission: Submission, world: World) -> Job:
-    job, cluster = submission.job or submission.planned, cluster_of(submission)
-    lengths = [job.training.sequence_length] if job else []
-    lengths += [
-        tokens
-        for arguments in submission.of_kind("Megatron arguments")
-        if (tokens := arguments.integer("--seq-length"))
-    ]
-    block = config.bf16 if config.precision == "bf16" else "/fp16"
-    places = {**_PLACES, "/training/precision": f"{block}/enabled"}
-    some = (
-        partial(Cluster, accelerators_per_node=world.gpus_per_node)
-        if world.gpus_per_node
-        else UNKNOWN
-    )
-    sizes: dict[str, Any] = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
-    if not config.switch("/expert_parallel/enabled") or config.version < _FIRST_WITH_AUTOEP:
-        sizes["expert"] = None
+    """The job that a config describes in part; what nobody says is unknown."""
+    job = submission.job or submission.planned
+    cluster: Any = cluster_of(submission)
+    if cluster is None:
+        cluster = UNKNOWN
+        if world.gpus_per_node:
+            cluster = partial(Cluster, accelerators_per_node=world.gpus_per_node)
     return partial(
         Job,
         name=config.path,
         framework=submission.programs.frameworks["huggingface" if config.filled else "deepspeed"],
         deepspeed_version=config.version,
         model=submission.model or getattr(job, "model", UNKNOWN),
-        cluster=cluster or some,
+        cluster=cluster,
         gpus=world.gpus or UNKNOWN,
         training=partial(
             Training,
-            sequence_length=lengths[0] if lengths else UNKNOWN,
+            sequence_length=_sequence_length(submission, job),
             precision=config.precision or UNKNOWN,
         ),
         pins=Pins(
-            **{name: size for name, size in sizes.items() if size and size > 1},
+            **_parallel_sizes(config),
             pipeline=world.pipeline,
             zero_stage=config.stage,
             offload=offload_of(config),
             zero_hpz=second_partitions(config),
         ),
         headroom=0.0,
-        origin=Origin(
-            path=config.path,
-            locations={
-                pointer: config.locate(at) for pointer, at in places.items() if config.has(at)
-            },
-            start=config.locate(""),
-            vocabulary=OF_CONFIGS,
-        ),
+        origin=_origin(config),
+    )
+
+
+def _sequence_length(submission: Submission, job: Job | None) -> Any:
+    """The job's sequence length, else that of Megatron's arguments, else unknown."""
+    if job is not None:
+        return job.training.sequence_length
+    for arguments in submission.of_kind("Megatron arguments"):
+        tokens = arguments.integer("--seq-length")
+        if tokens:
+            return tokens
+    return UNKNOWN
+
+
+def _parallel_sizes(config: Config) -> dict[str, Any]:
+    """The sizes of parallelism above 1 that take effect, by the layout's names."""
+    sizes = {name: config.whole(pointer) for name, pointer in _SIZES.items()}
+    if not config.switch("/expert_parallel/enabled") or config.version < _FIRST_WITH_AUTOEP:
+        sizes["expert"] = None
+    return {name: size for name, size in sizes.items() if size and size > 1}
+
+
+def _origin(config: Config) -> Origin:
+    """Where the config says what a job spec says."""
+    precision_block = config.bf16 if config.precision == "bf16" else "/fp16"
+    places = {**_PLACES, "/training/precision": f"{precision_block}/enabled"}
+    return Origin(
+        path=config.path,
+        locations={pointer: config.locate(at) for pointer, at in places.items() if config.has(at)},
+        start=config.locate(""),
+        vocabulary=OF_CONFIGS,
     )
 
 
 def says_layout(submission: Submission) -> bool:
     """Ask whether a config has sizes of parallelism, which the rules on layouts judge."""
-    sizes = (
-        config.has(pointer) for config in configs_of(submission) for pointer in _SIZES.values()
-    )
-    return any(sizes) or (bool(configs_of(submission)) and world_of(submission).pipeline > 1)
+    configs = configs_of(submission)
+    if any(config.has(pointer) for config in configs for pointer in _SIZES.values()):
+        return True
+    return bool(configs) and world_of(submission).pipeline > 1

@@ -27,14 +27,17 @@ _PEAKS: Final = (re.compile(rf"MaxMemAllocated={NUMBER} ?GB"), re.compile(rf"\bM
 _SETTING: Final = lazy_pattern(r"\[config\.py:[0-9]+:print\]\s+([a-z]\w{0,80}) \.* ?(\S{1,60})")
 _TENSOR: Final = "tensor_parallel_config "
 _AUTOTP: Final = lazy_pattern(r"\bautotp_size=([0-9]{1,6})\b")
-_PLAIN: Final = {
+#: Settings that are keys of a job spec.
+_SPEC_KEYS: Final = {
     "train_batch_size": "training.global_batch",
     "train_micro_batch_size_per_gpu": "layout.micro_batch",
     "gradient_accumulation_steps": "layout.gradient_accumulation",
     "world_size": "layout.data",  # ranks among which DeepSpeed splits the batch
 }
-_JSON_SETTING: Final = lazy_pattern(rf'"({"|".join(list(_PLAIN)[:3])})": ([0-9]+)')
-#: Setting, value and precision: as sections of the configuration, and as older versions have it.
+#: The batch keys in the configuration's JSON, which is printed as well.
+_JSON_SETTING: Final = lazy_pattern(rf'"({"|".join(list(_SPEC_KEYS)[:3])})": ([0-9]+)')
+#: A setting, the value that turns it on, and the precision that it is: as sections of the
+#: configuration, and as older versions print them.
 _PRECISIONS: Final = (
     ("bfloat16_config", "enabled=True", "bf16"),
     ("float16_config", "enabled=True", "fp16"),
@@ -75,8 +78,7 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         keys["training.global_batch"] = batches[0]
     batch = keys.get("training.global_batch")
 
-    # The best record of a step's time that there is: iterations, else samples a second, else
-    # timers.
+    # Of several records of a step's time, the most exact counts.
     steps: list[float] = []
     notes: tuple[str, ...] = ()
     if iterations:
@@ -92,7 +94,9 @@ def read(lines: Sequence[str]) -> LogFacts | None:
         writer="DeepSpeed",
         steps=tuple(step for step in steps if step > 0),
         keys=keys,
-        lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
+        lines={
+            key: places[name] for name, key in _SPEC_KEYS.items() if name in places and key in keys
+        },
         peak_bytes=peak * GIB if peak else None,
         notes=notes,
         hint=_RATES_ALONE if rates else _NO_TIMES,
@@ -146,7 +150,8 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
         if ":print]" in line:
             setting = _SETTING.search(line)
             sizes = _AUTOTP.findall(line.partition(_TENSOR)[2])
-            if sizes and (tensor := positive_whole(sizes[-1])):
+            tensor = positive_whole(sizes[-1]) if sizes else None
+            if tensor:
                 values["autotp_size"], places["autotp_size"] = str(tensor), number
         elif '"' in line:
             setting = _JSON_SETTING.search(line)
@@ -160,7 +165,8 @@ def _settings(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def _keys(settings: dict[str, str]) -> dict[str, object]:
-    keys = spec_keys(settings, _PLAIN)
+    """What the settings say of a job, by keys of its spec."""
+    keys = spec_keys(settings, _SPEC_KEYS)
     if "autotp_size" in settings:
         keys["layout.tensor"] = whole(settings["autotp_size"])
         # Without an mpu, `world_size` counts the ranks of a tensor group one by one.

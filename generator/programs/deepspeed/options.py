@@ -1,6 +1,6 @@
-"""The keys of a DeepSpeed config that say what a spec says, a row each: written and read back.
+"""The keys of a DeepSpeed config that say what a job spec says, a row each: written and read back.
 
-What else a config has is written by `write_config`.
+All else in a config is written by `write`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
     from .config import Config
 
 OPTIMIZER_TYPES: Final = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}
-#: bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with ZeRO
+#: bitsandbytes' AdamW: the Trainer makes it, and DeepSpeed counts it as untested with ZeRO.
 EIGHT_BIT: Final = "adamw-8bit"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A key of the config and the key of the spec that it says."""
+    """A key of the config, and the key of the spec that says the same."""
 
-    pointer: str  #: of the config
-    spec: str  #: dotted
-    #: from a config and the pointer; None where it says none or isn't known
+    pointer: str  #: of the config's key
+    spec: str  #: the spec's key, with dots: `training.precision`
+    #: The spec's value, of a config and the pointer; None where the config doesn't say it.
     decode: Callable[[Config, str], object]
-    encode: Callable[[Job, Layout], object] | None = None  #: else the value of the spec's key
-    planned: bool = False  #: whether the plan decides it, so that `deepspeed_config` may not
+    #: The config's value, where it isn't just the spec's.
+    encode: Callable[[Job, Layout], object] | None = None
+    planned: bool = False  #: whether the plan decides it, so that `deepspeed_config` may not set it
     #: whether Megatron-DeepSpeed too takes it from the config, not from an argument
     megatron: bool = False
 
@@ -62,7 +63,7 @@ def uses_autotp(job: Job, layout: Layout) -> bool:
 
 
 def derives_train_batch(job: Job, layout: Layout) -> bool:
-    """Whether `train_batch_size` must be left out, as two checks require different numbers.
+    """Whether `train_batch_size` must be left out, because two checks require different numbers.
 
     With AutoTP, `deepspeed.initialize` compares it with all ranks and stage 3's `zero.Init`, later,
     with the replicas. With Ulysses, the Trainer compares it with all ranks and DeepSpeed with the
@@ -72,12 +73,18 @@ def derives_train_batch(job: Job, layout: Layout) -> bool:
     the engine); transformers 5.23, integrations/deepspeed.py, `trainer_config_process`.
     """
     with_autotp = uses_autotp(job, layout) and layout.zero_stage == 3
-    return with_autotp or (job.engine.experts == "whole" and layout.context > 1)
+    # of the engines on DeepSpeed, the Trainer's alone keeps experts whole
+    with_ulysses = job.engine.experts == "whole" and layout.context > 1
+    return with_autotp or with_ulysses
+
+
+# What is written: the values of `encode`.
 
 
 def _train_batch(job: Job, layout: Layout) -> int | None:
-    per_rank = layout.micro_batch * layout.gradient_accumulation
-    return None if derives_train_batch(job, layout) else per_rank * batch_ranks(job, layout)
+    if derives_train_batch(job, layout):
+        return None
+    return layout.micro_batch * layout.gradient_accumulation * batch_ranks(job, layout)
 
 
 def _bf16(job: Job, layout: Layout) -> bool | None:
@@ -89,7 +96,32 @@ def _bf16(job: Job, layout: Layout) -> bool | None:
 
 
 def _above_1(size: str) -> Callable[[Job, Layout], object]:
-    return lambda _, layout: getattr(layout, size) if getattr(layout, size) > 1 else None
+    """A size of the layout; None to leave it out where it is 1."""
+
+    def encode(job: Job, layout: Layout) -> object:
+        value: int = getattr(layout, size)
+        return value if value > 1 else None
+
+    return encode
+
+
+def _mics_shard_size(job: Job, layout: Layout) -> int | None:
+    if layout.zero_copies <= 1:
+        return None
+    return layout.data * layout.context // layout.zero_copies
+
+
+def _offload_block(job: Job, layout: Layout) -> Mapping[str, Any] | None:
+    """The block that offloads to the host: through pinned buffers, where it has room for them."""
+    if not layout.offload:
+        return None
+    from ...estimate.memory import memory  # here, to save start-up time
+    from ...rules.fit import pins_host_memory
+
+    return {"device": "cpu", "pin_memory": pins_host_memory(job, memory(job, layout))}
+
+
+# What is read back: the values of `decode`.
 
 
 def _count(config: Config, pointer: str) -> int | None:
@@ -99,7 +131,9 @@ def _count(config: Config, pointer: str) -> int | None:
 
 def second_partitions(config: Config | None) -> int | None:
     """Return the ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
-    size = config.whole(f"{ZERO}/zero_hpz_partition_size") if config and config.stage == 3 else None
+    if config is None or config.stage != 3:
+        return None
+    size = config.whole(f"{ZERO}/zero_hpz_partition_size")
     return size if size and 0 < size < 2**31 else None
 
 
@@ -111,8 +145,8 @@ def offload_of(config: Config) -> str:
 
 
 def _offload(config: Config, pointer: str) -> str | None:
-    unknown = not config.stage or config.value(f"{pointer}/device") == "auto"
-    return None if unknown else offload_of(config)
+    is_unknown = not config.stage or config.value(f"{pointer}/device") == "auto"
+    return None if is_unknown else offload_of(config)
 
 
 def _hpz(config: Config, pointer: str) -> int | None:
@@ -134,7 +168,7 @@ def _optimizer(config: Config, pointer: str) -> str | None:
     return name if name in OPTIMIZER_TYPES else None
 
 
-def _of_optimizer(config: Config, pointer: str) -> Any:
+def _optimizer_parameter(config: Config, pointer: str) -> Any:
     """A parameter of the optimizer that a config names: a learning rate, or weight decay.
 
     A rate of 0 is left out, as a spec has none. Weight decay has its optimizer's default.
@@ -146,23 +180,14 @@ def _of_optimizer(config: Config, pointer: str) -> Any:
     value = config.number(pointer)
     if config.optimizer is None or value is None:
         return None
-    return value if value > 0 or (value == 0 and is_decay) else None
+    has_meaning = value > 0 or (value == 0 and is_decay)
+    return value if has_meaning else None
 
 
 def default_of_optimizer(config: Config, name: str) -> Any:
     """The default of a parameter of the config's optimizer; None where that isn't known."""
     parameters = config.schema.optimizers.get(config.optimizer or "") or {}
     return parameters[name].default if name in parameters else None
-
-
-def _to_host(job: Job, layout: Layout) -> Mapping[str, Any] | None:
-    """The block that offloads to the host: through pinned buffers, where it has room for them."""
-    if not layout.offload:
-        return None
-    from ...estimate.memory import memory  # here, to save start-up time
-    from ...rules.fit import pins_host_memory
-
-    return {"device": "cpu", "pin_memory": pins_host_memory(job, memory(job, layout))}
 
 
 def _quantized(config: Config, pointer: str) -> bool | None:
@@ -199,16 +224,14 @@ OPTIONS: Final = (
         f"{ZERO}/offload_optimizer",
         "layout.offload",
         _offload,
-        _to_host,
+        _offload_block,
         megatron=True,
     ),
     Option(
         f"{ZERO}/mics_shard_size",
         "layout.zero_copies",
         lambda *_: None,
-        lambda job, layout: (
-            layout.data * layout.context // layout.zero_copies if layout.zero_copies > 1 else None
-        ),
+        _mics_shard_size,
         planned=True,
     ),
     Option(
@@ -251,11 +274,11 @@ OPTIONS: Final = (
         _optimizer,
         lambda job, _: OPTIMIZER_TYPES.get(job.training.optimizer),
     ),
-    Option("/optimizer/params/lr", "training.learning_rate", _of_optimizer),
-    Option("/optimizer/params/weight_decay", "training.weight_decay", _of_optimizer),
+    Option("/optimizer/params/lr", "training.learning_rate", _optimizer_parameter),
+    Option("/optimizer/params/weight_decay", "training.weight_decay", _optimizer_parameter),
     Option(f"{ZERO}/zero_quantized_weights", "training.quantized_weights", _quantized),
     Option(f"{ZERO}/zero_quantized_gradients", "training.quantized_gradients", _quantized),
-    # The default changed between releases.
+    # Written even where it is the default, which changed between releases.
     Option(
         "/gradient_clipping",
         "training.gradient_clipping",

@@ -34,19 +34,20 @@ from ...shape import (
 from ...text.wording import dots
 from ..releases import numbers
 
+# What pydantic takes for a bool or an int.
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
 _FALSE: Final = frozenset({"0", "off", "f", "false", "n", "no"})
 _WHOLE: Final = lazy_pattern(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)
-# Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits)
-_WHOLE_DIGITS: Final = 4300
-_INT64: Final = 2.0**63  # pydantic 2 makes no int of a float beyond
-_HJSON_WHOLE: Final = 1e10  # hjson makes an int of a whole float below
+#: Python's limit on the digits of an int in text (sys.int_info.default_max_str_digits).
+_MOST_DIGITS: Final = 4300
+_INT64: Final = 2.0**63  #: from here on pydantic 2 makes no int of a float
+_HJSON_WHOLE: Final = 1e10  #: below it hjson makes an int of a whole float
 
 
 def mismatch(value: object, shape: Shape, *, pydantic: int = 2) -> Mismatch | None:
     """Return why the value isn't accepted; None where it is."""
-    held = convert(value, shape, PROFILES[pydantic])
-    return held if isinstance(held, Mismatch) else None
+    converted = convert(value, shape, PROFILES[pydantic])
+    return converted if isinstance(converted, Mismatch) else None
 
 
 def _bool(value: object, kind: Type, profile: Profile) -> bool:
@@ -60,11 +61,13 @@ def _bool(value: object, kind: Type, profile: Profile) -> bool:
 
 def _whole_int(value: object, kind: Type, profile: Profile) -> int:
     """Convert to an int as pydantic 2 does, which refuses fractions."""
-    if isinstance(value, float) and not (value.is_integer() and abs(value) < _INT64):
-        raise Refused("fraction" if math.isfinite(value) else "type")
+    if isinstance(value, float):
+        is_whole = value.is_integer() and abs(value) < _INT64
+        if not is_whole:
+            raise Refused("fraction" if math.isfinite(value) else "type")
     if isinstance(value, str):
         written = value.strip()
-        number = python_int(written.partition(".")[0], _WHOLE_DIGITS)
+        number = python_int(written.partition(".")[0], _MOST_DIGITS)
         if not _WHOLE.fullmatch(written) or number is None:
             raise Refused("text")
         return number
@@ -145,8 +148,8 @@ _PYDANTIC_2: Final[Profile] = {
     "enum": _member,
     "literal": one_of,
 }
-#: By pydantic's major version. Version 1 takes numbers for strings, and an empty list or string for
-#: an empty object.
+#: How values are converted, by pydantic's major version. Version 1 takes numbers for strings, and
+#: an empty list or string for an empty object.
 PROFILES: Final[Mapping[int, Profile]] = {
     1: {
         **_PYDANTIC_2,
@@ -165,10 +168,10 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deprecation:
-    """The replacement of a deprecated key."""
+    """What becomes of a deprecated key."""
 
-    by: str  #: name of the field, not of its alias; empty where nothing replaces it
-    moved: bool  #: DeepSpeed gives the value to the new key, so both together are an error
+    by: str  #: the field that replaces it, by its name, not its alias; empty where none does
+    moved: bool  #: whether DeepSpeed gives the value to the new key, so that both are an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +202,9 @@ class Section:
     """One object of the config."""
 
     pointer: str
-    #: a pydantic model, which checks types; or a plain mapping, which doesn't
+    #: whether it is a pydantic model, which checks types, or a plain mapping, which doesn't
     kind: Literal["model", "mapping"]
-    #: what becomes of unknown keys; taken: handed on to something else
+    #: what becomes of unknown keys; "taken": they are handed on to something else
     extra: Literal["forbidden", "ignored", "taken"]
     checks: frozenset[str]  #: names of the model's own validators
     keys: Mapping[str, Key]  #: by every name accepted
@@ -277,14 +280,13 @@ def _section(pointer: str, table: Mapping[str, Any]) -> Section:
 
 def _names_of(key: Key, section: Section) -> tuple[str, ...]:
     """A key's two names, and those of deprecated keys whose value DeepSpeed gives to it."""
-    deprecated = (
-        old.written
-        for old in section.keys.values()
-        if old.deprecated
-        and old.deprecated.moved
-        and old.deprecated.by == key.name
-        and old.type == key.type
-    )
+
+    def is_moved_here(old: Key) -> bool:
+        if old.deprecated is None or old.type != key.type:
+            return False
+        return old.deprecated.moved and old.deprecated.by == key.name
+
+    deprecated = (old.written for old in section.keys.values() if is_moved_here(old))
     return key.written, key.name, *deprecated
 
 
@@ -301,18 +303,17 @@ def as_hjson(value: Any) -> Any:
 @cache
 def versions() -> tuple[Version, ...]:
     """The releases that have a table, oldest first."""
-    names = file_names(__package__, "deepspeed_keys")
-    return tuple(
-        sorted(numbers(name.removesuffix(".json")) for name in names if name.endswith(".json"))
-    )
+    files = file_names(__package__, "deepspeed_keys")
+    releases = (name.removesuffix(".json") for name in files if name.endswith(".json"))
+    return tuple(sorted(map(numbers, releases)))
 
 
 def load_schema(version: Version | str) -> DeepSpeedSchema:
-    """The keys of a release: from the nearest table at or below it that has its minor version.
+    """The keys of a release: from its own table, else from one near it.
 
-    A release whose minor version only has later tables gets the first of them: a key too many is a
-    milder mistake than one too few. One whose minor version has none gets the nearest table below,
-    else the oldest.
+    Of the tables of its minor version, the nearest that isn't later counts, else the first: a key
+    too many is a milder mistake than one too few. A release whose minor version has no table gets
+    the nearest table below it, else the oldest.
     """
     return _load(table_for(numbers(version) if isinstance(version, str) else version))
 

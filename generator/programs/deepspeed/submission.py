@@ -16,8 +16,10 @@ from ..python_around import hands_to_trainer, release_in, tells
 from ..releases import Release
 from .config import Config, DsConfig, has_auto
 
-#: Values that are "auto": 334 of 343 public configs that have any have as many.
-_OF_FILLERS: Final = 3
+#: So many values of "auto" show that a program fills them in: 334 of 343 public configs that have
+#: any have as many.
+_AUTOS_OF_FILLERS: Final = 3
+#: The keys of a config that are degrees of parallelism.
 _DEGREES: Final = (
     ("tensor", "/tensor_parallel/autotp_size"),
     ("tensor", "/tensor_parallel/tp/tp_size"),
@@ -29,17 +31,18 @@ _DEGREES: Final = (
 @lru_cache(maxsize=4)
 def configs_of(submission: Submission) -> tuple[Config, ...]:
     """DeepSpeed configs, those within scripts included."""
-    return tuple(_config(config, submission) for config in submission.of(DsConfig))
+    return tuple(_as_read(config, submission) for config in submission.of(DsConfig))
 
 
-def _config(config: DsConfig, submission: Submission) -> Config:
+def _as_read(config: DsConfig, submission: Submission) -> Config:
+    """A config as its consumer and its release of DeepSpeed read it."""
     release = release_of_deepspeed(submission, config.path)
     if id(config) in submission.configs_read:  # by another release, on behalf of the same consumer
-        config_read: Config = submission.configs_read[id(config)]
-        return replace(config_read, release=release)
+        read_before: Config = submission.configs_read[id(config)]
+        return replace(read_before, release=release)
 
     consumer, guessed = _consumer(config, submission)
-    submission.configs_read[id(config)] = made = Config(
+    as_read = Config(
         json=config.json,
         target=config.target,
         consumer=consumer,
@@ -47,7 +50,8 @@ def _config(config: DsConfig, submission: Submission) -> Config:
         unclaimed=guessed and not is_written(config) and submission.is_alone(config),
         release=release,
     )
-    return made
+    submission.configs_read[id(config)] = as_read
+    return as_read
 
 
 def release_of_deepspeed(submission: Submission, path: str) -> Release:
@@ -64,36 +68,40 @@ def release_of_deepspeed(submission: Submission, path: str) -> Release:
 def _consumer(config: DsConfig, submission: Submission) -> tuple[str, bool]:
     """The program that reads a config, and whether that is a guess.
 
-    It is the context's, else that of the launch line or file that names the config, else that of
-    the documents around it, else Transformers or accelerate where a value is "auto".
+    It is the one that the command line states, else that of the launch line or file that names the
+    config, else that of the documents around it, else Transformers or accelerate where a value is
+    "auto", else DeepSpeed.
     """
-    named = submission.readers_of(config)
-    consumer = submission.context.consumer or next(filter(None, named), None)
-    if consumer is None and not named:
+    stated = submission.context.consumer
+    readers = submission.readers_of(config)
+    consumer = stated or next(filter(None, readers), None)
+    if consumer is None and not readers:
         consumer = next(_signs_of_consumer(submission), None)
 
-    guessed = (consumer is None and not named) or (
-        consumer == "deepspeed" and submission.context.consumer is None
-    )
-    # The Trainer fills in what is "auto" for others.
-    if guessed and hands_to_trainer(config.path):
+    is_unnamed = consumer is None and not readers
+    is_by_default = consumer == "deepspeed" and stated is None
+    # A program beside the config may hand it to the Trainer, which fills in "auto" for DeepSpeed.
+    if (is_unnamed or is_by_default) and hands_to_trainer(config.path):
         consumer = "huggingface"
+    if consumer is not None:
+        return consumer, False
 
+    is_filled = has_auto(config)
     # One or two among numbers are no sign of the Trainer where the programs have the engine alone.
-    automatic = consumer is None and has_auto(config)
-    if automatic and not has_auto(config, _OF_FILLERS) and tells("the engine", config.path):
-        automatic = tells("a filler", config.path)
-    return consumer or ("huggingface" if automatic else "deepspeed"), consumer is None
+    has_few = is_filled and not has_auto(config, _AUTOS_OF_FILLERS)
+    if has_few and tells("the engine", config.path):
+        is_filled = tells("a filler", config.path)
+    return "huggingface" if is_filled else "deepspeed", True
 
 
 def _signs_of_consumer(submission: Submission) -> Iterator[str]:
-    """What each program's documents tell of the one that reads configs."""
+    """The programs that documents of the submission say to read DeepSpeed configs."""
     for record in submission.programs:
         says = record.consumer
         if says is not None and says.when(submission):
-            reader = loaded(says.function)(submission)
-            if reader is not None:
-                yield reader
+            consumer = loaded(says.function)(submission)
+            if consumer is not None:
+                yield consumer
 
 
 @lru_cache(maxsize=4)
@@ -111,7 +119,7 @@ def used_config(submission: Submission) -> Config | None:
 def named_in(submission: Submission, path: str) -> frozenset[int] | None:
     """The DeepSpeed configs that the document at `path` names, each as the `id` of its text.
 
-    None where the document names none, or one that its script makes of another.
+    None where the document names none, or only some that its script makes of others.
     """
     links = [
         link
@@ -124,13 +132,16 @@ def named_in(submission: Submission, path: str) -> frozenset[int] | None:
 
 
 def is_made(submission: Submission, link: Reference) -> bool:
-    """Return whether a script makes the file that it names, so that what it makes it of is read."""
+    """Return whether the script with this reference makes the file itself, of another one."""
     scripts = (script for script in submission.scripts if script.path == link.where.path)
     return not link.documents and any(script.makes(link.path) for script in scripts)
 
 
 def named_by(links: Iterable[Reference]) -> frozenset[int]:
-    """The documents that are named, by identity, of DeepSpeed configs of their text."""
+    """The `id` of each document that references lead to; of a DeepSpeed config, that of its text.
+
+    A config is made anew for each release that reads it, and its text isn't.
+    """
     return frozenset(
         id(getattr(document, "json", document)) for link in links for document in link.documents
     )
@@ -141,20 +152,17 @@ def read_by(submission: Submission, named: frozenset[int]) -> Sequence[Config]:
 
     A config that is written in the job itself is read, and not its copy beside the job.
     """
-    every = [config for config in configs_of(submission) if id(config.json) in named]
-    return [config for config in every if config.embedded] or every
+    configs = [config for config in configs_of(submission) if id(config.json) in named]
+    return [config for config in configs if config.embedded] or configs
 
 
 def degrees_of(submission: Submission) -> Iterator[Degree]:
-    """The degrees of parallelism in the config that the job uses.
-
-    The Trainer has no pipeline.
-    """
+    """The degrees of parallelism in the config that the job uses."""
     config = used_config(submission)
     if config is None:
         return
 
     for name, pointer in _DEGREES:
         yield Degree(OF_CONFIG, name, config.whole(pointer))
-    if config.consumer == "huggingface":
+    if config.consumer == "huggingface":  # the Trainer has no pipeline
         yield Degree(RULED_OUT, "pipeline", 1)

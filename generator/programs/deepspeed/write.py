@@ -42,7 +42,7 @@ _AT_STAGE_3 = (
     "training.quantized_weights",
     "training.quantized_gradients",
 )
-#: not in runtime/zero/utils.py ZERO_SUPPORTED_OPTIMIZERS
+#: Optimizers that aren't in ZERO_SUPPORTED_OPTIMIZERS (runtime/zero/utils.py).
 _UNTESTED_WITH_ZERO = frozenset({"lamb", "sgd"})
 Config = dict[str, Any]
 #: What DeepSpeed prints. The wall-clock breakdown synchronises the device and is for profiling
@@ -51,7 +51,7 @@ LOGGING: Config = {"steps_per_print": 10, "wall_clock_breakdown": False}
 
 
 def autotp_notes(job: Job, layout: Layout, counted_by: str) -> tuple[str, ...]:
-    """Say why an AutoTP run's batch looks too large; `counted_by` says who counts every rank."""
+    """Say why an AutoTP run's batch looks too large; `counted_by`: words on who counts ranks."""
     if not uses_autotp(job, layout):
         return ()
     product = f"{layout.micro_batch} × {layout.gradient_accumulation} × {batch_ranks(job, layout)}"
@@ -73,20 +73,19 @@ def precision_block(job: Job, layout: Layout) -> Config:
     fp8 is bf16 to DeepSpeed; the script's layers do the rest.
     """
     if job.training.precision == "fp16":
-        dynamic = {
+        dynamic_scale = {
             "loss_scale": 0,
             "initial_scale_power": 16,
             "loss_scale_window": 1000,
             "min_loss_scale": 1,
         }
-        return {"fp16": {"enabled": True, **dynamic}}
+        return {"fp16": {"enabled": True, **dynamic_scale}}
+    keys = ["training.precision"]
     # The engine refuses to mix gradient types outside ZeRO.
-    sums = (
-        job.training.precision != "fp32" and layout.zero_stage > 0 and sums_gradients_in_fp32(job)
-    )
-    return written(
-        job, layout, "training.precision", *(("training.gradient_dtype",) if sums else ())
-    )
+    may_sum_in_fp32 = job.training.precision != "fp32" and layout.zero_stage > 0
+    if may_sum_in_fp32 and sums_gradients_in_fp32(job):
+        keys.append("training.gradient_dtype")
+    return written(job, layout, *keys)
 
 
 def zero_block(job: Job, layout: Layout) -> Config:
@@ -109,7 +108,7 @@ def zero_block(job: Job, layout: Layout) -> Config:
         block["stage3_param_persistence_threshold"] = persistence_threshold(job)
         block.update(dict.fromkeys(MAX_LIVE_KEYS, int(max_live_elements(job, layout))))
         block.update(written(job, layout, *_AT_STAGE_3).get("zero_optimization", {}))
-        if job.engine.saves_model:  # the Trainer would write one without weights
+        if job.engine.saves_model:  # the Trainer would write a model without weights
             block["stage3_gather_16bit_weights_on_model_save"] = True
     block.update(written(job, layout, "layout.offload").get("zero_optimization", {}))
     if layout.offload >= Offload.OPTIMIZER_AND_PARAMETERS:
@@ -121,12 +120,9 @@ def optimizer_block(job: Job, layout: Layout) -> Config:
     """`optimizer` and what its type needs.
 
     With optimizer offload, DeepSpeed itself puts its CPU Adam in.
-
-    The 8-bit Adam is bitsandbytes', which the Trainer makes and DeepSpeed counts as untested with
-    ZeRO.
     """
     name = job.training.optimizer
-    if name == EIGHT_BIT:
+    if name == EIGHT_BIT:  # not DeepSpeed's to make
         return {"zero_allow_untested_optimizer": True} if layout.zero_stage > 0 else {}
     block = written(
         job, layout, "training.optimizer", "training.learning_rate", "training.weight_decay"
@@ -175,14 +171,14 @@ def merged(config: Mapping[str, Any], patch: Mapping[str, Any]) -> Config:
 
     **Source**: RFC 7386, section 2.
     """
-    result = {
-        key: value for key, value in config.items() if key not in patch or patch[key] is not None
-    }
+    result = dict(config)
     for key, value in patch.items():
-        if isinstance(value, Mapping):
-            inside = result.get(key)
-            result[key] = merged(inside if isinstance(inside, Mapping) else {}, value)
-        elif value is not None:
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            old = result.get(key)
+            result[key] = merged(old if isinstance(old, Mapping) else {}, value)
+        else:
             result[key] = value
     return result
 
@@ -194,9 +190,9 @@ def rendered(job: Job, config: Config) -> RenderedFile:
     )
 
 
-#: What the script is given of `data` and `output`, named after the parameters of
-#: engine.save_checkpoint and load_checkpoint (deepspeed/runtime/engine.py @ 0.19.8). A script with
-#: other names gets the values by them.
+#: The options by which the script is given the spec's `data` and `output`. Those for checkpoints
+#: are called like the parameters of engine.save_checkpoint and load_checkpoint
+#: (deepspeed/runtime/engine.py @ 0.19.8).
 OPTIONS: Final = {
     "data.path": ("--data_path",),
     "data.split": ("--data_split",),
@@ -238,20 +234,9 @@ def config(job: Job, layout: Layout) -> Config:
 
 def notes(plan: Plan) -> Iterator[str]:
     """Say what the script must do: DeepSpeed saves and loads no checkpoints by itself."""
-    job, layout, output = plan.job, plan.layout, plan.job.output
+    job, layout = plan.job, plan.layout
     yield from autotp_notes(job, layout, "without an mpu DeepSpeed counts")
-    if layout.context > 1:
-        yield (
-            f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's "
-            "DistributedAttention (or "
-            f"UlyssesSPAttentionHF) and feed each rank 1/{layout.context} of every sequence."
-        )
-    if layout.expert > 1:
-        yield f"The script must build DeepSpeed's MoE layers with ep_size={layout.expert}."
-    if layout.pipeline > 1:
-        yield f"The script must pass a PipelineModule of {layout.pipeline} stages."
-    if layout.zero_copies > 1:
-        yield "MiCS: the script must build the model under deepspeed.zero.MiCS_Init."
+    yield from _notes_on_parallelism(layout)
     if layout.recompute != Recompute.NONE:
         yield f"recompute {layout.recompute.label}: the script must checkpoint every layer itself."
     if job.training.precision == "fp8":
@@ -267,49 +252,67 @@ def notes(plan: Plan) -> Iterator[str]:
             "passes lr_scheduler to "
             "deepspeed.initialize."
         )
-    if output.checkpoints is not None:
-        load = (
-            " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) "
-            "where there is none,"
-        )
+    if job.output.checkpoints is not None:
+        load = ""
+        if job.output.resume:
+            load = (
+                " before the first step engine.load_checkpoint(load_dir), which returns (None, {}) "
+                "where there is none, and"
+            )
         yield (
-            f"Checkpoints are the script's to write and read: on every rank it must call"
-            f"{f'{load} and' if output.resume else ''} every {plan.saving.interval_steps} steps "
+            "Checkpoints are the script's to write and read: on every rank it must call"
+            f"{load} every {plan.saving.interval_steps} steps "
             "engine.save_checkpoint(save_dir, client_state={'step': step}). "
             "Nothing deletes old ones: the script may, but for the one in `latest`."
         )
 
 
+def _notes_on_parallelism(layout: Layout) -> Iterator[str]:
+    """What the script must build for each kind of parallelism of the plan."""
+    if layout.context > 1:
+        yield (
+            f"Ulysses over {layout.context} ranks: the script must use DeepSpeed's "
+            "DistributedAttention (or "
+            f"UlyssesSPAttentionHF) and feed each rank 1/{layout.context} of every sequence."
+        )
+    if layout.expert > 1:
+        yield f"The script must build DeepSpeed's MoE layers with ep_size={layout.expert}."
+    if layout.pipeline > 1:
+        yield f"The script must pass a PipelineModule of {layout.pipeline} stages."
+    if layout.zero_copies > 1:
+        yield "MiCS: the script must build the model under deepspeed.zero.MiCS_Init."
+
+
 def program(plan: Plan) -> Program:
     """The user's script with `--deepspeed_config`, as `deepspeed.add_config_arguments` has it."""
     job = plan.job
-    layout = plan.layout
-    values = spec_values(plan.job)
-    arguments = plan.job.launch.arguments
-    reads: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
+    values = spec_values(job)
     if job.output.checkpoints is not None:
         values["output.save_interval"] = (str(plan.saving.interval_steps),)
         if job.output.resume:
             values["output.resume"] = (job.output.checkpoints,)
-    named: set[str] = {
+    # Folders that are among the script's own arguments aren't given to it a second time.
+    arguments = job.launch.arguments
+    in_arguments: set[str] = {
         key
         for key in _FOLDERS
         if key in values and all(holds(arguments, word) for word in values[key])
     }
-    if "output.checkpoints" in named:  # the script has its own options for all that concerns them
-        named |= {"output.save_interval", "output.resume"}
-    left: dict[str, Value] = {
+    if "output.checkpoints" in in_arguments:  # then it has its own options for saving, too
+        in_arguments |= {"output.save_interval", "output.resume"}
+    given: dict[str, Value] = {
         option: values[key]
         for key, (option, *_) in OPTIONS.items()
-        if key in values and key not in named
+        if key in values and key not in in_arguments
     }
+    engine: dict[str, Value] = {"--deepspeed": True, "--deepspeed_config": ConfigPath(FILE_NAME)}
     return make_program(
         job,
         (
-            group("batch, precision, optimizer and ZeRO are in the JSON", reads),
-            group("data and checkpoints: the script must take these; see above", left),
+            group("batch, precision, optimizer and ZeRO are in the JSON", engine),
+            group("data and checkpoints: the script must take these; see above", given),
         ),
-        files=(rendered(job, config(job, layout)),),
+        files=(rendered(job, config(job, plan.layout)),),
         notes=tuple(notes(plan)),
     )
 
