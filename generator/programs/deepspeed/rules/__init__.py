@@ -1,1 +1,1 @@
-"""The rules on DeepSpeed configs, but for those on one block, which `file_rules` names."""
+"""The rules on DeepSpeed configs, and on a job as its config describes it."""

@@ -22,10 +22,10 @@ _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: fails where it can't (deepspeed/runtime/config.py `DeepSpeedConfig.__init__`).
 _DIVIDES_BY_SEQUENCE: Final = (0, 17)
 FAILS_BY_SEQUENCE: Final = (0, 19, 3)
-#: As many sequences in a batch are usually tokens; the rule of jobs has the same limit.
+#: A larger batch usually counts tokens, not sequences; the rule on jobs has the same limit.
 _TOKENS_FROM: Final = 100_000
-#: bf16 has 8 bits of precision: what is added to a sum of 256 such numbers is below half of the
-#: sum's last bit.
+#: bf16 has 8 bits of precision: beside the sum of 256 numbers alike, the next one is below half of
+#: the last bit.
 _LOST_FROM: Final = 256
 
 
@@ -35,13 +35,12 @@ def replicas_of(config: Config, submission: Submission) -> Number | None:
     Tensor parallelism that the config asks for is not divided out: without an mpu the parser counts
     every GPU.
     """
-    world = world_of(submission)
+    world, job = world_of(submission), submission.job
     if world.gpus is None or world.divided:
         return None
     gpus_per_replica: Number = world.pipeline
-    if submission.has("Megatron arguments") or (
-        submission.job is not None and submission.job.engine.has_parallel_layers
-    ):
+    has_parallel_layers = job is not None and job.engine.has_parallel_layers
+    if submission.has("Megatron arguments") or has_parallel_layers:  # these pass an mpu
         gpus_per_replica *= world.tensor * world.context
     elif config.version >= _DIVIDES_BY_SEQUENCE:
         degree = config.value("/sequence_parallel_size", 1)
@@ -60,20 +59,19 @@ class _Batch(NamedTuple):
     replicas: Number | None  #: None where the number of GPUs isn't known
     gpus_claim: Claim | None  #: what says the number of GPUs, where that is in another file
     other_nodes: Claim | None  #: a number of nodes that contradicts it
-    gpus_planned_otherwise: (
-        int | None
-    )  #: those of the plan beside the files, where these have others
+    #: the GPUs of the plan beside the files, where the files have another number
+    gpus_planned_otherwise: int | None
     train: Number | None
     micro: Number | None
     steps: Number | None
 
     @property
-    def given(self) -> dict[str, Number]:
+    def numbers(self) -> dict[str, Number]:
         """The keys that have a number."""
         return self.config.batch
 
     @property
-    def counted(self) -> str:
+    def gpus_source(self) -> str:
         """The end of a message: what sets the number of GPUs, in another file."""
         if self.gpus_claim is None or self.replicas is None:
             return ""
@@ -81,35 +79,36 @@ class _Batch(NamedTuple):
 
     def divided_by(self, product: Number) -> str:
         """The factors by which the train batch is divided, and their product, in a message."""
-        parts = [f"`{key}` {shown(value)}" for key, value in self.given.items() if key != _TRAIN]
-        parts += [] if self.replicas is None else [f"{shown(self.replicas)} replicas"]
-        return " × ".join(parts) + (f" = {shown(product)}" if len(parts) > 1 else "")
+        factors = [
+            f"`{key}` {shown(value)}" for key, value in self.numbers.items() if key != _TRAIN
+        ]
+        if self.replicas is not None:
+            factors.append(f"{shown(self.replicas)} replicas")
+        result = f" = {shown(product)}" if len(factors) > 1 else ""
+        return " × ".join(factors) + result
 
     @property
-    def is_added(self) -> bool:
+    def may_be_set_elsewhere(self) -> bool:
         """Return whether the batch may come from elsewhere: from the program that reads the config,
         from the autotuner, or from a script beside the config that sets its keys.
-
-        DeepSpeed reads JSON: YAML is handed on by a program, which may merge several files.
         """
-        is_handed_on = self.config.guessed and PurePath(self.config.path).suffix in (
-            ".yaml",
-            ".yml",
-        )
-        is_set_by_script = not self.given and any(
-            sets_key(key, self.config.path) for key in (_TRAIN, _MICRO)
-        )
-        return self.config.completed or self.config.tuned or is_handed_on or is_set_by_script
+        config = self.config
+        if config.completed or config.tuned:
+            return True
+        # DeepSpeed reads JSON: a program hands YAML on, and may merge several files before.
+        if config.guessed and PurePath(config.path).suffix in (".yaml", ".yml"):
+            return True
+        return not self.numbers and any(sets_key(key, config.path) for key in (_TRAIN, _MICRO))
 
     @property
-    def hint(self) -> str:
-        """Name what gives a batch: the programs that fill in "auto" add no key that is left out."""
+    def hint_to_add(self) -> str:
+        """A hint to write a batch: the programs that fill in "auto" add no key that is left out."""
         return f'add "{_MICRO}": ' + ('"auto"' if self.config.filled else "1")
 
     @property
-    def certainty(self) -> Severity | None:
+    def severity(self) -> Severity | None:
         """A note where an unknown program reads the config, or one that may set the batch itself;
-        else None, the rule's own severity.
+        else None, which stands for the rule's own severity.
         """
         config = self.config
         if config.unclaimed:
@@ -139,35 +138,44 @@ class _Batch(NamedTuple):
 @subject("DeepSpeed config")
 def _batches(submission: Submission) -> Iterator[_Batch]:
     """The configs whose batch DeepSpeed computes from numbers; other values have their own rule."""
+    source = world_of(submission).source
+    is_in_file = source is not None and not source.where.flag
     for config in configs(submission):
         numbers = config.batch
         written = [key for key in BATCH_KEYS if config.value(f"/{key}") is not None]
         if config.value(ACCUMULATION) == "auto" and {_TRAIN, _MICRO} <= numbers.keys():
             # Whatever number of steps is filled in, the batch is a multiple of the micro batch.
             written.remove(_STEPS)
-        if not config.is_elastic and list(numbers) == written:
-            source = world_of(submission).source
-            yield _Batch(
-                config,
-                replicas_of(config, submission),
-                source if source and not source.where.flag else None,  # a flag is in no file
-                _other_nodes(submission),
-                gpus_planned_otherwise(submission),
-                *map(numbers.get, BATCH_KEYS),
-            )
+        if config.is_elastic or list(numbers) != written:
+            continue
+        yield _Batch(
+            config=config,
+            replicas=replicas_of(config, submission),
+            gpus_claim=source if is_in_file else None,
+            other_nodes=_other_nodes(submission),
+            gpus_planned_otherwise=gpus_planned_otherwise(submission),
+            train=numbers.get(_TRAIN),
+            micro=numbers.get(_MICRO),
+            steps=numbers.get(_STEPS),
+        )
 
 
 def _other_nodes(submission: Submission) -> Claim | None:
-    """The number of nodes that contradicts `--nnodes` of the launch lines, where these tell the
+    """A number of nodes other than the `--nnodes` of a launch line, where launch lines tell the
     number of GPUs.
     """
     world = world_of(submission)
     if world.source is None or world.source.quantity != "processes":
         return None
     nodes = next(iter(world.claims_on("nodes")), None)
-    calls = [call for launch in submission.launches for call in launch.calls]
-    on_lines = [option.value for call in calls if (option := call.integer("--nnodes"))]
-    return nodes if nodes and any(count != nodes.value for count in on_lines) else None
+    if nodes is None:
+        return None
+    for launch in submission.launches:
+        for call in launch.calls:
+            option = call.integer("--nnodes")
+            if option and option.value != nodes.value:
+                return nodes
+    return None
 
 
 @_batches.rule("BATCH002", ERROR, "parse", deepspeed("runtime/config.py:931-935"))
@@ -175,12 +183,14 @@ def batch_sizes_are_positive(batch: _Batch) -> Violations:
     """The three batch keys are greater than 0.
     Prevents: AssertionError: Train batch size: 0 has to be greater than 0
     Fix: write numbers of at least 1"""
-    for key, value in batch.given.items():
-        if value <= 0:
-            product = max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * (batch.replicas or 0)
-            least = 1 if key != _TRAIN else product  # 0 where the replicas aren't known
-            message = f"`{key}` is {shown(value)}; it must be greater than 0"
-            yield batch.violation(key, message, f"write {shown(least)}" if least else None)
+    for key, value in batch.numbers.items():
+        if value > 0:
+            continue
+        least: Number = 1
+        if key == _TRAIN:  # 0 where the replicas aren't known
+            least = max(batch.micro or 1, 1) * max(batch.steps or 1, 1) * (batch.replicas or 0)
+        message = f"`{key}` is {shown(value)}; it must be greater than 0"
+        yield batch.violation(key, message, f"write {shown(least)}" if least else None)
 
 
 @_batches.rule("BATCH004", ERROR, "parse", deepspeed("runtime/config.py:984"))
@@ -192,9 +202,9 @@ def batch_is_given(batch: _Batch) -> Violations:
     """
     # A script that writes the file line by line has no whole object to read.
     is_in_pieces = batch.config.embedded and not batch.config.json.data
-    if not batch.given and not batch.is_added and not is_in_pieces:
+    if not batch.numbers and not batch.may_be_set_elsewhere and not is_in_pieces:
         message = f"neither `{_TRAIN}` nor `{_MICRO}` is set, and DeepSpeed requires one of them"
-        yield batch.violation("", message, batch.hint, batch.certainty)
+        yield batch.violation("", message, batch.hint_to_add, batch.severity)
 
 
 @_batches.rule("BATCH005", ERROR, "parse", deepspeed("runtime/config.py:1018-1022"))
@@ -204,15 +214,15 @@ def steps_are_not_alone(batch: _Batch) -> Violations:
     provided
     Fix: write the micro batch too
     """
-    if set(batch.given) == {_STEPS} and not batch.is_added:
+    if set(batch.numbers) == {_STEPS} and not batch.may_be_set_elsewhere:
         message = f"`{_STEPS}` alone is no batch: DeepSpeed requires `{_TRAIN}` or `{_MICRO}` too"
-        yield batch.violation(_STEPS, message, batch.hint, batch.certainty)
+        yield batch.violation(_STEPS, message, batch.hint_to_add, batch.severity)
 
 
 #: Batches whose numbers are all greater than 0, with products that are neither 0 nor infinite.
 _sound: Final = _batches.where(
     lambda batch: all(
-        1e-60 < number < 1e60 for number in (*batch.given.values(), batch.replicas or 1)
+        1e-60 < number < 1e60 for number in (*batch.numbers.values(), batch.replicas or 1)
     )
 )
 
@@ -222,16 +232,14 @@ def batch_reaches_every_replica(batch: _Batch) -> Violations:
     """The batch has at least one sample, or one micro batch, for every replica.
     Prevents: AssertionError: Gradient accumulation steps: 0 has to be greater than 0
     Fix: raise the batch, or use fewer GPUs"""
-    if batch.train is None or batch.replicas is None or len(batch.given) == 3:
+    if batch.train is None or batch.replicas is None or len(batch.numbers) == 3:
         return
     least = (batch.micro or 1) * (batch.steps or 1) * batch.replicas
     if batch.train < least:
-        message = (
-            f"`{_TRAIN}` {shown(batch.train)} is less than {batch.divided_by(least)}{batch.counted}"
-        )
-        yield batch.violation(
-            _TRAIN, message, f"set it to {shown(least)}, or use fewer GPUs", batch.certainty
-        )
+        product = batch.divided_by(least)
+        message = f"`{_TRAIN}` {shown(batch.train)} is less than {product}{batch.gpus_source}"
+        hint = f"set it to {shown(least)}, or use fewer GPUs"
+        yield batch.violation(_TRAIN, message, hint, batch.severity)
 
 
 @_sound.rule("BATCH003", ERROR, "parse", deepspeed("runtime/config.py:942-991"))
@@ -241,18 +249,21 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
     Prevents: AssertionError: Check batch related parameters, with derived values
     Fix: write a multiple, or only the micro batch and the steps
     """
-    if batch.train is None or len(batch.given) == 3:
+    if batch.train is None or len(batch.numbers) == 3:
         return
     other, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
+    divisor = other * replicas
     # DeepSpeed computes the key that is missing by two divisions, rounded down, and compares the
     # product of all three with the batch. With fractions their order counts.
     first, second = (other, replicas) if batch.micro is not None else (replicas, other)
     computed = other * (batch.train // first // second) * replicas
-    if batch.train >= other * replicas and batch.train != computed:
-        product = batch.divided_by(other * replicas)
-        message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}{batch.counted}"
-        certainty = None if batch.replicas is None else batch.certainty
-        yield batch.violation(_TRAIN, message, _multiples(other * replicas, batch.train), certainty)
+    if batch.train >= divisor and batch.train != computed:
+        product = batch.divided_by(divisor)
+        message = (
+            f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}{batch.gpus_source}"
+        )
+        severity = None if batch.replicas is None else batch.severity
+        yield batch.violation(_TRAIN, message, _multiples(divisor, batch.train), severity)
 
 
 @_sound.rule("BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937-940"))
@@ -262,34 +273,32 @@ def batch_is_the_product(batch: _Batch) -> Violations:
     Fix: write two of the three keys; DeepSpeed derives the third"""
     if batch.train is None or batch.micro is None or batch.steps is None:
         return
-    step = batch.micro * batch.steps
+    of_replica = batch.micro * batch.steps
     factors = f"{_MICRO} {shown(batch.micro)} × {_STEPS} {shown(batch.steps)}"
     if batch.replicas is None:
-        if batch.train % step:
-            message = (
-                f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {factors} = {shown(step)}"
-            )
-            yield batch.violation(_TRAIN, message, _multiples(step, batch.train))
-    elif batch.train != step * batch.replicas:
-        product = round(step * batch.replicas, 6)
-        message = (
-            f"`{_TRAIN}` is {shown(batch.train)}, but {factors} × {shown(batch.replicas)} replicas"
-        )
+        if batch.train % of_replica:
+            product = f"{factors} = {shown(of_replica)}"
+            message = f"`{_TRAIN}` {shown(batch.train)} is not a multiple of {product}"
+            yield batch.violation(_TRAIN, message, _multiples(of_replica, batch.train))
+    elif batch.train != of_replica * batch.replicas:
+        right = round(of_replica * batch.replicas, 6)
+        product = f"{factors} × {shown(batch.replicas)} replicas = {shown(right)}"
+        message = f"`{_TRAIN}` is {shown(batch.train)}, but {product}{batch.gpus_source}"
         steps, rest = divmod(batch.train, batch.micro * batch.replicas)
-        hint = f'set "{_TRAIN}" to {shown(as_hjson(product))}'
-        hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}' if steps and not rest else ""
+        hint = f'set "{_TRAIN}" to {shown(as_hjson(right))}'
+        if steps and not rest:
+            hint += f', or "{_STEPS}" to {shown(as_hjson(steps))}'
         if batch.other_nodes:
             hint = f"write the same nodes in both first: {batch.other_nodes.placed}"
         elif batch.gpus_planned_otherwise:
             hint = f"write the plan's {batch.gpus_planned_otherwise:,} GPUs first, or {hint}"
         elif batch.replicas != int(batch.replicas):
             hint = "first make the GPUs a whole number of replicas"
-        yield batch.violation(
-            _TRAIN, f"{message} = {shown(product)}{batch.counted}", hint, batch.certainty
-        )
+        yield batch.violation(_TRAIN, message, hint, batch.severity)
 
 
 def _multiples(step: Number, target: Number) -> str | None:
+    """A hint with the multiples of a number around another; None among fractions."""
     if isinstance(step, int) and isinstance(target, int):
         return f"set it to {listed(neighbours(step, target))}"
     return None
@@ -324,17 +333,16 @@ def long_sums_are_fp32(run: Run) -> Violations:
             f"gradient_accumulation_steps: {steps} in bf16: late micro-batches are "
             "lost to bf16 rounding"
         )
-        yield violation(
-            config, ACCUMULATION, message, 'add "data_types": {"grad_accum_dtype": "fp32"}'
-        )
+        hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
+        yield violation(config, ACCUMULATION, message, hint)
 
 
 def _computed_steps(run: Run) -> int | None:
     """The accumulation steps that DeepSpeed computes where none are written; else its default."""
     batch, micro = run.config.whole(f"/{_TRAIN}"), run.config.whole(f"/{_MICRO}")
-    replicas = run.world.replicas
-    if batch and micro and replicas and batch % (micro * replicas) == 0:
-        return batch // (micro * replicas)
+    samples_of_pass = (micro or 0) * (run.world.replicas or 0)
+    if batch and samples_of_pass and batch % samples_of_pass == 0:
+        return batch // samples_of_pass
     return run.config.whole(ACCUMULATION)
 
 
@@ -347,13 +355,10 @@ def sums_are_meant(run: Run) -> Violations:
     Fix: use mean"""
     pointer = "/gradient_allreduce_op"
     if (run.config.text(pointer) or "").lower() == "sum":
-        message = (
-            f"{said(run.config, pointer)} adds up the gradients of "
-            f"{run.world.replicas or 'all'} replicas"
-        )
-        yield violation(
-            run.config, pointer, message, 'use "mean", unless the loss is divided by the replicas'
-        )
+        replicas = f"{run.world.replicas or 'all'} replicas"
+        message = f"{said(run.config, pointer)} adds up the gradients of {replicas}"
+        hint = 'use "mean", unless the loss is divided by the replicas'
+        yield violation(run.config, pointer, message, hint)
 
 
 @configs.rule(

@@ -63,8 +63,9 @@ def _curricula(submission: Submission) -> Iterator[_Curriculum]:
             yield _Curriculum(config, _LEGACY)
 
 
-_OF_CURRICULA: Final = ("min_difficulty", "max_difficulty", "schedule_type")  # required of all
+_REQUIRED: Final = ("min_difficulty", "max_difficulty", "schedule_type")  #: of every curriculum
 _TENSOR_CORE_STEP: Final = 8  # tokens: runtime/data_pipeline/curriculum_scheduler.py:74 asks for it
+#: Configs in which layers drop tokens at random (random-LTD).
 _dropping: Final = configs.where(lambda config: config.switch(f"{_LTD}/enabled"))
 
 
@@ -81,7 +82,7 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
     kind = block.get("schedule_type")
     required_by_kind = _SCHEDULES.get(kind, ()) if isinstance(kind, str) else ()
     missing = [
-        *(key for key in _OF_CURRICULA if key not in block),
+        *(key for key in _REQUIRED if key not in block),
         *(f"schedule_config.{key}" for key in required_by_kind if key not in schedule),
     ]
     if missing:
@@ -96,7 +97,10 @@ def curricula_are_complete(curriculum: _Curriculum) -> Violations:
 
 
 def _uneven_lists(curriculum: _Curriculum) -> Violations:
-    """Difficulties in a list that has not one more than the list of the steps at which they end."""
+    """A violation unless the list of difficulties is one longer than that of the steps.
+
+    Each step ends a difficulty; the last difficulty has no end.
+    """
     schedule = curriculum.config.block(curriculum.schedule)
     levels, steps = schedule.get("difficulty"), schedule.get("max_step")
     if not isinstance(levels, list) or not isinstance(steps, list):
@@ -198,12 +202,13 @@ def difficulties_rise(curriculum: _Curriculum) -> Violations:
 
 _COMPRESSION: Final = "/compression_training"
 #: What the parameters of each group must have, by technique.
-_OF_PARAMS: Final = {
+_GROUP_PARAMS: Final = {
     "weight_quantization": ("start_bits", "target_bits"),
     "activation_quantization": ("bits",),
-    **dict.fromkeys(
-        ("sparse_pruning", "row_pruning", "head_pruning", "channel_pruning"), ("dense_ratio",)
-    ),
+    "sparse_pruning": ("dense_ratio",),
+    "row_pruning": ("dense_ratio",),
+    "head_pruning": ("dense_ratio",),
+    "channel_pruning": ("dense_ratio",),
 }
 _QUANTIZED: Final = {"quantization_type": ("symmetric", "asymmetric")}
 #: What shared parameters may be, the default first.
@@ -227,7 +232,7 @@ def compression_is_whole(config: Config) -> Violations:
     Prevents: KeyError: 'different_groups'; dense_ratio must be specified for row pruning group rp1.
     Fix: add the key, or remove the technique
     """
-    for technique in _OF_PARAMS:
+    for technique in _GROUP_PARAMS:
         if technique in config.block(_COMPRESSION):
             pointer = f"{_COMPRESSION}/{technique}"
             yield from _lacking(config, pointer, ("different_groups",))
@@ -261,16 +266,15 @@ def _groups(config: Config, technique: str) -> Violations:
         group = f"{groups}/{escape(name)}"
         yield from _lacking(config, group, ("params",))
         if "params" in config.block(group):
-            yield from _lacking(config, f"{group}/params", _OF_PARAMS[technique])
+            yield from _lacking(config, f"{group}/params", _GROUP_PARAMS[technique])
 
 
 def _lacking(config: Config, at: str, needed: tuple[str, ...]) -> Violations:
     """A violation where no object is at a pointer, or it lacks a key."""
     value = config.value(at)
     if not isinstance(value, dict):
-        yield violation(
-            config, at, f"{named(at)} is {show(value)}, not an object", "write an object"
-        )
+        message = f"{named(at)} is {show(value)}, not an object"
+        yield violation(config, at, message, "write an object")
         return
     for name in needed:
         if name not in value:
@@ -337,30 +341,31 @@ _LEAST: Final = {
 def chosen(
     sizes: tuple[int, ...], most: int, low: int, high: int, larger: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """The batch of at most `most` samples that suits most GPU counts from `low` to `high`, and
-    these counts; 0 is no bound. Of two that suit as many, the `larger` or the smaller one.
+    """The batch of at most `most` samples that can be divided over the most GPU counts, and these
+    counts: from `low` to `high`, where 0 is no bound.
 
-    Candidates are each micro batch and their common multiple, scaled up.
+    Of two batches with as many counts, it is the `larger` or the smaller one. Candidates are each
+    micro batch and their least common multiple, scaled up, as in DeepSpeed's search.
     """
     low, high = low or 1, high or most // min(sizes)
-    bases = [*sizes, math.lcm(*sizes)]
-    # By the largest highly composite number; past the list's end by its last, as in DeepSpeed's
-    # search.
-    scales = {
-        base: max((n for n in _HIGHLY_COMPOSITE if n <= most // base), default=1) for base in bases
-    }
+    candidates = {_scaled_up(base, most) for base in (*sizes, math.lcm(*sizes))}
     best, best_counts = min(sizes), list[int]()
-    for batch in {base * scale for base, scale in scales.items()}:
-        # The counts between the bounds that one of the micro batches divides the batch over.
-        wholes = {batch // size for size in sizes if batch % size == 0}
-        counts = sorted(
-            {count for whole in wholes for count in divisors(whole, limit=high) if count >= low}
-        )
+    for batch in candidates:
+        # A micro batch divides the batch into passes, which any divisor of their number can share.
+        passes = {batch // size for size in sizes if batch % size == 0}
+        shares = {count for number in passes for count in divisors(number, limit=high)}
+        counts = sorted(count for count in shares if count >= low)
         is_preferred = batch > best if larger else batch < best
         more_counts = len(counts) - len(best_counts)
         if more_counts > 0 or (more_counts == 0 and is_preferred):
             best, best_counts = batch, counts
     return best, tuple(best_counts)
+
+
+def _scaled_up(base: int, most: int) -> int:
+    """A number of samples times the largest highly composite number of the list that fits."""
+    fitting = [number for number in _HIGHLY_COMPOSITE if number <= most // base]
+    return base * max(fitting, default=1)
 
 
 _ELASTICITY: Final = "/elasticity"
@@ -369,7 +374,8 @@ _ELASTICITY: Final = "/elasticity"
 def _get(config: Config, name: str) -> Any:
     """The value that is written for a key of the block, else its default."""
     key = config.schema.key(f"{_ELASTICITY}/{name}")
-    return as_hjson(config.block(_ELASTICITY).get(name, None if key is None else key.default))
+    default = None if key is None else key.default
+    return as_hjson(config.block(_ELASTICITY).get(name, default))
 
 
 def _version(config: Config) -> float | None:
@@ -387,7 +393,9 @@ def _problems(config: Config) -> Violations:
             message = f"`elasticity` is enabled, and requires `{key}`"
             yield violation(config, f"{_ELASTICITY}/", message, f'add "{key}": {example}')
     sizes = block.get("micro_batch_sizes", [1])
-    are_sizes = isinstance(sizes, list) and all(isinstance(s, int) and s > 0 for s in sizes)
+    are_sizes = isinstance(sizes, list) and all(
+        isinstance(size, int) and size > 0 for size in sizes
+    )
     if not are_sizes or not sizes:
         message = "`elasticity.micro_batch_sizes` must be a list of integers greater than 0"
         yield violation(config, f"{_ELASTICITY}/micro_batch_sizes", message, "write [2, 4, 8]")
@@ -477,41 +485,56 @@ def gpus_are_elastic(run: Run) -> Violations:
     """
     config, pointer = run.config, f"{_ELASTICITY}/micro_batch_sizes"
     sizes, max_batch = _get(config, "micro_batch_sizes"), _get(config, "max_train_batch_size")
-    node_gpus, parallel = _get(config, "num_gpus_per_node"), _get(config, "model_parallel_size")
+    parallel = _get(config, "model_parallel_size")
     gpus = replicas_of(*run)
-    counts_nodes = _version(config) == 0.2
-    # Another rule reports what can't be divided.
-    is_uneven = parallel > 1 and (not counts_nodes or node_gpus % parallel)
+    unit = _unit(config)
     is_slow = max_batch > _MOST_SAMPLES or len(sizes) > _MOST_SIZES
-    if gpus is None or is_uneven or is_slow:
+    if gpus is None or unit is None or is_slow:
         return
 
-    node_replicas = node_gpus // parallel if counts_nodes else 1
-    max_share = int(max_batch / node_replicas)
+    max_share = int(max_batch / unit.replicas)
     if max(sizes) > max_share:
         message = f"micro batch {max(sizes)} is more than `max_train_batch_size` {shown(max_batch)}"
-        message += f" / {node_replicas} replicas of a node" if node_replicas > 1 else ""
+        message += f" / {unit.replicas} replicas of a node" if unit.replicas > 1 else ""
         yield violation(config, pointer, message, f"use sizes of at most {max_share}")
         return
 
-    # Version 0.2 counts nodes, and asks for the replicas; 0.1 counts GPUs, each of them a replica.
-    unit = node_gpus if counts_nodes else 1
-    least_units = int(_get(config, "min_gpus") / unit)
-    most_units = int(_get(config, "max_gpus") / unit)
+    least_units = int(_get(config, "min_gpus") / unit.gpus)
+    most_units = int(_get(config, "max_gpus") / unit.gpus)
     prefers_larger = bool(_get(config, "prefer_larger_batch"))
     batch, counts = chosen(tuple(sizes), max_share, least_units, most_units, prefers_larger)
-    valid = [count * node_replicas for count in counts]
-    replicas = gpus // parallel if counts_nodes else gpus
+    valid = [count * unit.replicas for count in counts]
+    replicas = gpus // parallel if unit.is_node else gpus
     if gpus in valid and replicas in valid:
         return
     # Version 0.2 accepts any number of GPUs without model parallelism that some batch fits.
-    if counts_nodes and parallel == 1:
+    if unit.is_node and parallel == 1:
         largest_batches = [max_batch // (size * gpus) * size * gpus for size in sizes]
-        if (max(largest_batches) if prefers_larger else min(largest_batches)) > 0:
+        taken = max(largest_batches) if prefers_larger else min(largest_batches)
+        if taken > 0:
             return
     message = (
         f"{shown(gpus)} is not one of the GPU counts that divide the elastic batch "
-        f"of {batch * node_replicas}"
+        f"of {batch * unit.replicas}"
     )
     hint = f"use {listed(nearest(valid, int(gpus)))} GPUs" if valid else "use other micro batches"
     yield violation(config, pointer, message, hint)
+
+
+class _Unit(NamedTuple):
+    """What an elastic job grows by: a node in version 0.2, else a GPU, which is a replica."""
+
+    is_node: bool
+    gpus: int
+    replicas: int
+
+
+def _unit(config: Config) -> _Unit | None:
+    """The unit of an elastic config; None where replicas don't fit into it, as ELAS004 reports."""
+    parallel = _get(config, "model_parallel_size")
+    if _version(config) != 0.2:
+        return _Unit(is_node=False, gpus=1, replicas=1) if parallel <= 1 else None
+    node_gpus = _get(config, "num_gpus_per_node")
+    if parallel > 1 and node_gpus % parallel:
+        return None
+    return _Unit(is_node=True, gpus=node_gpus, replicas=node_gpus // parallel)

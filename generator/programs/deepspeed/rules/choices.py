@@ -1,10 +1,12 @@
-"""Choices in the plain blocks of a config that DeepSpeed's parser checks, or fails on."""
+"""Values in the plain blocks of a config: choices that DeepSpeed's parser checks or fails on, and
+"auto" that nothing fills in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ....findings import ERROR, Severity, Violations
 from ....rules.violations import accelerate, deepspeed, listed, violation
@@ -22,9 +24,9 @@ from .subjects import configs, is_placeholder, named, shown
 #: "auto" that is left.
 #: Source: src/transformers/trainer.py @ v4.30.0 (create_accelerator_and_postprocess).
 _CHECKED_BY_ACCELERATE: Final = (4, 30)
-#: Releases before it spell bf16 as bfp16. Source: deepspeed/runtime/config.py:252 @ 0.12.6; bf16 @
-#: 0.14.5
-_BF16: Final = (0, 13)
+#: The first release that spells bf16 so; those before have bfp16. Source:
+#: deepspeed/runtime/config.py:252 @ 0.12.6; bf16 @ 0.14.5
+_SPELLS_BF16: Final = (0, 13)
 _SAMPLING: Final = "/data_efficiency/data_sampling"
 _ZENFLOW: Final = "/zero_optimization/zenflow"
 
@@ -36,13 +38,18 @@ def _one_of(
     fold: Callable[[str], str] = str,
     most: int = 9,
 ) -> Violations:
-    """A violation for text that is none of the choices; other values have rules of their own."""
+    """A violation for text that is none of the choices; other values have rules of their own.
+
+    `fold` is how DeepSpeed brings the text into the case of the choices; the message has the first
+    `most` of them.
+    """
     value = config.value(pointer)
     if config.schema.key(pointer) is None or not isinstance(value, str) or fold(value) in choices:
         return
-    message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
     if is_placeholder(value):
         message = f"{named(pointer)} is the unfilled placeholder {shown(value)}"
+    else:
+        message = f"{named(pointer)} must be {listed(choices[:most])}, not {shown(value)}"
     yield violation(config, pointer, message, f'write a value such as "{choices[0]}"')
 
 
@@ -51,10 +58,11 @@ def communication_type_is_known(config: Config) -> Violations:
     """Gradients are communicated in fp16, bf16 or fp32.
     Prevents: ValueError: Invalid communication_data_type
     Fix: write "fp32", "bf16" or "fp16", or leave it out"""
-    types = ("fp32", "bfp16" if config.version < _BF16 else "bf16", "fp16")
-    for name in ("communication_data_type", "seq_parallel_communication_data_type"):
-        if not config.filled or config.value(f"/{name}") != "auto":  # which PARSE021 reports
-            yield from _one_of(config, f"/{name}", types, str.lower)
+    types = ("fp32", "bfp16" if config.version < _SPELLS_BF16 else "bf16", "fp16")
+    for pointer in ("/communication_data_type", "/seq_parallel_communication_data_type"):
+        is_left_to_fill = config.filled and config.value(pointer) == "auto"  # PARSE021 reports it
+        if not is_left_to_fill:
+            yield from _one_of(config, pointer, types, str.lower)
 
 
 @configs.rule("PREC016", ERROR, "parse", deepspeed("runtime/config.py:181"))
@@ -67,8 +75,8 @@ def autocast_is_known(config: Config) -> Violations:
     )
     pointer = "/torch_autocast/lower_precision_safe_modules"
     value = config.value(pointer)
-    odd = isinstance(value, list) and not all(isinstance(item, str) for item in value)
-    if config.schema.key(pointer) is not None and odd:
+    has_others = isinstance(value, list) and not all(isinstance(item, str) for item in value)
+    if config.schema.key(pointer) is not None and has_others:
         message = f"{named(pointer)} must be a list of strings"
         hint = 'write a list such as ["torch.nn.Linear"]'
         yield violation(config, pointer, message, hint)
@@ -116,89 +124,118 @@ def plain_values_can_be_used(config: Config) -> Violations:
     yield from _one_of(
         config, "/sparse_attention/mode", ("fixed", "dense", "variable", "bigbird", "bslongformer")
     )
-    for pointer, accepted, hint in (*_unusable(config), *_unusable_elsewhere(config)):
+    unusable = (
+        *_unusable_values(config),
+        *_unusable_sizes(config),
+        *_unusable_in_zenflow(config),
+        *_unusable_params(config),
+    )
+    for pointer, accepted, hint in unusable:
         message = f"{named(pointer)} must be {accepted}, not {shown(config.value(pointer))}"
         yield violation(config, pointer, message, hint)
 
 
-def _unusable(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Pointer, what would pass, and a hint, of values that the parser fails on."""
+class _Unusable(NamedTuple):
+    """A value that the parser fails on."""
+
+    pointer: str
+    accepted: str  #: what would pass, in words
+    hint: str
+
+
+def _unusable_values(config: Config) -> Iterator[_Unusable]:
+    """Switches, folders, objects and lists of another kind."""
     stage = config.value("/checkpoint/parallel_write/pipeline_stage", False)
     if isinstance(stage, int | float) and stage not in (0, 1):
-        yield "/checkpoint/parallel_write/pipeline_stage", "true or false", "write false"
-    size = config.value("/vocabulary_size")
-    if size and isinstance(size, str | list | dict):
-        yield "/vocabulary_size", "an integer", "remove it; DeepSpeed only warns by it"
+        pointer = "/checkpoint/parallel_write/pipeline_stage"
+        yield _Unusable(pointer, "true or false", "write false")
     for name in ("results_dir", "exps_dir"):
         pointer = f"/autotuning/{name}"
-        if config.has(pointer) and not config.value(pointer) and config.value(pointer) is not None:
-            yield pointer, "a folder", f'write "autotuning_{name.partition("_")[0]}"'
+        folder = config.value(pointer)
+        if config.has(pointer) and not folder and folder is not None:
+            hint = f'write "autotuning_{name.partition("_")[0]}"'
+            yield _Unusable(pointer, "a folder", hint)
     experts = config.value("/expert_parallel")
     if config.schema.section("/expert_parallel") and experts and not isinstance(experts, dict):
-        yield "/expert_parallel", "an object", 'write {"enabled": true, "autoep_size": 8}'
-    batching, whole = config.block(f"{_SAMPLING}/dynamic_batching"), Shape(type=Type(name="int"))
-    sizes = (
-        "min_batch_size",
-        "max_batch_size",
-        *(("max_tokens",) if batching.get("enabled") else ()),
-    )
-    if config.schema.section(f"{_SAMPLING}/dynamic_batching"):
-        for name in sizes:
-            if isinstance(batching.get(name, 1), str | float) and mismatch(
-                batching[name], whole, pydantic=1
-            ):
-                yield f"{_SAMPLING}/dynamic_batching/{name}", "an integer", "write 1"
-    degree = config.value("/sequence_parallel_size", 1)
-    if config.version >= FAILS_BY_SEQUENCE and (not isinstance(degree, int | float) or degree <= 0):
-        yield "/sequence_parallel_size", "an integer of at least 1", "write 1"
-
-
-def _unusable_elsewhere(config: Config) -> Iterator[tuple[str, str, str]]:
-    """The same of lists of modules, ZenFlow's choices and the optimizer's params."""
+        hint = 'write {"enabled": true, "autoep_size": 8}'
+        yield _Unusable("/expert_parallel", "an object", hint)
     pointer = "/data_types/keep_in_fp32_modules"
-    kept = config.value(pointer, "auto")
-    names = isinstance(kept, list) and all(isinstance(name, str) for name in kept)
-    if (
-        config.schema.key(pointer) is not None
-        and isinstance(kept, str | list)
-        and kept != "auto"
-        and not names
-    ):
-        yield pointer, '"auto" or a list of strings', 'write "auto"'
+    modules = config.value(pointer, "auto")
+    are_names = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
+    is_other = isinstance(modules, str | list) and modules != "auto" and not are_names
+    if config.schema.key(pointer) is not None and is_other:
+        yield _Unusable(pointer, '"auto" or a list of strings', 'write "auto"')
+
+
+def _unusable_sizes(config: Config) -> Iterator[_Unusable]:
+    """Sizes that are no integers."""
+    size = config.value("/vocabulary_size")
+    if size and isinstance(size, str | list | dict):
+        hint = "remove it; DeepSpeed only warns by it"
+        yield _Unusable("/vocabulary_size", "an integer", hint)
+
+    pointer, whole = f"{_SAMPLING}/dynamic_batching", Shape(type=Type(name="int"))
+    batching = config.block(pointer)
+    names = ["min_batch_size", "max_batch_size"]
+    if batching.get("enabled"):
+        names.append("max_tokens")
+    for name in names if config.schema.section(pointer) else ():
+        # its reader calls int(), which cuts fractions off as pydantic 1 does
+        value = batching.get(name, 1)
+        if isinstance(value, str | float) and mismatch(value, whole, pydantic=1):
+            yield _Unusable(f"{pointer}/{name}", "an integer", "write 1")
+
+    degree = config.value("/sequence_parallel_size", 1)
+    is_positive = isinstance(degree, int | float) and degree > 0
+    if config.version >= FAILS_BY_SEQUENCE and not is_positive:
+        yield _Unusable("/sequence_parallel_size", "an integer of at least 1", "write 1")
+
+
+def _unusable_in_zenflow(config: Config) -> Iterator[_Unusable]:
+    """Choices of ZenFlow."""
     zenflow = config.block(_ZENFLOW) if config.schema.section(_ZENFLOW) is not None else {}
     strategy = zenflow.get("select_strategy", "auto")
     if isinstance(strategy, str) and strategy not in ("auto", "step", "epoch"):
-        yield f"{_ZENFLOW}/select_strategy", '"auto", "step" or "epoch"', 'write "auto"'
+        pointer = f"{_ZENFLOW}/select_strategy"
+        yield _Unusable(pointer, '"auto", "step" or "epoch"', 'write "auto"')
     for name in ("select_interval", "update_interval"):
         value = zenflow.get(name, "auto")
-        below = name == "update_interval" and isinstance(value, int | float) and value < 1
-        if (isinstance(value, str) and value != "auto") or below:
-            yield f"{_ZENFLOW}/{name}", '"auto" or an integer of at least 1', 'write "auto"'
-    if config.value(OPTIMIZER) is not None and config.value(PARAMS) is not None:
-        if not isinstance(config.value(PARAMS), dict):
-            yield PARAMS, "an object", 'write {"lr": 1e-4}'
-        if not isinstance(config.block(PARAMS).get("max_grad_norm", 0), int | float):
-            yield (
-                f"{PARAMS}/max_grad_norm",
-                "a number",
-                "remove it, and write gradient_clipping at the top level",
-            )
+        is_text = isinstance(value, str) and value != "auto"
+        is_too_small = name == "update_interval" and isinstance(value, int | float) and value < 1
+        if is_text or is_too_small:
+            accepted = '"auto" or an integer of at least 1'
+            yield _Unusable(f"{_ZENFLOW}/{name}", accepted, 'write "auto"')
 
 
-_RATES: Final = ("warmup_num_steps", "total_num_steps", "warmup_min_lr", "warmup_max_lr")
-#: Values that DeepSpeed hands on to PyTorch or computes with, where text can't be right; "auto" is
-#: for others to fill.
-_HANDED_ON: Final = (
+def _unusable_params(config: Config) -> Iterator[_Unusable]:
+    """The params of an optimizer that the config names."""
+    if config.value(OPTIMIZER) is None or config.value(PARAMS) is None:
+        return
+    if not isinstance(config.value(PARAMS), dict):
+        yield _Unusable(PARAMS, "an object", 'write {"lr": 1e-4}')
+    if not isinstance(config.block(PARAMS).get("max_grad_norm", 0), int | float):
+        hint = "remove it, and write gradient_clipping at the top level"
+        yield _Unusable(f"{PARAMS}/max_grad_norm", "a number", hint)
+
+
+_SCHEDULE_NUMBERS: Final = (
+    "warmup_num_steps",
+    "total_num_steps",
+    "warmup_min_lr",
+    "warmup_max_lr",
+)
+#: Numbers that DeepSpeed hands on to PyTorch or computes with: it fails on "auto" there.
+_NUMBERS: Final = (
     "/gradient_clipping",
     "/steps_per_print",
     "/gradient_predivide_factor",
     *(f"{PARAMS}/{name}" for name in ("lr", "betas", "eps", "weight_decay")),
-    *(f"/scheduler/params/{name}" for name in _RATES),
+    *(f"/scheduler/params/{name}" for name in _SCHEDULE_NUMBERS),
 )
-_MOST: Final = 200  #: values; more tell nothing new
-_NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
-#: What accelerate fills in: as its plugin (utils/dataclasses.py:1280-1292, :1326 @ 1.15.0), and
-#: when it prepares (accelerator.py:2223-2356).
+_MOST: Final = 200  #: values that are "auto"; more tell nothing new
+_FILLER_NAMES: Final = {"huggingface": "Transformers' Trainer", "accelerate": "accelerate"}
+#: What accelerate fills in, in its plugin (utils/dataclasses.py:1280-1292, :1326 @ 1.15.0) and in
+#: `prepare` (accelerator.py:2223-2356).
 _BY_ACCELERATE: Final = frozenset(
     [
         "train_batch_size",
@@ -209,7 +246,7 @@ _BY_ACCELERATE: Final = frozenset(
         "bf16.enabled",
         "optimizer.params.lr",
         "optimizer.params.weight_decay",
-        *(f"scheduler.params.{name}" for name in _RATES),
+        *(f"scheduler.params.{name}" for name in _SCHEDULE_NUMBERS),
         "zero_optimization.stage",
         "steps_per_print",
         *(
@@ -238,15 +275,22 @@ def handed_on_is_not_auto(config: Config) -> Violations:
     """A value that DeepSpeed hands on as it is written is not "auto".
     Prevents: A TypeError in the optimizer or the first step: text where a number belongs.
     Fix: write the value, or let Transformers or accelerate read the file"""
+    if config.filled:
+        return
     unfilled = [
-        pointer for pointer in _HANDED_ON if not config.filled and config.value(pointer) == "auto"
+        pointer
+        for pointer in _NUMBERS
+        if config.value(pointer) == "auto" and not sets_key(pointer[1:], config.path)
     ]
-    unfilled = [pointer for pointer in unfilled if not sets_key(pointer[1:], config.path)]
     if config.consumer == "megatron-deepspeed":  # it brings its own optimizer and scheduler
-        unfilled = [one for one in unfilled if not one.startswith(("/optimizer/", "/scheduler/"))]
+        blocks = ("/optimizer/", "/scheduler/")
+        unfilled = [pointer for pointer in unfilled if not pointer.startswith(blocks)]
     if unfilled:
-        what = f'{", ".join(map(named, unfilled))} {"is" if len(unfilled) == 1 else "are"} "auto"'
-        message = f"{what}, which only Transformers and accelerate fill in"
+        verb = "is" if len(unfilled) == 1 else "are"
+        message = (
+            f'{", ".join(map(named, unfilled))} {verb} "auto", which only Transformers and '
+            "accelerate fill in"
+        )
         hint = "write a value, or pass --consumer huggingface if the Trainer reads this file"
         yield violation(config, unfilled[0], message, hint)
 
@@ -258,48 +302,56 @@ def fillers_know_the_key(config: Config) -> Violations:
     without `auto`
     Fix: write a value, or leave the key out
     """
-    filled_keys = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
-    release = release_of("transformers", config.path) if config.consumer == "huggingface" else None
-    sure = not config.guessed and (release is None or release.version >= _CHECKED_BY_ACCELERATE)
-    seen, root = set[str](), config.schema.section("")
-    names = root.keys if root is not None else ()
-    if config.consumer not in _NAMES:
+    if config.consumer not in _FILLER_NAMES:
         return
-    for pointer in islice(_automatic("", config.block("")), _MOST):
+    filled_keys = _BY_TRANSFORMERS if config.consumer == "huggingface" else _BY_ACCELERATE
+    root = config.schema.section("")
+    known_names = root.keys if root is not None else ()
+    unknown_sections = set[str]()
+    is_certain = _surely_fails(config)
+    for pointer in islice(_autos("", config.block("")), _MOST):
         key = pointer[1:].replace("/", ".")
         top = key.partition(".")[0]
-        if key in filled_keys or top in seen:
+        if key in filled_keys or top in unknown_sections:
             continue
-        severity = None if sure else Severity.NOTE
+        severity = None if is_certain else Severity.NOTE
         # Of a section that DeepSpeed lacks the name is what is wrong.
-        if top != key and config.schema.key(section := f"/{escape(top)}") is None:
-            seen.add(top)
-            if any(is_slip(top, name) for name in names):
+        section = f"/{escape(top)}"
+        if top != key and config.schema.key(section) is None:
+            unknown_sections.add(top)
+            if any(is_slip(top, name) for name in known_names):
                 continue  # PARSE004 reports it
             message = (
                 f"DeepSpeed has no section {named(section)}, so nothing fills in "
                 'what is "auto" in it'
             )
-            yield violation(
-                config, section, message, "correct its name, or remove it", severity=severity
-            )
+            hint = "correct its name, or remove it"
+            yield violation(config, section, message, hint, severity=severity)
             continue
-        message = (
-            f'{named(pointer)} is "auto", which {_NAMES[config.consumer]} does not fill in here'
-        )
+        filler = _FILLER_NAMES[config.consumer]
+        message = f'{named(pointer)} is "auto", which {filler} does not fill in here'
         # `accelerate launch` may start a script with a Trainer, which has filled it in.
         if key in _BY_TRANSFORMERS:
             severity, message = Severity.NOTE, f"{message}, unless Transformers' Trainer runs"
-        yield violation(
-            config, pointer, message, "write a value, or remove the key", severity=severity
-        )
+        hint = "write a value, or remove the key"
+        yield violation(config, pointer, message, hint, severity=severity)
 
 
-def _automatic(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:
-    """Pointers of the values that are "auto", those in lists left out."""
+def _surely_fails(config: Config) -> bool:
+    """Whether accelerate surely gets the config, which refuses an "auto" that is left."""
+    if config.guessed:
+        return False
+    if config.consumer != "huggingface":
+        return True
+    release = release_of("transformers", config.path)
+    return release is None or release.version >= _CHECKED_BY_ACCELERATE
+
+
+def _autos(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:
+    """Pointers of the values that are "auto"; those in lists are left out."""
     for name, value in block.items():
         place = f"{pointer}/{escape(name)}"
         if isinstance(value, dict):
-            yield from _automatic(place, value)
+            yield from _autos(place, value)
         elif value == "auto":
             yield place

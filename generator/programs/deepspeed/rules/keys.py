@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from string import digits
 from typing import Final, NamedTuple
@@ -28,17 +28,17 @@ from ..schema import (
 )
 from .subjects import Fix, Place, Problem, named
 
-_COMPRESSION: Final = "/compression_training/"  # whose keys other rules check, but for slips
+_COMPRESSION: Final = "/compression_training/"  #: other rules check its keys, except for slips
 #: Mappings that are handed on whole, but only read for their own keys
 #: (deepspeed/runtime/pipe/engine.py).
 _TAKEN_BUT_CLOSED: Final = frozenset({"/pipeline", "/data_efficiency/data_sampling"})
-#: Keys of blocks that the parser hands on whole, to what reads them later; `*` is a metric of any
-#: name. **Source**: deepspeed/runtime/data_pipeline/constants.py, curriculum_scheduler.py and
-#: data_routing/{basic_layer,scheduler}.py @ 0.19.8.
 _LTD: Final = "/data_efficiency/data_routing/random_ltd"
 _CURRICULUM: Final = "/data_efficiency/data_sampling/curriculum_learning"
 _STEPS: Final = "difficulty max_step total_curriculum_step difficulty_step root_degree"
 _CURVE: Final = "min_difficulty max_difficulty schedule_type schedule_config"
+#: Keys of blocks that the parser hands on whole, to what reads them later; `*` is a metric of any
+#: name. **Source**: deepspeed/runtime/data_pipeline/constants.py, curriculum_scheduler.py and
+#: data_routing/{basic_layer,scheduler}.py @ 0.19.8.
 _READ_LATER: Final[Mapping[str, str]] = {
     _LTD: "enabled total_layer_num random_ltd_layer_num random_ltd_layer_id model_mask_name "
     "model_type hidden_state_order micro_batch_size global_batch_size random_ltd_schedule "
@@ -80,9 +80,8 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 #: How alike two names are of which one may be the other with a slip or two, as in `check.kinds`.
 _ALIKE: Final = 0.8
-_LETTERS: Final = 4  #: letters of a name's beginning that may stand for the name
+_SHORTEST_BEGINNING: Final = 4  #: letters of a name's beginning that may stand for the name
 _MOST_LISTED: Final = 12  # keys in a hint
-_OF_REMOVED: Final = ("VER001", "VER002")  # of the top level, of zero_optimization
 #: What to do about a removed key, where removing it is not all.
 _AFTER_REMOVAL: Final[Mapping[str, str]] = {
     "elasticity": "remove it and write train_batch_size, or use DeepSpeed {last}",
@@ -110,8 +109,8 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     refused = in_model and section.extra == "forbidden"
 
     # DeepSpeed's models drop what is "auto", whatever its key, and keep `strict` for themselves.
-    dropped = in_model and (place.value == "auto" or name == "strict")
-    if dropped or section.pointer.startswith(HANDED_ON):
+    is_dropped = in_model and (place.value == "auto" or name == "strict")
+    if is_dropped or section.pointer.startswith(HANDED_ON):
         return None
     if name in schema.removed.get(section.pointer, ()):
         return removed(place, name)
@@ -126,8 +125,10 @@ def unknown_key(place: Place, name: str) -> Problem | None:
     if of_another_release is not None:
         return of_another_release
     of_fp16 = section.pointer in ("/bf16", "/bfloat16") and schema.key(f"/fp16/{name}") is not None
-    if of_fp16 or (refused and _is_comment(name)):
-        return _told_once(place, name, refused)
+    if refused and _is_comment(name):
+        return _comments(place, name)
+    if of_fp16:
+        return _fp16_keys(place, name, refused)
 
     return _of_no_release(place, name, refused, near, _is_slip_of_one(name, unwritten))
 
@@ -194,15 +195,14 @@ def _move(place: Place, name: str, home: str | None) -> Fix | None:
     if home is None:
         return None
 
-    # Beside a section whose name has a slip, a new one of the right name would have but this key.
-    slip_beside = not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE)
-    if slip_beside:
+    # A section whose name has a slip may stand for the missing home: then a new one would be wrong.
+    if not place.config.has(home) and closest(home[1:], place.siblings, _ALIKE):
         return None
     return partial(move_member, pointer=place.pointer, parent_pointer=home, name=name)
 
 
 def slips_read_later(config: Config) -> Iterator[Problem]:
-    """Slips among keys of blocks that the parser hands on, and their numbers in quotes."""
+    """Slips among the keys of blocks that the parser hands on, and numbers in quotes there."""
     for pattern, names in _READ_LATER.items():
         first, star, rest = pattern.partition("/*")
         pointers = [first]
@@ -215,9 +215,6 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
 def _slips_in(config: Config, pointer: str, keys: list[str]) -> Iterator[Problem]:
     """The same in one block, whose reader knows these keys."""
     block = config.block(pointer)
-    if not block:
-        return
-
     for name in keys:
         text = block.get(name)
         if isinstance(text, str) and is_whole(text.strip()):
@@ -226,32 +223,26 @@ def _slips_in(config: Config, pointer: str, keys: list[str]) -> Iterator[Problem
             yield "PARSE009", Violation(where, message, f"write {text.strip()}")
 
     missing = [name for name in keys if name not in block]
-    for name in (key for key in block if key not in keys):
-        near = closest(name[:80], missing, _ALIKE)
+    for name in block:
+        near = None if name in keys else closest(name[:80], missing, _ALIKE)
         if near is not None:
             where = config.locate_key(f"{pointer}/{escape(name)}")
-            what = f"unknown key `{printable(name)[:80]}` in {named(pointer)}"
-            yield (
-                "PARSE006",
-                Violation(
-                    where,
-                    f"{what}: nothing reads it",
-                    f"did you mean `{near}`?",
-                    severity=Severity.ERROR,
-                ),
-            )
+            unknown = f"unknown key `{printable(name)[:80]}` in {named(pointer)}"
+            message, hint = f"{unknown}: nothing reads it", f"did you mean `{near}`?"
+            yield "PARSE006", Violation(where, message, hint, severity=Severity.ERROR)
 
 
 def _is_default(place: Place, meant: str | None, old: bool) -> bool:
-    """Whether the key has the default of the one that was meant, and so does no harm.
+    """Whether what was meant has this value by default, so that the mistake does no harm.
 
-    Of an ignored section, or in an old release of any key.
+    Of a section, all its keys have to; a single key counts only in an `old` release.
     """
     schema, pointer = place.config.schema, f"{place.section.pointer}/{meant}"
-    if isinstance(place.value, dict) and (section := schema.section(pointer)):
-        keys = {name: section.keys.get(name) for name in place.value}
+    section = schema.section(pointer)
+    if isinstance(place.value, dict) and section is not None:
+        keys = section.keys
         return all(
-            key is not None and place.value[name] == key.default for name, key in keys.items()
+            name in keys and value == keys[name].default for name, value in place.value.items()
         )
     key = schema.key(pointer) if old else None
     return key is not None and place.value == key.default
@@ -284,47 +275,74 @@ def _section_meant(place: Place, name: str) -> str | None:
         for known_name in place.section.names
         if (section := schema.section(f"{pointer}/{known_name}"))
     }
-    fitting = [
-        known_name
-        for known_name, section in sections.items()
-        if known_name not in place.siblings
-        and known_name.rstrip(digits) != name.rstrip(digits)
-        and value.keys() <= section.keys.keys()
-    ]
-    homes = _homes(schema.version)
-    by_key = (
-        known_name
-        for known_name in fitting
-        for key in value
-        if "_" in key and homes.get(key) == (f"{pointer}/{known_name}",)
+
+    def may_be_meant(known_name: str) -> bool:
+        same_but_for_number = known_name.rstrip(digits) == name.rstrip(digits)
+        if known_name in place.siblings or same_but_for_number:
+            return False
+        return value.keys() <= sections[known_name].keys.keys()
+
+    fitting = [known_name for known_name in sections if may_be_meant(known_name)]
+    meant = (
+        closest(name[:80], fitting, _ALIKE)
+        or _by_key(place, value, fitting)
+        or _by_beginning(place, name, value, [*sections], fitting)
     )
-
-    begun = [known_name for known_name in sections if known_name.startswith(name)]
-    by_beginning = None
-    if len(name) >= _LETTERS and len(begun) == 1 and begun[0] in fitting:
-        by_beginning = None if homes.keys().isdisjoint(value) else begun[0]
-
-    meant = closest(name[:80], fitting, _ALIKE) or next(by_key, None) or by_beginning
     return None if meant is None or reads_key(name, place.config.path) else meant
 
 
-def _told_once(place: Place, name: str, refused: bool) -> Problem | None:
-    """One problem for all comments, or all of fp16's keys in bf16's block, at the first of them.
+def _by_key(place: Place, keys: Iterable[str], fitting: list[str]) -> str | None:
+    """The first of the fitting sections that alone has one of the keys, of several words."""
+    homes = _homes(place.config.schema.version)
+    for known_name in fitting:
+        alone = (f"{place.section.pointer}/{known_name}",)
+        if any("_" in key and homes.get(key) == alone for key in keys):
+            return known_name
+    return None
 
-    Each round of fixes removes the first that is left: edits of neighbours would overlap.
-    """
-    schema, at = place.config.schema, named(place.section.pointer)
-    comments = _is_comment(name)
-    like = _is_comment if comments else lambda key: schema.key(f"/fp16/{key}") is not None
-    theirs = [key for key in place.siblings if like(key) and key not in place.section.keys]
-    if name != theirs[0]:
+
+def _by_beginning(
+    place: Place, name: str, keys: Iterable[str], sections: list[str], fitting: list[str]
+) -> str | None:
+    """The one section whose name begins with `name`, where it fits and has keys that few have."""
+    begun = [known_name for known_name in sections if known_name.startswith(name)]
+    if len(name) < _SHORTEST_BEGINNING or len(begun) != 1 or begun[0] not in fitting:
         return None
-    if comments:
-        more = f" and {len(theirs) - 1} more like it are keys" if len(theirs) > 1 else " is a key"
-        message = f"`{printable(theirs[0])[:80]}`{more} of {at} to DeepSpeed, which refuses them"
-        return place.problem("PARSE005", message, "remove them", at_key=True, fix=place.removal)
-    what = f"{at} has fp16's {', '.join(f'`{printable(key)}`' for key in theirs)}"
-    message = f"{what}: {place.config.release} {'refuses' if refused else 'ignores'} that"
+    has_rare_key = not _homes(place.config.schema.version).keys().isdisjoint(keys)
+    return begun[0] if has_rare_key else None
+
+
+# Of several keys alike there is one problem, at the first of them. Each round of fixes removes the
+# first that is left: edits of neighbours would overlap.
+
+
+def _comments(place: Place, name: str) -> Problem | None:
+    """The problem of all comments in a section that refuses them; None but at the first."""
+    known = place.section.keys
+    comments = [key for key in place.siblings if _is_comment(key) and key not in known]
+    if name != comments[0]:
+        return None
+    others = len(comments) - 1
+    more = f" and {others} more like it are keys" if others else " is a key"
+    message = (
+        f"`{printable(name)[:80]}`{more} of {named(place.section.pointer)} to DeepSpeed, which "
+        "refuses them"
+    )
+    return place.problem("PARSE005", message, "remove them", at_key=True, fix=place.removal)
+
+
+def _fp16_keys(place: Place, name: str, refused: bool) -> Problem | None:
+    """The problem of all keys of fp16's block in bf16's; None but at the first."""
+    schema, known = place.config.schema, place.section.keys
+    keys = [key for key in place.siblings if schema.key(f"/fp16/{key}") and key not in known]
+    if name != keys[0]:
+        return None
+    shown_keys = ", ".join(f"`{printable(key)}`" for key in keys)
+    verb = "refuses" if refused else "ignores"
+    message = (
+        f"{named(place.section.pointer)} has fp16's {shown_keys}: {place.config.release} {verb} "
+        "that"
+    )
     severity = None if refused else Severity.NOTE
     return place.problem(
         "PREC003", message, "remove them", at_key=True, fix=place.removal, severity=severity
@@ -336,13 +354,16 @@ def _is_comment(name: str) -> bool:
 
 
 def _is_for_others(place: Place, name: str, refused: bool) -> bool:
-    """Return whether the key is a comment, is handed on, or has a rule of its own."""
+    """Return whether the key is a comment, is handed on, or is for another rule to report."""
     section = place.section
-    handed_on = section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED
-    parameters = place.config.schema.optimizers.values() if section.pointer == "/optimizer" else ()
-    parameter = any(name in (keys or ()) for keys in parameters)
-    own_rule = section.pointer == "/pipeline" or place.pointer == "/max_grad_norm"
-    return (_is_comment(name) and not refused) or handed_on or parameter or own_rule
+    if _is_comment(name) and not refused:
+        return True
+    if section.extra == "taken" and section.pointer not in _TAKEN_BUT_CLOSED:
+        return True
+    if section.pointer == "/optimizer":  # parameters of optimizers belong into `params`
+        parameters = place.config.schema.optimizers.values()
+        return any(name in (keys or ()) for keys in parameters)
+    return section.pointer == "/pipeline" or place.pointer == "/max_grad_norm"
 
 
 def removed(place: Place, name: str) -> Problem | None:
@@ -356,20 +377,20 @@ def removed(place: Place, name: str) -> Problem | None:
     if refused:
         message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
         message += f"; {_until(last)}" if last else ""
-    elif (
-        last
-        and last >= release.version
-        and name in load_schema(versions()[-1]).removed.get(section, ())
-    ):
+    elif last and last >= release.version and _is_removed_by_now(section, name):
         message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
     else:
         return None
+    rule = "VER002" if section else "VER001"  # of zero_optimization, of the top level
     hint = _AFTER_REMOVAL.get(name, "remove it").format(last=dots(last or ()))
     severity = None if refused and release.exact else Severity.NOTE
     fix = place.removal if refused else None
-    return place.problem(
-        _OF_REMOVED[bool(section)], message, hint, at_key=True, fix=fix, severity=severity
-    )
+    return place.problem(rule, message, hint, at_key=True, fix=fix, severity=severity)
+
+
+def _is_removed_by_now(section: str, name: str) -> bool:
+    """Whether the newest release refuses a key that was removed."""
+    return name in load_schema(versions()[-1]).removed.get(section, ())
 
 
 def _in(section: str, name: str) -> str:
@@ -391,19 +412,26 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
     last = last_version_of(section, name)
     if last is None:
         return None
-    newer = first is not None
-    first = first or last
-    before = max((version for version in versions() if version < first), default=first)
-    # Of a minor version only the last release has a table, so the key may have come with an earlier
-    # one.
-    since = f"0.{first[1]}" if before[:2] != first[:2] else dots(first)
-    message = f"{release} {'refuses' if refused else 'ignores'} {_in(section, name)}: "
-    message += f"it was added in {since}" if newer else _until(last)
-    hint = f"remove it, or use DeepSpeed {f'{since} or later' if newer else dots(last)}"
+    if first is not None:
+        since = _since(first)
+        history, other = f"it was added in {since}", f"{since} or later"
+    else:
+        history, other = _until(last), dots(last)
+    verb = "refuses" if refused else "ignores"
+    message = f"{release} {verb} {_in(section, name)}: {history}"
+    hint = f"remove it, or use DeepSpeed {other}"
     severity = Severity.ERROR if refused else Severity.WARNING
     if not release.exact or _is_unused(place):
         severity = Severity.NOTE
     return place.problem("VER004", message, hint, severity=severity, at_key=True)
+
+
+def _since(first: Version) -> str:
+    """The release that brought a key, of which `first` is the first table with it."""
+    before = max((version for version in versions() if version < first), default=first)
+    # Of most minor versions only the last release has a table: the key may have come with an
+    # earlier one.
+    return dots(first) if before[:2] == first[:2] else f"0.{first[1]}"
 
 
 def _meant(place: Place, name: str, near: str | None) -> _Meant:
@@ -413,13 +441,15 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
         return _Meant(f"did you mean `{section_meant}`?", section_meant, None)
     if name in _INSTEAD:
         return _Meant(f"write {_INSTEAD[name]}", near, None)
-    if homes := _homes(place.config.schema.version).get(name, ()):
+    homes = _homes(place.config.schema.version).get(name, ())
+    if homes:
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
 
     keys = place.section.names
-    if like := closest(name[:80], keys):
-        return _Meant(f"did you mean `{like}`?", near, None)
+    alike = closest(name[:80], keys)
+    if alike:
+        return _Meant(f"did you mean `{alike}`?", near, None)
     if len(keys) <= _MOST_LISTED:
         return _Meant(f"remove it; the keys here are {', '.join(keys)}", near, None)
     return _Meant("remove it", near, None)
@@ -427,7 +457,9 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
 
 @cache
 def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
-    """The sections that have a key of a name, but names of many sections, such as `enabled`."""
+    """By a key's name, the one or two sections that have it; names of more, such as `enabled`, are
+    left out.
+    """
     schema = load_schema(version)
     homes: dict[str, tuple[str, ...]] = {}
     for pointer in schema.pointers:
@@ -441,9 +473,8 @@ def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
 def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Problem]:
     """Keys written by name and alias, and deprecated keys, alone or with their successors."""
     written = {name: place for name, place in places.items() if place.value != "auto"}
-    for key in {
-        section.keys[name].name: section.keys[name] for name in places if name in section.keys
-    }.values():
+    known = (section.keys[name] for name in places if name in section.keys)
+    for key in {key.name: key for key in known}.values():  # each once, by whatever name
         place = written.get(key.name)
         if place is None:
             continue
@@ -460,34 +491,37 @@ def written_twice(places: Mapping[str, Place], section: Section) -> Iterator[Pro
 def _deprecated(
     place: Place, key: Key, replaced: Deprecation, section: Section, written: Mapping[str, Place]
 ) -> Problem:
+    """The problem of a deprecated key, which the message says to replace."""
     new = section.keys.get(replaced.by)
     instead = replaced.by if new is None else new.written
-    if replaced.moved and {instead, new.name if new else instead} & set(written):
+    names_of_new = {instead} if new is None else {new.written, new.name}
+    if replaced.moved and names_of_new & written.keys():
         message = (
             f"the deprecated `{key.name}` is written together with `{instead}`, which replaces it"
         )
-        return place.problem(
-            "PARSE013", message, f"remove `{key.name}`", at_key=True, fix=place.removal
-        )
+        hint = f"remove `{key.name}`"
+        return place.problem("PARSE013", message, hint, at_key=True, fix=place.removal)
+
     message = f"`{key.name}` is deprecated: DeepSpeed reads it as `{instead}` and logs a warning"
     if not replaced.moved:
         message = f"`{key.name}` is deprecated and has no effect"
-    offload = key.name.startswith("cpu_offload")
-    hint: str = f'write "{instead}": {place.shown}'
-    fix: Fix = partial(rename_key, pointer=place.pointer, name=instead)
+    rule, fix = "ZERO003", place.removal
     if key.name == "cpu_offload_use_pin_memory":
-        hint, fix = 'write "pin_memory" in "offload_optimizer" and "offload_param"', place.removal
-    elif offload:
-        hint = f'write "{instead}": {{"device": "{"cpu" if place.value else "none"}"}}'
-        fix = (
-            partial(_offload_to_cpu, pointer=place.pointer, name=instead)
-            if place.value
-            else place.removal
-        )
-    return place.problem("ZERO003" if offload else "ZERO004", message, hint, at_key=True, fix=fix)
+        hint = 'write "pin_memory" in "offload_optimizer" and "offload_param"'
+    elif key.name.startswith("cpu_offload") and not place.value:
+        hint = f'write "{instead}": {{"device": "none"}}'
+    elif key.name.startswith("cpu_offload"):
+        hint = f'write "{instead}": {{"device": "cpu"}}'
+        fix = partial(_offload_to_cpu, pointer=place.pointer, name=instead)
+    else:
+        rule = "ZERO004"
+        hint = f'write "{instead}": {place.shown}'
+        fix = partial(rename_key, pointer=place.pointer, name=instead)
+    return place.problem(rule, message, hint, at_key=True, fix=fix)
 
 
 def _offload_to_cpu(doc: JsonText, pointer: str, name: str) -> tuple[Edit, ...]:
+    """The edits that turn the old switch into the block that replaces it."""
     key_edits = rename_key(doc, pointer, name)
     value_edits = replace_value(doc, pointer, {"device": "cpu"})
     return (*key_edits, *value_edits) if key_edits and value_edits else ()

@@ -13,13 +13,13 @@ from ....text.hjson.text import JsonText, read_json
 from ....text.text import text_of
 from ..config import Config
 
-#: Quoted text and comments, which may contain anything; else what a template writes for a value.
+#: Quoted text and comments, which may contain anything; else a placeholder, which is in `left`.
 _TOKENS: Final = lazy_pattern(
     r'"(?:[^"\\\n]|\\.){0,300}"|(?:\#|//)[^\n]*|(?P<left>'
     r"\$\{[^}\n]{0,200}\}|\$[A-Za-z_]\w*|\$\([^)\n]{0,200}\)+"
     r"|\{\{-?\s{0,9}[A-Za-z_][^{}\n]{0,200}\}\}|\{%[^%\n]{0,200}%\}"
     r"|<[A-Za-z_][\w -]{0,60}>|%\(\w{1,60}\)s|@[A-Za-z_]\w{0,60}@"
-    # beside a quote it lacks the other
+    # a name in capitals; beside a quote it is a text that lacks the other quote
     r"|(?<![\w.\"])[A-Z][A-Z0-9]*(?:[A-Z0-9]|_\w*)\b(?!\"|\s*:))",
     re.ASCII,
 )
@@ -40,24 +40,26 @@ def leftover(config: Config) -> Placeholder | None:
 
 
 def bare_placeholders(config: Config) -> Iterator[Placeholder]:
-    """Unquoted placeholders, which hjson reads up to their lines' ends."""
+    """Unquoted placeholders; hjson would read such a text up to its line's end."""
     tokens = _TOKENS.finditer(config.json.text.content[:_SEARCHED])
     return (Placeholder(token.start(), token["left"]) for token in tokens if token["left"])
 
 
 def filled_in(config: Config) -> JsonText | None:
-    """The text with a number for each unquoted placeholder, if each stands for a value.
+    """The text with a number for each unquoted placeholder; None if one isn't a key's value.
 
-    Offsets in it are those of the config.
+    Offsets in it are those of the config: a number has as many digits as the placeholder letters.
     """
     content = config.json.text.content
-    marks = [offset for offset, _ in bare_placeholders(config)]
-    if any(not re.search(r":\s*$", content[max(0, offset - 80) : offset]) for offset in marks):
+    offsets = [offset for offset, _ in bare_placeholders(config)]
+    if not offsets:
+        return config.json
+    if not all(re.search(r":\s*$", content[max(0, offset - 80) : offset]) for offset in offsets):
         return None
     filled = _TOKENS.sub(
         lambda token: "1" * len(token[0]) if token["left"] else token[0], content[:_SEARCHED]
     )
-    return read_json(text_of(filled + content[_SEARCHED:], config.path)) if marks else config.json
+    return read_json(text_of(filled + content[_SEARCHED:], config.path))
 
 
 def is_filled_in(submission: Submission, config: Config) -> bool:

@@ -46,15 +46,15 @@ def is_placeholder(value: object) -> TypeGuard[str]:
 
 def is_variable(value: object) -> bool:
     """Whether text in place of a number names a template's variable, such as GBSIZE."""
-    capitals = isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
-    return capitals or is_placeholder(value)
+    if is_placeholder(value):
+        return True
+    return isinstance(value, str) and value.rstrip(",").isalpha() and value.isupper()
 
 
 Fix = Callable[[JsonText], tuple[Edit, ...]]
-Problem = tuple[str, Violation]  #: the rule that is broken, by its id, and how
+Problem = tuple[str, Violation]  #: the id of the rule that is broken, and how it is
 _MAX_SHOWN: Final = 60  # characters of a value in a message
-#: Finding a safe change may read the text again; in a text that nobody wrote by hand that is too
-#: slow.
+#: Longer texts get no fixes: finding a safe one may read the text again, which is too slow there.
 _MOST_CHARACTERS: Final = 200_000
 
 
@@ -70,23 +70,27 @@ class Run(NamedTuple):
         return world_of(self.submission)
 
 
-#: The configs that could be read to their end, so that what they leave out is known too; no empty
-#: file.
+#: The configs that could be read to their end, so that what they leave out is known too. Empty
+#: files aren't among them.
 configs: Final = ds_configs.where(lambda config: config.is_readable)
 
 
-def _built(what: str) -> Subject[Config]:
-    """The configs for which DeepSpeed builds `what`: a program may pass its own instead.
+def _built_from_config(what: str) -> Subject[Config]:
+    """The configs from which DeepSpeed builds `what`: a program may pass its own instead.
 
     Megatron-DeepSpeed always does, a script where code near the config says so.
     """
-    of_programs = configs.where(lambda config: config.consumer != "megatron-deepspeed")
-    return of_programs.where(
-        lambda config: config.consumer != "deepspeed" or not tells(what, config.path)
-    )
+
+    def is_built(config: Config) -> bool:
+        if config.consumer == "deepspeed":
+            return not tells(what, config.path)
+        return config.consumer != "megatron-deepspeed"
+
+    return configs.where(is_built)
 
 
-optimizer_from_config, schedule_from_config = _built("an optimizer"), _built("a schedule")
+optimizer_from_config: Final = _built_from_config("an optimizer")
+schedule_from_config: Final = _built_from_config("a schedule")
 #: The readable configs, for rules that hold them against the rest of the submission.
 runs: Final = Subject[Run](
     configs.reads, lambda submission: (Run(config, submission) for config in configs(submission))
@@ -173,14 +177,14 @@ def refused_with(
 
     `others` says of each name whether it is there.
     """
-    if there := [name for name, is_there in others.items() if is_there]:
-        yield violation(
-            config, pointer, f"{said(config, pointer)} is refused with {', '.join(there)}", hint
-        )
+    present = ", ".join(name for name, is_there in others.items() if is_there)
+    if present:
+        message = f"{said(config, pointer)} is refused with {present}"
+        yield violation(config, pointer, message, hint)
 
 
 def divides(config: Config, pointer: str, gpus: int | None, what: str = "{} GPUs") -> Violations:
-    """A violation where a size above 1 doesn't divide some GPUs; `what`: how these are called."""
+    """A violation where a size above 1 doesn't divide a number of GPUs, which `what` calls."""
     size, name = config.whole(pointer), pointer.rpartition("/")[2]
     if gpus and size and size > 1 and gpus % size:
         message = f"{name}: {size} does not divide {what.format(gpus)}"
@@ -211,6 +215,7 @@ class Place(NamedTuple):
 
     @property
     def removal(self) -> Fix:
+        """The fix that removes the key."""
         return partial(remove_member, pointer=self.pointer)
 
     def problem(
@@ -224,7 +229,10 @@ class Place(NamedTuple):
         fix: Fix | None = None,
         at_key: bool = False,
     ) -> Problem:
-        """Say what is wrong with the value or the key; `answer` is the one right value."""
+        """Say what is wrong with the value or the key.
+
+        `answer` is the one right value, where there is one: then it is the hint, and the fix.
+        """
         where = self.config.locate_key(self.pointer) if at_key else self.config.locate(self.pointer)
         if answer is not NOTHING:
             hint = f"write {json.dumps(answer)}"

@@ -1,8 +1,11 @@
-"""Rules on a config's text: JSON that its reader reads, each key once, no placeholder left."""
+"""Rules on a config's text: it is JSON that its reader can read, has each key once, and no
+placeholder of a template.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -73,17 +76,6 @@ def text_is_json(submission: Submission) -> Violations:
         others = "Transformers, accelerate and Megatron-DeepSpeed don't"
         if config.consumer == "lightning":
             others = "Lightning doesn't"
-
-        # Only programs that read strict JSON fill in "auto".
-        consumer_is_sure = not config.guessed or has_auto(config)
-        severity = None
-        if refusal or (consumer_is_sure and config.consumer != "deepspeed"):
-            severity = ERROR
-        elif config.unclaimed and slips[0].what != "a missing comma":
-            severity = NOTE  # nothing reads it as strict JSON, so it may be meant as HJSON
-        elif _only_deepspeed_reads(submission, config):
-            severity = NOTE
-
         more = len(slips) - 1
         rest = f" (and {more} more place{'s' if more > 1 else ''})" if more else ""
         loses_text = has_placeholders or any(slip.what == "a comment" for slip in slips)
@@ -91,9 +83,22 @@ def text_is_json(submission: Submission) -> Violations:
             config.json.lines.locate(slips[0].start),
             f"{slips[0].what} is HJSON, not JSON{rest}: DeepSpeed reads it, {refusal or others}",
             "write strict JSON: double quotes, commas between members only, no comments",
-            severity=severity,
+            severity=ERROR if refusal else _severity_of_slip(submission, config, slips[0].what),
             edits=() if loses_text else edits_of(config, to_strict),
         )
+
+
+def _severity_of_slip(submission: Submission, config: Config, what: str) -> Severity | None:
+    """An error where the config's reader wants strict JSON, a note where nothing may; else None,
+    which stands for the rule's own severity.
+    """
+    # Only programs that read strict JSON fill in "auto".
+    consumer_is_sure = not config.guessed or has_auto(config)
+    if consumer_is_sure and config.consumer != "deepspeed":
+        return ERROR
+    if config.unclaimed and what != "a missing comma":
+        return NOTE  # nothing reads it as strict JSON, so it may be meant as HJSON
+    return NOTE if _only_deepspeed_reads(submission, config) else None
 
 
 def _references_to(submission: Submission, config: Config) -> list[Reference]:
@@ -118,7 +123,7 @@ def _only_deepspeed_reads(submission: Submission, config: Config) -> bool:
 
 
 def _refused_as_json(submission: Submission, config: Config) -> str | None:
-    """What surely reads the config as strict JSON, in words: "train.py doesn't" read HJSON."""
+    """What surely reads the config as strict JSON, as a message ends: `train.py doesn't`."""
     if config.has("/compression_training"):
         return "its compression doesn't"
     for link in _references_to(submission, config):
@@ -152,8 +157,9 @@ def text_can_be_read(config: Config) -> Violations:
 
 def _mended(message: str) -> str:
     """What mends a text that can't be read, by the reader's message."""
-    if opened := re.search(r"the `([{\[])` in line [0-9]+ is not closed", message):
-        return f"add the missing `{'}' if opened[1] == '{' else ']'}`"
+    opened = re.search(r"the `([{\[])` in line [0-9]+ is not closed", message)
+    if opened:
+        return "add the missing `}`" if opened[1] == "{" else "add the missing `]`"
     if "quote is missing" in message:
         return 'add the missing `"`'
     if message.startswith("`,` stands"):
@@ -174,25 +180,28 @@ def templates_are_filled_in(submission: Submission) -> Violations:
     """
     # A template beside the config that a script makes of it is judged by that.
     written_by_scripts = {config.path for config in configs_of(submission) if config.embedded}
+    named = {link.name for link in submission.references if link.kind == "DeepSpeed config"}
     for config in configs_of(submission):
         problems = list(problems_of(config, "PARSE015"))
         if not problems:
             continue
-
-        is_named = any(
-            link.kind == "DeepSpeed config" and link.name == config.name
-            for link in submission.references
-        )
-        is_filled = is_filled_in(submission, config)
-        if config.embedded or (is_named and not is_filled):
+        if config.embedded:
             yield from problems
-        elif config.path not in written_by_scripts and not is_filled:
-            quoted = (
-                value.strip().rstrip(",")
-                for _, value in walk("", config.json.data)
-                if is_placeholder(value)
-            )
-            bare = (text for _, text in bare_placeholders(config))
-            marks = ", ".join(dict.fromkeys((*bare, *quoted)))
-            message = f"a template: {marks} to be filled in"
+        elif is_filled_in(submission, config):
+            continue
+        elif config.name in named:
+            yield from problems
+        elif config.path not in written_by_scripts:
+            message = f"a template: {', '.join(_placeholders(config))} to be filled in"
             yield replace(problems[0], message=message, severity=NOTE)
+
+
+def _placeholders(config: Config) -> Iterable[str]:
+    """The placeholders of a template, each once, those without quotes first."""
+    bare = (text for _, text in bare_placeholders(config))
+    quoted = (
+        value.strip().rstrip(",")
+        for _, value in walk("", config.json.data)
+        if is_placeholder(value)
+    )
+    return dict.fromkeys((*bare, *quoted))

@@ -24,28 +24,32 @@ _MOST_SHOWN: Final = 80  #: characters of a placeholder
 def problems_of(config: Config, rule_id: str) -> Violations:
     """Yield what is wrong with a config's keys and values by one rule.
 
-    The walk finds the problems of all rules; it is made once, and they are kept with the config.
+    The walk finds the problems of all rules. It is made once, and they are kept with the config.
     """
-    kept = vars(config)
-    if "_problems" not in kept:
-        problems = tuple(_of_text(config))
-        top = config.schema.section("")
-        readable = config if config.json.broken is None or top is None else _with_numbers(config)
-        if top is not None and readable is not None and isinstance(readable.json.data, dict):
-            walked = (*_of_section(readable, readable.json.data, top), *slips_read_later(readable))
-            left_out = _lines_to_fill(config) if readable is not config else frozenset[int | None]()
-            problems += tuple(
-                (found_by, violation)
-                for found_by, violation in walked
-                if violation.where.line not in left_out
-            )
+    attributes = vars(config)
+    if "_problems" not in attributes:
         by_rule = defaultdict[str, list[Violation]](list)
-        for found_by, violation in problems:
-            by_rule[found_by].append(violation)
-        kept["_problems"] = dict(by_rule)
+        for broken_rule, violation in (*_of_text(config), *_of_values(config)):
+            by_rule[broken_rule].append(violation)
+        attributes["_problems"] = dict(by_rule)
 
-    found: Mapping[str, list[Violation]] = kept["_problems"]
-    return iter(found.get(rule_id, ()))
+    problems: Mapping[str, list[Violation]] = attributes["_problems"]
+    return iter(problems.get(rule_id, ()))
+
+
+def _of_values(config: Config) -> Iterator[Problem]:
+    """The problems of a config's keys and values; of a template, those outside its placeholders."""
+    top = config.schema.section("")
+    if top is None:
+        return
+    readable = config if config.json.broken is None else _with_numbers(config)
+    if readable is None or not isinstance(readable.json.data, dict):
+        return
+    left_out = _lines_to_fill(config) if readable is not config else frozenset[int | None]()
+    for problem in (*_of_section(readable, readable.json.data, top), *slips_read_later(readable)):
+        _, violation = problem
+        if violation.where.line not in left_out:
+            yield problem
 
 
 def _of_text(config: Config) -> Iterator[Problem]:
