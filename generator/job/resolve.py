@@ -202,7 +202,13 @@ def _check_choices(
             in_half = " in fp16" if half and key == "gradient_dtype" else ""
             said = f"`training.{key}: {in_spec(value)}`"
             problem = f"{said} is not available with framework: {name}{in_half}"
-            hint = f"write `{key}: {in_spec(only)}`, or remove the key"
+            others = [
+                each.name
+                for each in frameworks.values()
+                if each.name != name and each.can_say({key: value}) and not in_half
+            ]
+            otherwise = f"use framework: {' or '.join(others)}" if others else "remove the key"
+            hint = f"write `{key}: {in_spec(only)}`, or {otherwise}"
             yield WRONG_VALUE.at(source.locate(where), problem, hint)
 
 

@@ -21,21 +21,24 @@ from tests.programs.plans import make_plan
 
 
 @pytest.mark.parametrize(
-    ("framework", "choice", "value"),
+    ("framework", "choice", "value", "others"),
     [
-        ("megatron-lm", "kernels", "eager"),
-        ("megatron-deepspeed", "kernels", "eager"),
-        ("megatron-deepspeed", "cross_entropy", "fused"),
+        ("megatron-lm", "kernels", "eager", "deepspeed or huggingface"),
+        ("megatron-deepspeed", "kernels", "eager", "deepspeed or huggingface"),
+        ("megatron-deepspeed", "cross_entropy", "fused", "megatron-bridge or megatron-lm"),
     ],
 )
 def test_choices_that_a_framework_lacks_are_refused(
-    framework: str, choice: str, value: str
+    framework: str, choice: str, value: str, others: str
 ) -> None:
-    """What would be estimated but couldn't be launched is an error at its key."""
+    """What would be estimated but couldn't be launched is an error at its key, which names the
+    frameworks that have it.
+    """
     with pytest.raises(dsgen.InvalidJob) as refused:
         job(framework=framework, **{f"training__{choice}": value})
     (finding,) = refused.value.findings
     assert finding.where.pointer == f"/training/{choice}"
+    assert finding.hint is not None and finding.hint.endswith(f"use framework: {others}")
 
 
 _LLAMA = {"framework": "huggingface", "model": "llama-3.1-8b"}
