@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ..faults import Fault
-from ..findings import NOTE, WARNING, Finding, Location
+from ..findings import ERROR, NOTE, WARNING, Finding, Location
 from ..rule import Rule, rule_of_reader
 
 _text = partial(rule_of_reader, checks="files", source="the documented forms of the files")
@@ -32,7 +32,7 @@ UNREADABLE: Final = _text("""FILE001: Every file is readable UTF-8 text.
 SYNTAX: Final = _text("""FILE002: A YAML document is well-formed.
     Prevents: The program that reads the YAML stops before anything is checked.
     Fix: correct the YAML at the place named""")
-DUPLICATE_KEY: Final = _silent("""FILE003: A mapping of a YAML document has each key once.
+DUPLICATE_KEY: Final = _warning("""FILE003: A mapping of a YAML document has each key once.
     Prevents: No error from most readers: the last of the two values counts, silently.
     Fix: keep one of the two keys""")
 UNKNOWN_KIND: Final = _silent("""FILE004: A path names a kind of document that dsgen reads, or a
@@ -110,7 +110,11 @@ def from_spec(finding: Finding) -> Finding:
     Other documents are read by the same functions, which name the ids for specs.
     """
     rule = _FROM_SPEC.get(finding.rule)
-    return replace(finding, rule=rule.id) if rule else finding
+    if rule is None:
+        return finding
+    # A reader of specs refuses more than others do.
+    severity = rule.severity if finding.severity is ERROR else finding.severity
+    return replace(finding, rule=rule.id, severity=severity)
 
 
 MOST_FINDINGS: Final = 100  #: of one rule in a file: nobody reads more of the same

@@ -39,7 +39,9 @@ _OUR_TEXTS: Final = ("arguments.txt", "overrides.txt")
 _SHEBANG: Final = lazy_pattern(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 #: A first line that names a program other than a shell with the grammar of sh: expect, csh, fish.
 _OTHER_SHEBANG: Final = lazy_pattern(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)")
-_DIRECTIVE: Final = lazy_pattern(rb"^#SBATCH[ \t]+-", re.MULTILINE)
+#: Of Slurm, PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
+_DIRECTIVE: Final = lazy_pattern(rb"^#(?:SBATCH|PBS|BSUB|MSUB|COBALT|PJM)[ \t]+-", re.MULTILINE)
+_STEP: Final = lazy_pattern(rb"^[ \t]*srun[ \t\\]", re.MULTILINE)
 _HOST_LINE: Final = lazy_pattern(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 #: Commands by which a text whose name tells no kind is taken for a launch script.
 _SHOWS_SCRIPT: Final = lazy_pattern(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
@@ -57,12 +59,20 @@ _HOLDERS: Final = frozenset(
     {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
 )
 #: A text with none of these has no launch line. They are looked for first, as that is fast.
-_IN_LAUNCH_LINES: Final = (b"torchrun", b"deepspeed", b"accelerate", b"torch.distributed.")
+_IN_LAUNCH_LINES: Final = (
+    b"torchrun",
+    b"deepspeed",
+    b"accelerate",
+    b"torch.distributed.",
+    b"ray job",
+    b"#SBATCH",
+)
 #: The text between deepspeed and its script is bounded: else a long line that names deepspeed often
 #: would be read to its end for each of them.
 _LAUNCH_LINE: Final = lazy_pattern(
-    rb"(?:^|[\"'`\s(!])(?:(?:/[\w./-]{1,80}/)?torchrun[\"',\s\\]+-|accelerate[\"',\s]+launch\b"
-    rb"|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
+    rb"(?:^|[\"'`\s(!])(?:(?:[\w./${}-]{1,120}/)?torchrun[\"',\s\\]+(?:-|[\w./-]{1,120}\.py\b)"
+    rb"|accelerate[\"',\s]+launch\b|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
+    rb"|ray job submit\b|#SBATCH[ \t]+-"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
 _ALIKE: Final = 0.8  # difflib's ratio from which a key counts as another one misspelt
@@ -153,9 +163,9 @@ def begins_with_shell(path: Path) -> bool:
 
 
 def is_batch_script(path: Path) -> bool:
-    """Return whether a file is a script for sbatch, which reads files of any name.
+    """Return whether a file is the script of a job: a scheduler reads files of any name.
 
-    Its first line names a shell, and a line has a directive.
+    Its first line names a shell, and a line has a directive, or starts a step or a launcher.
     """
     try:
         with path.open("rb") as file:
@@ -164,10 +174,11 @@ def is_batch_script(path: Path) -> bool:
             content = b"#!" + file.read(_MOST_CHARACTERS)
     except OSError:
         return False
-    if _DIRECTIVE.search(content) is None:
-        return False
     first_line = content.partition(b"\n")[0].decode("utf-8", "replace")
-    return _SHEBANG.match(first_line) is not None
+    if _SHEBANG.match(first_line) is None:
+        return False
+    signs = (_DIRECTIVE, _STEP)
+    return any(sign.search(content) for sign in signs) or starts_launcher(content)
 
 
 def resembles(keys: frozenset[str], kind: Kind) -> bool:

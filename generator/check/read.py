@@ -44,6 +44,7 @@ OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 HIDDEN: Final = "launch lines, in a hidden folder"
 WRITTEN: Final = "written by a script"
+OF_SUBMITIT: Final = "written by submitit for one job"
 _READER: Final = "the reader of files"
 #: Findings that aren't reported of files in a folder: there, large and binary files are usual.
 _LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")
@@ -317,6 +318,9 @@ def _read_script(file: File, reading: Reading) -> None:
         _leave_prose(file, reading)
         return
     script = launch_script(shell)
+    if not file.named and any(map(_is_of_submitit, script.launches)):
+        reading.left_alone[file.name] = OF_SUBMITIT
+        return
     reading.documents.append(script)
     reading.documents += _embedded_configs(shell)
     _read_launches(script.launches, reading)
@@ -331,6 +335,11 @@ def _read_commands(document: CommandDocument, reading: Reading) -> None:
     if document.script:
         reading.documents += _embedded_configs(document.script.shell)
     _read_launches(document.launches, reading)
+
+
+def _is_of_submitit(launch: Launch) -> bool:
+    """Tell whether a launch is one that submitit writes: it does so anew for each job."""
+    return launch.program is not None and launch.program.value == "submitit.core._submit"
 
 
 def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:

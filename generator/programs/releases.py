@@ -64,6 +64,8 @@ _FOLDERS: Final = (
     "env/",
     ".devcontainer/",
 )
+#: Of folders beside the one that a file is in: they may be those of its environment.
+_PINNED_BESIDE: Final = ("*/README*", "*/requirement*.txt", "*/pyproject.toml", "*/env*.y*ml")
 _PINNED_IN: Final = (
     "requirement*.txt",
     "*constraints*.txt",
@@ -228,7 +230,9 @@ def release_of(program: str, holder: str) -> Release | None:
             release = _pinned_below(program, folder)
         if release is not None:
             return release
-    return next(filter(None, (_imported_in(program, folder) for folder in folders)), None)
+    beside = [_pinned_below(program, folder, _PINNED_BESIDE) for folder in folders[-1:]]
+    imported = (_imported_in(program, folder) for folder in folders)
+    return next(filter(None, chain(beside, imported)), None)
 
 
 def is_of_copy(holder: str) -> bool:
@@ -378,15 +382,18 @@ def _of_several(program: str, mentions: Sequence[_Mention]) -> tuple[Release, bo
 
 
 @until_next_check(1024)
-def _pinned_below(program: str, folder: Path) -> Release | None:
+def _pinned_below(
+    program: str, folder: Path, patterns: tuple[str, ...] = ("*/requirement*.txt",)
+) -> Release | None:
     """The release that all requirements in the folders within a folder pin; None where they pin
     several, or none.
 
     It isn't exact: a config may lie above the program that reads it, and above other programs.
     """
+    files = chain.from_iterable(matching(pattern, folder, folder) for pattern in patterns)
     pins = [
         _Mention(version, path, line)
-        for path in islice(matching("*/requirement*.txt", folder, folder), _MOST_FILES)
+        for path in islice(files, _MOST_FILES)
         for version, line in _pins(program, text_around(path, folder))
     ]
     if len({pin.version for pin in pins}) != 1:

@@ -309,10 +309,14 @@ class _Reader:
                 merges.append(where)
                 self._value(next(self._coming), at, merged.append, True)
             elif self._keeps(event, at, lines):
+                before = value.get(key) if key in lines else None
+                of_key = len(self.findings) - 1  # the finding, where it is a duplicate
                 lines[key] = where.line or 1
                 if not hidden:
                     self.keys[at] = where
                 self._value(next(self._coming), at, partial(self._set, value, key), hidden)
+                if isinstance(before, (dict, list)) and value[key] == before:
+                    self.findings[of_key] = replace(self.findings[of_key], severity=NOTE)
             else:
                 self._value(next(self._coming), at, lambda _: None, True)
         for part, where in zip(merged, merges, strict=True):
@@ -326,7 +330,8 @@ class _Reader:
             self._refuse(event, at, UNSUPPORTED_YAML, message, "write the keys out")
             return False
         if key in lines:
-            message = f"duplicate key `{key}`, first on line {lines[key]}"
+            counts = ": the last one counts" if self.dialect.last_wins else ""
+            message = f"duplicate key `{key}`, first on line {lines[key]}{counts}"
             self._refuse(event, at, DUPLICATE_KEY, message, "keep one of them")
             return self.dialect.last_wins
         if self.dialect.typed_keys:

@@ -204,13 +204,49 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
         "recipe.yaml": f"products:\n  - script: |\n      {line}\n",
         "notes.md": "    deepspeed \\\n      train.py\n",
         "job.yaml-template": "args:\n  - /usr/bin/torchrun\n  - --nproc_per_node=$GPUS\n",
+        "build.yaml": "steps:\n- args: ['-c', 'ray job submit -- python train.py']\n",
+        "action.yaml": 'runs:\n  run: "${HOME}/.venv/bin/torchrun" train.py\n',
+        "write.py": "text = '#!/bin/bash\\\n#SBATCH --nodes=2'\n",
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "products:\n  - script: echo torchrun\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:4]}
+    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:7]}
     assert validate([tmp_path]).left_alone == left
+
+
+def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
+    """Files of services that start jobs, and that aren't read, are named."""
+    texts = {
+        "definition.json": '{"jobDefinitionName": "a", "type": "multinode", "nodeProperties": {}}',
+        "stack.yaml": "Parameters: {}\nResources:\n  Job:\n    Type: AWS::Batch::JobDefinition\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    left = ("of AWS Batch", "of CloudFormation")
+    assert tuple(validate([tmp_path]).left_alone.values()) == left
+
+
+def test_what_submitit_wrote_is_left_alone(tmp_path: Path) -> None:
+    """A script that submitit wrote for one job is judged only where it is named."""
+    path = tmp_path / "22_submission.sh"
+    path.write_text(
+        "#!/bin/bash\n#SBATCH --signal=USR2@90\n#SBATCH --time=1\n"
+        "srun python3 -u -m submitit.core._submit /logs\n"
+    )
+    answer = validate([tmp_path])
+    assert answer.left_alone == {str(path): "written by submitit for one job"}
+    assert not [finding for finding in answer.findings if finding.rule == "SLM030"]
+    assert [finding for finding in validate([path]).findings if finding.rule == "SLM030"]
+
+
+@pytest.mark.parametrize("line", ["#PBS -l select=2", "srun --mpi=pmix bash run_and_time.sh"])
+def test_a_job_of_any_suffix_is_read(line: str, tmp_path: Path) -> None:
+    """A shell script with a scheduler's directive or a step is read, whatever its suffix."""
+    (tmp_path / "run.sub").write_text(f"#!/bin/bash\n{line}\n")
+    answer = validate([tmp_path])
+    assert answer.documents or answer.not_checked
 
 
 @pytest.mark.parametrize("name", ["README.md", "job.out", "fix.patch"])

@@ -1798,12 +1798,27 @@ def test_a_job_is_judged_by_what_is_known(
             id="no value at first",
         ),
         pytest.param(
-            "FILE003", {"train.yaml": f"{_ARGUMENTS}save_steps: 6\n"}, ["error"], id="another value"
+            "FILE003",
+            {"train.yaml": f"{_ARGUMENTS}report_to: [a]\nreport_to: [a]\n"},
+            ["note"],
+            id="the same list twice",
+        ),
+        pytest.param(
+            "FILE003",
+            {"train.yaml": f"{_ARGUMENTS}report_to: [a]\nreport_to: [b]\n"},
+            ["warning"],
+            id="another list",
+        ),
+        pytest.param(
+            "FILE003",
+            {"train.yaml": f"{_ARGUMENTS}save_steps: 6\n"},
+            ["warning"],
+            id="another value",
         ),
         pytest.param(
             "FILE003",
             {"train.yaml": f"{_ARGUMENTS}save_steps: 5.0\n"},
-            ["error"],
+            ["warning"],
             id="another type",
         ),
         pytest.param(

@@ -13,7 +13,8 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...catalog.names import most_like
-from ...findings import ERROR, Violation, Violations
+from ...findings import ERROR, NOTE, Violation, Violations
+from ...patterns import lazy_pattern
 from ...programs.launching.own_options import own_options, slips, valued_options
 from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import gone_arguments, known_arguments
@@ -34,6 +35,8 @@ _OF_SEQUENCES: Final = (
 )
 #: How alike an option must be to be meant, by `most_like`: one letter in five differs.
 _ALIKE: Final = 0.8
+#: A variable between two words, as on two lines of a command.
+_VARIABLE: Final = lazy_pattern(r"[\s\\]{1,200}(\$\{?(\w{1,100})\}?)[\s\\]{1,200}")
 _PARTS_OF_A_HOME: Final = 3  # of a path such as `/home/me`; `/workspace` may hold anything
 
 
@@ -94,7 +97,8 @@ def _is_elsewhere(folder: Word, launch: Launch) -> bool:
 @launches.rule("LNCH048", ERROR, "parse", "Python's argparse: an option's value comes next")
 def options_have_their_values(launch: Launch) -> Violations:
     """An option that the program's parser, or a class of it, gives a value has one behind it.
-    Prevents: error: argument --model_name_or_path: expected one argument
+    Prevents: error: argument --model_name_or_path: expected one argument. A note where the value is
+    a variable that the script leaves empty, for its user to fill in.
     Fix: write the value
     """
     text, found = program_text(launch), program_of(launch)
@@ -110,8 +114,15 @@ def options_have_their_values(launch: Launch) -> Violations:
         typed_field = rf"^[ \t]+{name}[ \t]*:[ \t]*(?:Optional\[)?(?:str|int|float)\b"
         is_field = by_classes and re.search(typed_field, text, re.M)
         if is_field or option in valued_options(found):
+            where = launch.script.locate(word)
+            content = launch.script.text.content
+            between = content[word.offset + len(word.raw) : following.offset]
+            if variable := _VARIABLE.fullmatch(between):
+                message = f"--{name} gets nothing: {variable[1]} is empty"
+                yield Violation(where, message, f"set {variable[2]}", severity=NOTE)
+                continue
             message = f"--{name} has no value: {following.prefix} is another option"
-            yield Violation(launch.script.locate(word), message, f"write a value behind --{name}")
+            yield Violation(where, message, f"write a value behind --{name}")
 
 
 @launches.rule(

@@ -466,13 +466,24 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
         return
     if any(word.parts and word.parts[-1] in _ON_CPUS for word in launch.arguments):
         return
+    where = launch.script.locate(visible.value_offset)
+    if _is_before_step(launch, where):
+        return  # Slurm sets it anew for the tasks of a step
     devices = [part for part in visible.value.split(",") if part.strip()]
     if devices and ranks > len(devices):
         message = f"CUDA_VISIBLE_DEVICES={visible.value} shows {len(devices)} GPUs to {ranks} ranks"
         hint = f"write {option}={len(devices)}, or show {ranks} GPUs"
-        yield Violation(
-            launch.script.locate(visible.value_offset), message, hint, severity=severity
-        )
+        yield Violation(where, message, hint, severity=severity)
+
+
+def _is_before_step(launch: Launch, where: Location) -> bool:
+    """Tell whether a place is before the srun that starts a launch, in the same script."""
+    srun = launch.call("srun")
+    return (
+        srun is not None
+        and srun.where.path == where.path
+        and (where.line or 0, where.column or 0) < (srun.where.line or 0, srun.where.column or 0)
+    )
 
 
 def _ranks_by_variable(launch: Launch) -> OfLaunch | None:

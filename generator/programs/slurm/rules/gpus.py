@@ -277,6 +277,14 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
             yield Violation(choice.where, message, hint, severity=severity)
 
 
+def _starts_by_steps(request: Request) -> bool:
+    """Tell whether srun starts all launches: it sets CUDA_VISIBLE_DEVICES anew for its tasks.
+
+    Source: seen in a real job.
+    """
+    return bool(request.launches) and all(launch.call("srun") for launch in request.launches)
+
+
 class _Choice(NamedTuple):
     """GPUs that a script chooses by their numbers."""
 
@@ -287,7 +295,8 @@ class _Choice(NamedTuple):
 
 def _chosen_gpus(request: Request) -> Iterator[_Choice]:
     """Each choice of GPUs by number in the batch script's shell."""
-    for assignment in request.shell.assignments:
+    assignments = () if _starts_by_steps(request) else request.shell.assignments
+    for assignment in assignments:
         numbers = assignment.value or ""
         if assignment.name == "CUDA_VISIBLE_DEVICES" and _NUMBERS.fullmatch(numbers):
             where = request.shell.locate(assignment.value_offset)
@@ -311,6 +320,8 @@ def slurm_shows_the_gpus(request: Request) -> Violations:
     own start at 0.
     Fix: remove it
     """
+    if _starts_by_steps(request):
+        return
     for assignment in request.shell.assignments:
         match = _OF_SLURM.fullmatch(assignment.raw)
         if assignment.name == "CUDA_VISIBLE_DEVICES" and match:

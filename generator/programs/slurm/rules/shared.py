@@ -28,6 +28,8 @@ from ..request import Request
 from ..subjects import blocks
 
 _TOP: Final = lazy_pattern(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
+#: Patterns of a file's name that sbatch or a task fills in. Source: sbatch(1), filename pattern.
+_OF_THE_JOB: Final = lazy_pattern(r"%[0-9]*[AaJjNnst]")
 #: Words of a comment that says that a folder has to be there.
 _FOLDER: Final = lazy_pattern(r"\b(?:mkdir|folder|directory)\b")
 _SCRIPTS: Final = ("*.sh", "*.bash", "*/*.sh")
@@ -73,9 +75,15 @@ def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Vi
     is_of_site = request.has("--chdir")
     is_told = _is_told(folder, request.shell.text.lines)
     may_exist = is_told or is_of_site or is_left_to_git or _is_set_up(folder, path)
+    return log.bad_value(message, _how_to_make(folder, top), severity=NOTE if may_exist else None)
+
+
+def _how_to_make(folder: str, top: str) -> str:
+    """How to have a folder before the job starts; none can be made that has the job's number."""
+    if match := _OF_THE_JOB.search(folder):
+        return f"leave {match[0]} to the file's name: nobody can make the folder before sbatch"
     is_plain = folder == top and re.fullmatch(r"[\w./-]+", folder)
-    hint = f"run mkdir -p {folder if is_plain else 'for the whole folder'} before sbatch"
-    return log.bad_value(message, hint, severity=NOTE if may_exist else None)
+    return f"run mkdir -p {folder if is_plain else 'for the whole folder'} before sbatch"
 
 
 def _is_told(folder: str, lines: Sequence[str]) -> bool:

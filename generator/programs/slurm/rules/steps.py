@@ -187,8 +187,11 @@ def tasks_see_all_gpus(step: Step) -> Violations:
             "cuda:LOCAL_RANK fails from 1 on"
         )
         text = program_text(step.launch) or ""
-        # The program may take the first GPU, or count those that it sees.
-        by_rank = "LOCAL_RANK" in text and not _FIRST_GPU.search(text) and not _MODULO.search(text)
+        # The program may take the first GPU, or count those that it sees. Without set_device,
+        # the current device is the first.
+        takes_current = "current_device()" in text and "set_device(" not in text
+        takes_first = takes_current or _FIRST_GPU.search(text) is not None
+        by_rank = "LOCAL_RANK" in text and not takes_first and not _MODULO.search(text)
         severity = WARNING if by_rank else NOTE
         hint = "use --gpus-per-node in its place, or add --gpu-bind=none"
         yield Violation(per_task.where, message, hint, severity=severity)
@@ -197,15 +200,15 @@ def tasks_see_all_gpus(step: Step) -> Violations:
 @steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
 def step_ends_with_its_first_failure(step: Step) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
-    Prevents: A job that hangs until its time limit, on all its nodes. A note where it isn't known
-    whether they wait.
+    Prevents: A job that hangs, at worst until its time limit, on all its nodes. A note where it
+    isn't known whether they wait.
     Fix: write srun --kill-on-bad-exit=1 --wait=60
     """
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
     if several and not ends and not step.srun.opaque:
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
-        effect = f"when one task fails, the others {wait} for it until the time limit"
+        effect = f"when one task fails, the others {wait} until they time out or the job does"
         message = f"srun without --kill-on-bad-exit=1: {effect}"
         hint = "write srun --kill-on-bad-exit=1 --wait=60"
         yield Violation(step.where, message, hint, severity=severity)
