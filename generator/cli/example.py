@@ -13,6 +13,7 @@ from .. import InvalidJob, check_job
 from ..findings import Severity
 from ..job.resolve import DEFAULT_FRAMEWORK
 from ..numerals import read_whole
+from ..programs.frameworks import FRAMEWORKS
 from ..resources import read_text
 from .options import DEFAULT_SPEC
 
@@ -65,6 +66,8 @@ def fitted_example(
     chosen = [key for section, keys in _CHOSEN_FOR.items() if section in sections for key in keys]
     if not chosen:
         return overrides, f"the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)"
+    if _changes_folder(overrides.get("framework")):
+        chosen.append("output.checkpoints")  # a relative path
     taken_out: dict[str, object] = {key: None for key in chosen if key not in overrides}
     if "model" not in sections:
         names = ", ".join(path.rpartition(".")[2] for path in taken_out)
@@ -81,6 +84,12 @@ def fitted_example(
         told = [framework, *told]
     said = f"from the flags; defaults: {', '.join(told)}" if told else "from the flags"
     return {**taken_out, **defaults, **overrides}, said
+
+
+def _changes_folder(framework: object) -> bool:
+    """Whether this is a framework whose launcher changes the working folder."""
+    known = FRAMEWORKS.get(framework) if isinstance(framework, str) else None
+    return known is not None and known.changes_folder
 
 
 def _require_machines(settings: Collection[str]) -> None:

@@ -111,6 +111,9 @@ class Framework:
     goes_on_from_weights: bool = False  #: of the Hub's repository that the job's model names
     adapters: Adapters | None = None  #: the low-rank adapters that it trains; None: it trains none
     recipes: bool = False  #: it has recipes that fine-tune a folder of weights, on packed sequences
+    #: Its launcher changes to the folder of its own checkout, so that relative paths of a spec are
+    #: looked for there.
+    changes_folder: bool = False
     #: The repository of the Hub from which every process reads a model's config.json, if any.
     reads_config: Callable[[Job], str | None] = lambda _: None
     #: The script's argument that keeps fewer checkpoints, where the job's `output.keep` has no key.

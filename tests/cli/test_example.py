@@ -11,6 +11,7 @@ import pytest
 
 from dsgen.cli.example import fitted_example
 from dsgen.cli.printing import ExitStatus
+from dsgen.programs.frameworks import FRAMEWORKS
 from tests.cli.running import run
 
 
@@ -33,6 +34,14 @@ def test_gpus_alone_keep_the_example() -> None:
     assert (job["name"], job["gpus"], job["training"]["global_batch"]) == ("gpt3-175b", 512, 1536)
     assert plan["run"]["tokens"] == 300e9
     assert "the built-in example (no SPEC" in said
+
+
+@pytest.mark.parametrize("framework", sorted(FRAMEWORKS))
+def test_flags_alone_are_a_job_of_each_framework(framework: str) -> None:
+    """No value of the example is refused where the flags name model, machines and framework."""
+    machines = ("--gpus", "64", "--cluster", "nvidia/dgx-h100")
+    plan, _ = estimated("--model", "llama-2-7b", *machines, "--framework", framework)
+    assert plan["job"]["framework"] == framework
 
 
 @pytest.mark.parametrize("model", [("--model", "llama-3.1-8b"), ("--set", "model=llama-3.1-8b")])

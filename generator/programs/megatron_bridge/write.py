@@ -270,6 +270,7 @@ FRAMEWORK: Final = replace(
     first_weights=None,
     adapters=Adapters(of_fused=True, of_experts="shared", of_recipe=lora_of),
     recipes=True,
+    changes_folder=True,
     options={
         **{key: tuple(map(key_of, options)) for key, options in OF_FILES.items()},
         "training.weights": ("checkpoint.pretrained_checkpoint",),
