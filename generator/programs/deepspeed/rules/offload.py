@@ -6,7 +6,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
-from ..config import OFFLOADED, OPTIMIZER, PARAMS, ZERO, Config, whole_of
+from ..config import OPTIMIZER, PARAMS, ZERO, Config, Offloaded, whole_of
 from .subjects import (
     Run,
     configs,
@@ -21,8 +21,8 @@ from .subjects import (
 
 _STATES: Final = f"{ZERO}/offload_optimizer"
 _PARAM: Final = f"{ZERO}/offload_param"
-#: Each of `OFFLOADED`, with the pointer of its block.
-_OFFLOADS: Final = tuple(zip(OFFLOADED, (_STATES, _PARAM), strict=True))
+#: What can be offloaded, with the pointer of its block.
+_OFFLOADS: Final[tuple[tuple[Offloaded, str], ...]] = (("optimizer", _STATES), ("param", _PARAM))
 _TORCH_ADAM: Final = "/optimizer/params/torch_adam"
 #: Keys of an offload that are for NVMe only.
 _NVME_ONLY: Final = {
@@ -111,8 +111,8 @@ def offloaded_adam_is_deepspeeds(config: Config) -> Violations:
     Prevents: A slow step on the CPU.
     Fix: remove torch_adam"""
     # for those who "understand the performance impacts", as DeepSpeed's error says of this key
-    meant = config.switch("/zero_force_ds_cpu_optimizer") is False
-    if config.stage and config.offloads("optimizer") and steps_by_torch(config) and not meant:
+    is_meant = config.switch("/zero_force_ds_cpu_optimizer") is False
+    if config.stage and config.offloads("optimizer") and steps_by_torch(config) and not is_meant:
         message = (
             "torch_adam: true steps the offloaded states with torch's Adam, which is "
             "several times slower"
@@ -147,24 +147,20 @@ def partial_offload_steps_adam(config: Config) -> Violations:
     Prevents: `Hybrid Optimizer Only Supports DeepSpeedCPUAdam`
     Fix: use AdamW, or ratio 1
     """
-    ratio, name = config.number(f"{_STATES}/ratio"), config.optimizer
-    torch_adam = bool(config.switch(_TORCH_ADAM))
-    is_refused = name is not None and (name not in ("adam", "adamw") or torch_adam)
-    if (
-        config.stage == 3
-        and config.offloads("optimizer")
-        and ratio is not None
-        and ratio < 1
-        and is_refused
-    ):
-        what = "torch_adam" if torch_adam else shown(config.value(OPTIMIZER))
+    if config.stage != 3 or not config.offloads("optimizer") or config.optimizer is None:
+        return
+    pointer = f"{_STATES}/ratio"
+    ratio = config.number(pointer)
+    is_torchs = bool(config.switch(_TORCH_ADAM))
+    is_refused = is_torchs or config.optimizer not in ("adam", "adamw")
+    if ratio is not None and ratio < 1 and is_refused:
+        optimizer = "torch_adam" if is_torchs else shown(config.value(OPTIMIZER))
         message = (
             f"ratio: {shown(ratio)} offloads a part, which only DeepSpeedCPUAdam can: the "
-            f"optimizer is {what}"
+            f"optimizer is {optimizer}"
         )
-        yield violation(
-            config, f"{_STATES}/ratio", message, 'set "ratio" to 1.0, or "type" to "AdamW"'
-        )
+        hint = 'set "ratio" to 1.0, or "type" to "AdamW"'
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule(
@@ -195,19 +191,17 @@ def offload_is_pinned(config: Config) -> Violations:
     """Offload copies from pinned memory: other copies don't overlap computation.
     Prevents: copies between host and GPU at a fraction of the link's rate
     Fix: set pin_memory to true"""
-    for what, pointer in _OFFLOADS:
-        if (
-            config.has(pointer)
-            and config.offloads(what)
-            and config.switch(f"{pointer}/pin_memory") is False
-        ):
-            default = "" if config.has(f"{pointer}/pin_memory") else ", the default"
+    for what, block in _OFFLOADS:
+        pointer = f"{block}/pin_memory"
+        is_offloaded = config.has(block) and config.offloads(what)
+        if is_offloaded and config.switch(pointer) is False:
+            default = "" if config.has(pointer) else ", the default"
             message = (
                 f"pin_memory: false{default}: copies of offload_{what} are slower "
                 "and overlap nothing"
             )
             hint = 'set "pin_memory" to true where memory can be locked'
-            yield violation(config, f"{pointer}/pin_memory", message, hint)
+            yield violation(config, pointer, message, hint)
 
 
 @configs.rule("ZERO008", ERROR, "init", deepspeed_0_19_8(_SWAPPED))
@@ -252,8 +246,8 @@ def nvme_keys_are_for_nvme(config: Config) -> Violations:
         if device in ("cpu", "none") and config.block(block):
             pointers = [f"{block}/{name}" for name in _NVME_ONLY[block]]
             # 0, false and null ask for nothing
-            asked = filter(config.value, pointers)
-            yield from unused(config, asked, f"with device: {device}")
+            asked_for = [pointer for pointer in pointers if config.value(pointer)]
+            yield from unused(config, asked_for, f"with device: {device}")
 
 
 @configs.rule("ZERO051", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2781"))
@@ -276,10 +270,12 @@ def aio_counts_are_positive(config: Config) -> Violations:
     Fix: write an integer greater than 0"""
     for pointer in ("/aio/block_size", "/aio/queue_depth", "/aio/intra_op_parallelism"):
         value, key = config.value(pointer), config.schema.key(pointer)
+        if key is None or value in (None, "auto"):
+            continue
         # DeepSpeed itself reads with hjson, to which 1e6 is an integer; others' json makes a float
-        exact = isinstance(value, int) or config.consumer == "deepspeed"
-        positive = exact and not isinstance(value, bool) and (whole_of(value) or 0) > 0
-        if key is not None and value not in (None, "auto") and not positive:
+        is_integer = isinstance(value, int) or config.consumer == "deepspeed"
+        is_positive = not isinstance(value, bool) and (whole_of(value) or 0) > 0
+        if not is_integer or not is_positive:
             message = f"aio {key.name} must be an integer greater than 0, not {shown(value)}"
             yield violation(config, pointer, message, f"write {key.default}, the default")
 
@@ -300,8 +296,9 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
     if not model or not world.replicas or config.stage != 3 or config.offload("param") != "nvme":
         return
     pointer = f"{_PARAM}/buffer_size"
-    largest = model.vocab * (model.embedding_width or model.hidden) // world.tensor
-    part, size = -(-largest // (world.replicas * world.context)), config.whole(pointer)
+    size = config.whole(pointer)
+    embedding = model.vocab * (model.embedding_width or model.hidden) // world.tensor
+    part = -(-embedding // (world.replicas * world.context))  # rounded up
     if size is not None and part > size:
         default = "" if config.has(pointer) else ", the default,"
         message = (
@@ -311,6 +308,7 @@ def buffers_hold_a_parameter(run: Run) -> Violations:
         yield violation(config, pointer, message, f"set buffer_size to {part} or more")
 
 
+#: The configs that use ZenFlow.
 _zenflows: Final = configs.where(
     lambda config: isinstance(config.value(_ZENFLOW), dict) and config.stage
 )

@@ -60,6 +60,7 @@ _TORCH: Final = (
     "SGD",
     "SparseAdam",
 )
+#: Parameters of optimizers that are looked for outside of `params`.
 _HYPERPARAMETERS: Final = (
     "lr",
     "betas",
@@ -69,6 +70,7 @@ _HYPERPARAMETERS: Final = (
     "adam_w_mode",
     "torch_adam",
 )
+# Parameters of optimizers' constructors.
 _ADAM: Final = frozenset({"lr", "betas", "eps", "weight_decay", "amsgrad"})
 _SWITCHES: Final = frozenset({"torch_adam", "adam_w_mode", "fp32_optimizer_states"})
 _TORCH_EXTRA: Final = frozenset({"foreach", "maximize", "capturable", "differentiable", "fused"})
@@ -84,7 +86,7 @@ _SGD: Final = (_TORCH_EXTRA - {"capturable"}) | {
     "weight_decay",
     "nesterov",
 }
-#: What is accepted when the optimizer runs on the GPU, and when it is offloaded.
+#: What constructors accept: of the optimizer that runs on the GPU, and of the offloaded one.
 _ACCEPTED: Final = {
     "adam": (_FUSED_ADAM, _CPU_ADAM),
     "adamw": (_FUSED_ADAM, _CPU_ADAM),
@@ -209,13 +211,12 @@ def clipping_is_written(config: Config) -> Violations:
     default, other = "1.0", "0 (no clipping) up to 0.19.2"
     if config.version < (0, 19, 3):
         default, other = "0 (no clipping)", "1.0 since 0.19.3"
+    if not config.json.data or config.completed:
+        return
+    # other rules report the norm under another name
     pointers = (_CLIPPING, "/max_grad_norm", f"{PARAMS}/max_grad_norm")
-    if (
-        config.json.data
-        and not config.completed
-        and not any(config.has(pointer) for pointer in pointers)
-        and not any(is_slip(key, _CLIPPING[1:]) for key in config.block(""))
-    ):
+    is_written = any(config.has(pointer) for pointer in pointers)
+    if not is_written and not any(is_slip(key, _CLIPPING[1:]) for key in config.block("")):
         message = (
             f"gradient_clipping is not set: the default is {default} in "
             f"{config.release}, and {other}"
@@ -259,15 +260,14 @@ def optimizer_is_known(config: Config) -> Violations:
     name = config.text(OPTIMIZER)
     if name is None or name in _TORCH:
         return
-    if not any(name.lower() in load_schema(version).optimizers for version in versions()):
-        same = [optimizer for optimizer in _TORCH if optimizer.lower() == name.lower()]
-        message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
-        hint = (
-            f"did you mean {same[0]}?"
-            if same
-            else suggest(name, (*_TORCH, "Lion", "Lamb"), 'use "AdamW"')
-        )
-        yield violation(config, OPTIMIZER, message, hint)
+    if any(name.lower() in load_schema(version).optimizers for version in versions()):
+        return
+    message = f"unknown optimizer {shown(name)}: neither DeepSpeed nor torch.optim has it"
+    hint = suggest(name, (*_TORCH, "Lion", "Lamb"), 'use "AdamW"')
+    for optimizer in _TORCH:
+        if optimizer.lower() == name.lower():
+            hint = f"did you mean {optimizer}?"
+    yield violation(config, OPTIMIZER, message, hint)
 
 
 @optimizer_from_config.rule("OPT005", ERROR, "silent", deepspeed_0_19_8("runtime/config.py:297"))
@@ -275,8 +275,10 @@ def hyperparameters_are_params(config: Config) -> Violations:
     """The optimizer's hyperparameters are in its params: outside of them they have no effect.
     Prevents: Training with the default, such as lr 0.001, in place of the written value.
     Fix: move them into params"""
-    for key in (key for key in _HYPERPARAMETERS if config.has(f"{_OPTIMIZER}/{key}")):
+    for key in _HYPERPARAMETERS:
         pointer, inner = f"{_OPTIMIZER}/{key}", f"{PARAMS}/{key}"
+        if not config.has(pointer):
+            continue
         written, used = config.value(pointer), config.value(inner)
         message = f"{key}: {shown(written)} outside of params has no effect:"
         if config.has(inner):
@@ -294,9 +296,11 @@ def hyperparameters_are_params(config: Config) -> Violations:
 
 
 def _default_of_adam(config: Config, key: str) -> object:
-    """The default of a parameter of DeepSpeed's Adam; its switches aren't in the schema."""
+    """The default of a parameter of DeepSpeed's Adam."""
     parameters = config.schema.optimizers["adam"] or {}
-    return parameters[key].default if key in parameters else key == "adam_w_mode"
+    if key in parameters:
+        return parameters[key].default
+    return key == "adam_w_mode"  # the switches aren't in the schema; this one is on by default
 
 
 @optimizer_from_config.rule("OPT006", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2489"))
@@ -346,7 +350,7 @@ def legacy_fusion_is_for_stage_0(config: Config) -> Violations:
 def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violations:
     """A violation for each parameter that is not accepted; `message` has a place for its name."""
     for key in config.block(PARAMS):
-        if key not in accepted and key != "max_grad_norm":  # for which there is a rule of its own
+        if key not in accepted and key != "max_grad_norm":  # OPT001 reports that
             where = config.locate_key(f"{PARAMS}/{escape(key)}")
             hint = suggest(key, sorted(accepted))
             yield Violation(where, message.format(key), hint)
@@ -357,17 +361,16 @@ def parameters_are_the_optimizers(config: Config) -> Violations:
     """The optimizer's params are ones that its constructor accepts.
     Prevents: `TypeError: __init__() got an unexpected keyword argument`
     Fix: use parameters that the constructor accepts"""
-    accepted = None  # what is accepted isn't known
     if steps_by_torch(config):
         accepted = _ADAM | _SWITCHES | _TORCH_EXTRA
     elif config.optimizer in _ACCEPTED:
         on_gpu, offloaded = _ACCEPTED[config.optimizer]
         accepted = offloaded if config.stage and config.offloads("optimizer") else on_gpu
-    if accepted is not None:
-        message = (
-            f"unknown parameter {{}} of {shown(config.value(OPTIMIZER))}: its constructor raises"
-        )
-        yield from _unknown(config, accepted, message)
+    else:
+        return  # what it accepts isn't known
+    optimizer = shown(config.value(OPTIMIZER))
+    message = f"unknown parameter {{}} of {optimizer}: its constructor raises"
+    yield from _unknown(config, accepted, message)
 
 
 @optimizer_from_config.rule("OPT022", ERROR, "init", _AMSGRAD)
@@ -375,14 +378,12 @@ def deepspeeds_adam_has_no_amsgrad(config: Config) -> Violations:
     """DeepSpeed's own Adam and LAMB are used without amsgrad, which they don't implement.
     Prevents: `FusedAdam does not support the AMSGrad variant.`
     Fix: remove amsgrad"""
-    name = config.optimizer
-    if name == "lamb" or (
-        name in ("adam", "adamw") and config.switch(f"{PARAMS}/torch_adam") is False
-    ):
+    is_adam = config.optimizer in ("adam", "adamw")
+    is_deepspeeds_adam = is_adam and config.switch(f"{PARAMS}/torch_adam") is False
+    if is_deepspeeds_adam or config.optimizer == "lamb":
         effect = f"is refused by DeepSpeed's {shown(config.value(OPTIMIZER))}"
-        yield from while_on(
-            config, f"{PARAMS}/amsgrad", effect, "remove it, or set torch_adam to true"
-        )
+        hint = "remove it, or set torch_adam to true"
+        yield from while_on(config, f"{PARAMS}/amsgrad", effect, hint)
 
 
 @optimizer_from_config.rule(
@@ -399,9 +400,8 @@ def rates_are_above_zero(config: Config) -> Violations:
     is_replaced = config.read("/scheduler/type") in (*_SETS_RATES, "WarmupLR")
     if rate < 0 or not is_replaced:
         effect = "trains nothing" if rate == 0 else "raises the loss, or is refused"
-        yield violation(
-            config, f"{PARAMS}/lr", f"lr: {shown(rate)} {effect}", "use a rate greater than 0"
-        )
+        message = f"lr: {shown(rate)} {effect}"
+        yield violation(config, f"{PARAMS}/lr", message, "use a rate greater than 0")
 
 
 @configs.rule("OPT024", WARNING, "silent", _RATES)
@@ -409,16 +409,14 @@ def rates_are_written(config: Config) -> Violations:
     """The optimizer's params set the learning rate; else its constructor's default is used.
     Prevents: Training at a rate that nobody chose.
     Fix: set lr"""
-    default, schedule = default_of_optimizer(config, "lr"), config.read("/scheduler/type")
-    is_scheduled = schedule in _SETS_RATES or (
-        schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr")
-    )
-    misplaced = config.has("/optimizer/lr")  # which another rule reports
-    if (
-        config.consumer == "deepspeed"
-        and default
-        and not (is_scheduled or misplaced or config.has(f"{PARAMS}/lr"))
-    ):
+    default = default_of_optimizer(config, "lr")
+    if config.consumer != "deepspeed" or not default:
+        return
+    schedule = config.read("/scheduler/type")
+    warms_up_to_rate = schedule == "WarmupLR" and config.has("/scheduler/params/warmup_max_lr")
+    is_scheduled = schedule in _SETS_RATES or warms_up_to_rate
+    is_written = config.has(f"{PARAMS}/lr") or config.has("/optimizer/lr")  # OPT005: misplaced
+    if not is_scheduled and not is_written:
         message = (
             f"lr is not set: {shown(config.value(OPTIMIZER))} trains at its default, {default}"
         )
@@ -442,9 +440,8 @@ def numbers_are_no_text(config: Config) -> Violations:
                     f'{key}: "{value}" is text, which the constructor compares '
                     "with numbers: TypeError"
                 )
-                yield violation(
-                    config, f"{block}/{escape(key)}", message, f"write {value} without quotes"
-                )
+                hint = f"write {value} without quotes"
+                yield violation(config, f"{block}/{escape(key)}", message, hint)
 
 
 @optimizer_from_config.rule(
@@ -460,12 +457,15 @@ def betas_are_two(config: Config) -> Violations:
     betas = config.read(f"{PARAMS}/betas")
     if config.optimizer not in ("adam", "adamw", "lamb", "lion") or betas is None:
         return
-    numbers = []
-    if isinstance(betas, list):
-        numbers = [0 if beta == "auto" else number_of(beta) for beta in betas]
-    if len(numbers) != 2 or not all(number is not None and 0 <= number < 1 for number in numbers):
+    if not isinstance(betas, list) or len(betas) != 2 or not all(map(_is_beta, betas)):
         message = f"betas: {shown(betas)} are not two numbers from 0 up to, but not including, 1"
         yield violation(config, f"{PARAMS}/betas", message, "set betas to [0.9, 0.999]")
+
+
+def _is_beta(value: object) -> bool:
+    """Whether a value is in a beta's range, or is "auto", which PARSE020 judges."""
+    number = number_of(value)
+    return value == "auto" or (number is not None and 0 <= number < 1)
 
 
 @optimizer_from_config.rule(
@@ -519,10 +519,5 @@ def megatron_brings_its_optimizer(config: Config) -> Violations:
                 f"{block} has no effect: Megatron-DeepSpeed passes one that it "
                 "builds from its arguments"
             )
-            yield to_remove(
-                config,
-                f"/{block}",
-                message,
-                "remove it, and use --lr, --lr-decay-style and so on",
-                at_key=True,
-            )
+            hint = "remove it, and use --lr, --lr-decay-style and so on"
+            yield to_remove(config, f"/{block}", message, hint, at_key=True)

@@ -1,4 +1,6 @@
-"""AutoTP, Ulysses and pipeline stages in DeepSpeed configs: the sizes of their groups."""
+"""AutoTP, Ulysses, pipeline stages and AutoEP in DeepSpeed configs: the sizes of their groups, and
+what they go with.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from .subjects import Run, configs, divides, refused_with, runs, said, shown, to
 
 _AUTOTP: Final = "/tensor_parallel/autotp_size"
 _ULYSSES: Final = "/sequence_parallel_size"
-_INNER: Final = "/tensor_parallel/tp/tp_size"
+_TP_SIZE: Final = "/tensor_parallel/tp/tp_size"
+#: The models that AutoTP has presets for.
 _MODELS: Final = ("llama", "bloom", "chatglm", "mixtral", "deepseek_v2", "qwen2", "phi3")
 _DATA: Final = "/data_parallel_size"
 #: What the pipeline engine reads of its block; `stages`, `partition` and `seed_layers` have
@@ -42,11 +45,11 @@ def tensor_sizes_agree(run: Run) -> Violations:
     """tensor_parallel.tp.tp_size is 1 or autotp_size.
     Prevents: `tensor_parallel.tp.tp_size does not match tensor_parallel.autotp_size`
     Fix: write only autotp_size"""
-    inner, size = run.config.whole(_INNER), run.config.whole(_AUTOTP)
-    if inner is not None and inner not in (1, size):
-        message = f"tp_size: {inner} does not match autotp_size: {size}"
+    tp_size, size = run.config.whole(_TP_SIZE), run.config.whole(_AUTOTP)
+    if tp_size is not None and tp_size not in (1, size):
+        message = f"tp_size: {tp_size} does not match autotp_size: {size}"
         hint = f"set tp_size to {size}, or remove it"
-        yield violation(run.config, _INNER, message, hint)
+        yield violation(run.config, _TP_SIZE, message, hint)
 
 
 @configs.rule("TP007", ERROR, "silent", deepspeed_0_19_8("runtime/engine.py:592"))
@@ -56,14 +59,12 @@ def autotp_is_switched_on(config: Config) -> Violations:
     Prevents: Nothing is split over tensor ranks, and memory runs out.
     Fix: set autotp_size
     """
-    inner = config.whole(_INNER)
-    size = config.whole(_AUTOTP) if config.has(_AUTOTP) else 0
-    if inner is not None and inner > 1 and size in (0, 1):
-        message = (
-            f"tp_size: {inner} has no effect: autotp_size is "
-            f"{size}{'' if config.has(_AUTOTP) else ' by default'}"
-        )
-        yield violation(config, _INNER, message, f"set autotp_size to {inner}")
+    tp_size, is_written = config.whole(_TP_SIZE), config.has(_AUTOTP)
+    size = config.whole(_AUTOTP) if is_written else 0
+    if tp_size is not None and tp_size > 1 and size in (0, 1):
+        default = "" if is_written else " by default"
+        message = f"tp_size: {tp_size} has no effect: autotp_size is {size}{default}"
+        yield violation(config, _TP_SIZE, message, f"set autotp_size to {tp_size}")
 
 
 @_autotp.rule(
@@ -92,8 +93,10 @@ def tensor_ranks_read_one_batch(run: Run) -> Violations:
         yield violation(config, pointer, message, hint)
 
     job = run.submission.job
-    allows_for_it = job is not None and batch == size * job.training.global_batch
-    if batch and gpus and not gpus % size and not batch % size and not allows_for_it:
+    is_multiplied = job is not None and batch == size * job.training.global_batch
+    if not batch or not gpus or is_multiplied:
+        return
+    if gpus % size == 0 and batch % size == 0:
         message = (
             f"train_batch_size: {batch} counts each of {size} tensor ranks, which read the same "
             f"samples: a step has {batch // size} on {gpus} GPUs"
@@ -137,7 +140,8 @@ def sequence_mesh_is_made(run: Run) -> Violations:
     config, size = run.config, run.config.whole(_ULYSSES)
     makes_own_groups = "autosp" in passes_of(config)
     passes_mpu = config.filled or run.submission.has("Megatron arguments")
-    if not (passes_mpu or makes_own_groups or config.has(_DATA)):
+    has_groups = passes_mpu or makes_own_groups or config.has(_DATA)
+    if not has_groups:
         message = (
             f"sequence_parallel_size: {size} without data_parallel_size creates no sequence "
             f"groups: only the batch check divides the GPUs by {size}"
@@ -152,9 +156,12 @@ def mesh_fills_the_gpus(run: Run) -> Violations:
     Prevents: A mesh that is larger than the world, or ranks that are in none.
     Fix: use a product that is the number of GPUs"""
     gpus, data, sequence = run.world.gpus, run.config.whole(_DATA), run.config.whole(_ULYSSES)
-    if gpus and data and sequence and data > 0 and sequence > 0 and data * sequence != gpus:
+    if not gpus or not data or not sequence or data < 0 or sequence < 0:
+        return
+    product = data * sequence
+    if product != gpus:
         message = (
-            f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {data * sequence}, "
+            f"data_parallel_size: {data} × sequence_parallel_size: {sequence} = {product}, "
             f"but there are {gpus} GPUs"
         )
         if gpus % sequence:
@@ -177,11 +184,8 @@ def pipelines_reduce_at_the_end(run: Run) -> Violations:
     """
     config, pointer = run.config, f"{ZERO}/overlap_comm"
     if config.stage == 1 and config.switch(pointer):
-        yield to_remove(
-            config,
-            pointer,
-            f"overlap_comm: true has no effect with {run.world.pipeline} pipeline stages",
-        )
+        message = f"overlap_comm: true has no effect with {run.world.pipeline} pipeline stages"
+        yield to_remove(config, pointer, message)
 
 
 @runs.rule("PIPE008", ERROR, "init", deepspeed_0_19_8("runtime/pipe/engine.py:135"))
@@ -256,11 +260,11 @@ _REFUSED_WITH_AUTOEP: Final[tuple[tuple[str, int, Version, Version | None], ...]
 )
 
 
-def _is_on(config: Config) -> bool:
+def _has_autoep(config: Config) -> bool:
     return isinstance(config.value(_EXPERTS), dict) and bool(config.switch(f"{_EXPERTS}/enabled"))
 
 
-_autoep: Final = configs.where(_is_on)
+_autoep: Final = configs.where(_has_autoep)
 
 
 @runs.rule(
@@ -277,7 +281,7 @@ def expert_ranks_divide_the_gpus(run: Run) -> Violations:
     Fix: set it to a divisor of the GPUs
     """
     gpus, stages = run.world.gpus, run.world.pipeline
-    if gpus and not gpus % stages and _is_on(run.config):
+    if gpus and gpus % stages == 0 and _has_autoep(run.config):
         yield from divides(run.config, _SIZE, gpus // stages, "the {} GPUs of a stage")
 
 
@@ -287,10 +291,14 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
     Prevents: `Contiguous Gradients in ZeRO Stage 2 must be set to True for MoE`
     Fix: set them to true"""
     config, stage = run.config, run.config.stage
-    if stage not in (1, 2) or not (_is_on(config) or _has_own_experts(run)):
+    has_experts = _has_autoep(config) or _has_own_experts(run)
+    if stage not in (1, 2) or not has_experts:
         return
-    keys = ["reduce_scatter"] if config.version >= (0, 19, 8) or stage == 2 else []
-    keys += ["contiguous_gradients"] if stage == 2 and not config.offloads("optimizer") else []
+    keys = []
+    if stage == 2 or config.version >= (0, 19, 8):
+        keys.append("reduce_scatter")
+    if stage == 2 and not config.offloads("optimizer"):
+        keys.append("contiguous_gradients")
     for key in keys:
         if config.switch(f"{ZERO}/{key}") is False:
             message = f"{key}: false is refused for experts at stage {stage}"
@@ -301,11 +309,12 @@ def experts_have_contiguous_gradients(run: Run) -> Violations:
 def _has_own_experts(run: Run) -> bool:
     """Return whether Megatron-DeepSpeed's arguments ask for experts in DeepSpeed's own layers."""
     for arguments in run.submission.of_kind("Megatron arguments"):
-        if arguments.flavour == "megatron-deepspeed":
-            value = arguments.value("--num-experts")
-            counts = value if isinstance(value, (list, tuple)) else [value]
-            if any(isinstance(count, int) and count > 1 for count in counts):
-                return True
+        if arguments.flavour != "megatron-deepspeed":
+            continue
+        value = arguments.value("--num-experts")
+        counts = value if isinstance(value, (list, tuple)) else [value]
+        if any(isinstance(count, int) and count > 1 for count in counts):
+            return True
     return False
 
 
@@ -374,10 +383,8 @@ def deepep_knows_its_tokens(config: Config) -> Violations:
     Prevents: `comm_max_tokens_per_rank must be a positive integer when comm_backend='deepep'`
     Fix: add comm_max_tokens_per_rank
     """
-    if (
-        config.value(_BACKEND) == "deepep"
-        and config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0) == 0
-    ):
+    most_tokens = config.value(f"{_EXPERTS}/comm_max_tokens_per_rank", 0)
+    if config.value(_BACKEND) == "deepep" and most_tokens == 0:
         message = 'comm_backend: "deepep" requires comm_max_tokens_per_rank'
         hint = "set comm_max_tokens_per_rank to micro batch × longest padded sequence"
         yield violation(config, _BACKEND, message, hint)

@@ -28,7 +28,8 @@ _DYNAMIC: Final = (
     "consecutive_hysteresis",
     "min_loss_scale",
 )
-#: The first releases seen to sum bf16 gradients in bf16 without ZeRO, and no longer in fp32.
+#: Without ZeRO: the first release seen to sum bf16 gradients in bf16 too, and the first that no
+#: longer sums them in fp32.
 _ACCUMULATES_IN_BF16: Final = (0, 17, 0)
 _ACCUMULATES_AS_IT_COMPUTES: Final = (0, 18, 5)
 _SCALER: Final = "runtime/fp16/loss_scaler.py of DeepSpeed uses a positive loss_scale as it is"
@@ -64,27 +65,23 @@ def zero_trains_in_16_bits(config: Config) -> Violations:
     accelerate adds a block.
     Fix: enable bf16 or fp16
     """
-    blocks = [
-        block
-        for block in ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast")
-        if config.has(block)
-    ]
+    if not config.stage or config.precision != "fp32":
+        return
+    if config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled"):
+        return
+    blocks = ("/fp16", "/bf16", "/bfloat16", "/amp", "/torch_autocast")
+    has_block = any(map(config.has, blocks))
     # An "auto" in the file means that it is for Hugging Face or accelerate, which also set the
     # precision.
-    filled = (
-        config.filled
-        or config.completed
-        or any(config.value(pointer) == "auto" for pointer in config.json.spans)
-    )
-    others = config.switch("/torch_autocast/enabled") is not False or config.switch("/amp/enabled")
-    is_open = config.auto_precision or (filled and not blocks)  # the first has a rule of its own
-    if config.stage and config.precision == "fp32" and not others and not is_open:
-        message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
-        message += " twice the memory, and not the tensor cores' full rate"
-        less = NOTE if blocks or config.guessed else None
-        yield violation(
-            config, f"{ZERO}/stage", message, 'add "bf16": {"enabled": true}', severity=less
-        )
+    has_auto = any(config.value(pointer) == "auto" for pointer in config.json.spans)
+    is_set_by_program = config.filled or config.completed or has_auto
+    if config.auto_precision or (is_set_by_program and not has_block):
+        return  # the first has a rule of its own
+    message = f"ZeRO stage {config.stage} without fp16 or bf16 trains in fp32:"
+    message += " twice the memory, and not the tensor cores' full rate"
+    severity = NOTE if has_block or config.guessed else None
+    hint = 'add "bf16": {"enabled": true}'
+    yield violation(config, f"{ZERO}/stage", message, hint, severity=severity)
 
 
 @configs.rule("PREC010", ERROR, "init", deepspeed_0_19_8(_MASTERS))
@@ -92,27 +89,27 @@ def low_precision_masters_are_offloaded(config: Config) -> Violations:
     """With 16-bit master weights the optimizer is offloaded: DeepSpeedCPUAdam steps them.
     Prevents: `Master weights feature requires ... Offload with DeepSpeedCPUAdam`
     Fix: offload the optimizer to the CPU, or keep fp32 masters"""
-    own, states = (f"{config.bf16}/{name}" for name in _OF_BF16)
-    masters = [_MASTERS_OF_FP16] if config.switch(_MASTERS_OF_FP16) else []
-    masters += [own] if config.switch(own) and config.switch(states) is False else []
-    torch_adam = config.offloads("optimizer") and steps_by_torch(config)
-    if config.stage and (torch_adam or config.offload("optimizer") == "none"):
-        for pointer in masters:
-            why = (
-                "torch_adam is not DeepSpeedCPUAdam"
-                if torch_adam
-                else "the optimizer is not offloaded"
-            )
-            message = (
-                f"{pointer.rpartition('/')[2]}: true requires optimizer offload with "
-                f"DeepSpeedCPUAdam, but {why}"
-            )
-            hint = (
-                "remove torch_adam"
-                if torch_adam
-                else 'add "offload_optimizer": {"device": "cpu"}, or remove it'
-            )
-            yield violation(config, pointer, message, hint)
+    if not config.stage:
+        return
+    if config.offloads("optimizer") and steps_by_torch(config):
+        why, hint = "torch_adam is not DeepSpeedCPUAdam", "remove torch_adam"
+    elif config.offload("optimizer") == "none":
+        why = "the optimizer is not offloaded"
+        hint = 'add "offload_optimizer": {"device": "cpu"}, or remove it'
+    else:
+        return
+    masters, states = (f"{config.bf16}/{name}" for name in _OF_BF16)
+    asked_for = []
+    if config.switch(_MASTERS_OF_FP16):
+        asked_for.append(_MASTERS_OF_FP16)
+    if config.switch(masters) and config.switch(states) is False:
+        asked_for.append(masters)
+    for pointer in asked_for:
+        message = (
+            f"{pointer.rpartition('/')[2]}: true requires optimizer offload with "
+            f"DeepSpeedCPUAdam, but {why}"
+        )
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule("PREC015", ERROR, "init", deepspeed("runtime/engine.py:2070"), before=(0, 19, 8))
@@ -122,8 +119,11 @@ def amp_goes_alone(config: Config) -> Violations:
     bfloat16`
     Fix: use bf16 or fp16 in place of amp
     """
-    kind = config.precision if config.precision in ("fp16", "bf16") else None
-    other = f"ZeRO stage {config.stage}" if config.stage else kind
+    other: str | None = None
+    if config.stage:
+        other = f"ZeRO stage {config.stage}"
+    elif config.precision in ("fp16", "bf16"):
+        other = config.precision
     if config.switch("/amp/enabled") and other:
         message, hint = f"amp is refused with {other}", 'use "bf16": {"enabled": true} without amp'
         yield violation(config, "/amp/enabled", message, hint)
@@ -158,10 +158,10 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     """Keys of dynamic loss scaling are not written with a static loss scale.
     Prevents: The settings silently have no effect.
     Fix: set loss_scale to 0 for dynamic scaling"""
-    here = [key for key in _DYNAMIC if config.has(f"/fp16/{key}")]
-    if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and here:
-        has = "has" if len(here) == 1 else "have"
-        message = f"{said(config, _LOSS_SCALE)} is static, so {', '.join(here)} {has} no effect"
+    written = [key for key in _DYNAMIC if config.has(f"/fp16/{key}")]
+    if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and written:
+        has = "has" if len(written) == 1 else "have"
+        message = f"{said(config, _LOSS_SCALE)} is static, so {', '.join(written)} {has} no effect"
         yield violation(config, _LOSS_SCALE, message, "set loss_scale to 0, or remove the others")
 
 
@@ -188,18 +188,20 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
     """
     config, version = run.config, run.config.version
     kind, summed = config.precision, config.sums_in
-    fits, refused = kind, summed != kind
+    if config.stage != 0 or not kind or not summed:
+        return
+    accepted: list[str] = [kind]
+    right: str = kind
     if kind == "bf16" and version < _ACCUMULATES_AS_IT_COMPUTES:
-        in_bf16 = version >= _ACCUMULATES_IN_BF16
-        fits = "bf16" if in_bf16 else "fp32"
-        refused = summed != "fp32" and not (
-            summed == "bf16" and (in_bf16 or run.world.pipeline > 1)
-        )
-    if config.stage == 0 and kind and summed and refused:
+        sums_in_bf16 = version >= _ACCUMULATES_IN_BF16
+        right = "bf16" if sums_in_bf16 else "fp32"
+        accepted = ["fp32"]
+        if sums_in_bf16 or run.world.pipeline > 1:
+            accepted.append("bf16")
+    if summed not in accepted:
         message = f"{said(config, _SUM)} with a model in {kind} is refused without ZeRO"
-        yield violation(
-            config, _SUM, message, f"set grad_accum_dtype to {fits}, or use ZeRO stage 1 or more"
-        )
+        hint = f"set grad_accum_dtype to {right}, or use ZeRO stage 1 or more"
+        yield violation(config, _SUM, message, hint)
 
 
 @configs.rule(
@@ -211,9 +213,8 @@ def data_types_are_known(config: Config) -> Violations:
     Fix: write fp32, bf16 or fp16"""
     for key in ("grad_accum_dtype", "param_dtype", "buffer_dtype"):
         value = config.value(f"/data_types/{key}")
-        if value is not None and not (
-            isinstance(value, str) and (value in DTYPES or value == "auto")
-        ):
+        is_known = isinstance(value, str) and (value in DTYPES or value == "auto")
+        if value is not None and not is_known:
             message = f"unknown type {shown(value)} in {key}"
             hint = 'write "fp32", "bf16" or "fp16"'
             yield violation(config, f"/data_types/{key}", message, hint)
@@ -234,12 +235,8 @@ def pipelines_accumulate_in_fp32(run: Run) -> Violations:
         message = (
             f"bf16 gradients of {stages} pipeline stages accumulate in bf16 over all micro-batches"
         )
-        yield violation(
-            config,
-            f"{config.bf16}/enabled",
-            message,
-            'add "data_types": {"grad_accum_dtype": "fp32"}',
-        )
+        hint = 'add "data_types": {"grad_accum_dtype": "fp32"}'
+        yield violation(config, f"{config.bf16}/enabled", message, hint)
 
 
 @configs.rule("PREC024", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:1720"))
@@ -247,15 +244,14 @@ def gradients_fit_their_messages(config: Config) -> Violations:
     """bf16 gradients are not sent as fp16, whose largest number is 65,504.
     Prevents: bf16's range is cut to fp16's when gradients are reduced.
     Fix: set communication_data_type to bf16 or fp32"""
-    sent = config.text("/communication_data_type")
+    pointer = "/communication_data_type"
+    sent = config.text(pointer)
     if config.precision == "bf16" and sent is not None and sent.lower() == "fp16":
         message = (
             f"communication_data_type: {shown(sent)} sends bf16 gradients as fp16: large "
-            "ones become infinite,"
+            "ones become infinite, small ones 0"
         )
-        yield violation(
-            config, "/communication_data_type", f"{message} small ones 0", 'write "bf16" or "fp32"'
-        )
+        yield violation(config, pointer, message, 'write "bf16" or "fp32"')
 
 
 @configs.rule(
@@ -336,14 +332,13 @@ def one_half_precision(config: Config) -> Violations:
     """At most one of fp16 and bf16 is enabled.
     Prevents: AssertionError: bfloat16 and fp16 modes cannot be simultaneously enabled
     Fix: disable one of them; keep bf16 on GPUs that have it"""
-    states = ("/fp16/enabled", f"{config.bf16}/enabled")
-    if all(map(config.switch, states)) and not any(
-        is_placeholder(config.value(state)) for state in states
-    ):
+    fp16, bf16 = "/fp16/enabled", f"{config.bf16}/enabled"
+    has_placeholder = is_placeholder(config.value(fp16)) or is_placeholder(config.value(bf16))
+    if config.switch(fp16) and config.switch(bf16) and not has_placeholder:
         effect = 'reads "auto" as true' if config.auto_precision else "trains in one of them"
         message = f"fp16 and bf16 are both enabled: DeepSpeed {effect}"
         hint = 'keep bf16 where the GPUs have it: write "fp16": {"enabled": false}'
-        yield violation(config, states[1], message, hint)
+        yield violation(config, bf16, message, hint)
 
 
 @configs.rule(
@@ -353,11 +348,14 @@ def initial_scale_is_a_number(config: Config) -> Violations:
     """fp16's initial scale power is a number: DeepSpeed raises 2 to it.
     Prevents: TypeError: unsupported operand type(s) for **
     Fix: write an integer, such as 16"""
-    section, value = config.schema.section("/fp16"), config.value("/fp16/initial_scale_power", 16)
-    reads = section is not None and section.kind != "model" and config.switch("/fp16/enabled")
-    if reads and not isinstance(value, int | float) and not (value == "auto" and config.filled):
+    section, pointer = config.schema.section("/fp16"), "/fp16/initial_scale_power"
+    if section is None or section.kind == "model" or not config.switch("/fp16/enabled"):
+        return
+    value = config.value(pointer, 16)
+    is_filled_in = value == "auto" and config.filled
+    if not isinstance(value, int | float) and not is_filled_in:
         message = f"`fp16.initial_scale_power` must be a number: DeepSpeed fails on {shown(value)}"
-        yield violation(config, "/fp16/initial_scale_power", message, "write 16")
+        yield violation(config, pointer, message, "write 16")
 
 
 @configs.rule("PREC009", ERROR, "parse", deepspeed("runtime/config.py:1037-1047"))
@@ -368,14 +366,16 @@ def half_precision_masters_need_zero(config: Config) -> Violations:
     Fix: use ZeRO, or keep them in fp32
     """
     # Until 0.17 fp16's needed stage 2 (deepspeed/runtime/config.py `_do_error_check`).
-    needs = {_MASTERS_OF_FP16: (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
-    needs |= {f"{config.bf16}/{name}": (1, 2, 3) for name in _OF_BF16}
-    for pointer, stages in needs.items():
+    stages_by_key = {_MASTERS_OF_FP16: (1, 2, 3) if config.schema.version >= (0, 18) else (2,)}
+    stages_by_key |= {f"{config.bf16}/{name}": (1, 2, 3) for name in _OF_BF16}
+    for pointer, stages in stages_by_key.items():
         block = pointer.rpartition("/")[0]
         section = config.schema.section(block)
-        if section is None or (section.kind == "mapping" and not config.switch(f"{block}/enabled")):
+        if section is None or not config.switch(pointer):
+            continue
+        if section.kind == "mapping" and not config.switch(f"{block}/enabled"):
             continue  # a mapping's other keys are read only where it is enabled
-        if config.switch(pointer) and config.stage is not None and config.stage not in stages:
+        if config.stage is not None and config.stage not in stages:
             accepted = "stage 2" if stages == (2,) else "stage 1, 2 or 3"
             message = f"{named(pointer)} requires ZeRO {accepted}; this is stage {config.stage}"
             yield violation(config, pointer, message, 'set "stage" to 2, or write false')
@@ -404,13 +404,14 @@ def reduction_is_known(config: Config) -> Violations:
     if operation.lower() not in ("mean", "sum"):
         message = f"`gradient_allreduce_op` must be mean or sum, not {shown(operation)}"
         yield violation(config, pointer, message, 'write "mean"')
-    against = {
+    if operation.lower() != "sum":
+        return
+    without_sums = {
         "ZeRO stage 3": config.stage == 3,
         "ZenFlow": isinstance(config.value(f"{ZERO}/zenflow"), dict),
         "DeepCompile": config.switch("/compile/deepcompile"),
     }
-    for name in (
-        name for name, is_used in against.items() if is_used and operation.lower() == "sum"
-    ):
-        message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
-        yield violation(config, pointer, message, 'write "mean"')
+    for name, is_used in without_sums.items():
+        if is_used:
+            message = f'`gradient_allreduce_op` is "sum", which is not supported with {name}'
+            yield violation(config, pointer, message, 'write "mean"')

@@ -7,7 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
-from ..config import OFFLOADED, Config
+from ..config import Config
 from .subjects import (
     Run,
     configs,
@@ -41,7 +41,7 @@ def steps_are_counted(config: Config) -> Violations:
     if is_endless(config):
         message = "steps_per_print: Infinity is never reached, so progress is never printed"
         severity = None
-        if config.consumer == "deepspeed":  # of a file; from a dict it is a float
+        if config.consumer == "deepspeed":  # it reads the file; from a dict Infinity is a float
             message = (
                 "steps_per_print: Infinity is text to hjson, with which DeepSpeed reads "
                 "its config: TypeError"
@@ -50,10 +50,10 @@ def steps_are_counted(config: Config) -> Violations:
         yield Violation(where, message, "write null for never", severity=severity)
     elif isinstance(steps, float):
         message = f"{said(config, _PRINTED)} is a float, not an integer"
-        less = NOTE if steps.is_integer() and steps > 0 else None  # the same remainders
-        yield Violation(
-            where, message, f"set steps_per_print to {max(1, int(steps))}", severity=less
-        )
+        hint = f"set steps_per_print to {max(1, int(steps))}"
+        has_same_remainders = steps.is_integer() and steps > 0
+        severity = NOTE if has_same_remainders else None
+        yield Violation(where, message, hint, severity=severity)
 
 
 def is_endless(config: Config) -> bool:
@@ -92,9 +92,8 @@ def profilers_run_once(config: Config) -> Violations:
     """
     step = shown(config.value("/flops_profiler/profile_step", 1))
     effect = f"it profiles step {step}, and turns wall_clock_breakdown on for all steps"
-    yield from while_on(
-        config, "/flops_profiler/enabled", effect, 'set "enabled" to false after the profile'
-    )
+    hint = 'set "enabled" to false after the profile'
+    yield from while_on(config, "/flops_profiler/enabled", effect, hint)
 
 
 @configs.rule("MON003", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:714"))
@@ -102,13 +101,11 @@ def steps_are_not_timed(config: Config) -> Violations:
     """Neither wall_clock_breakdown nor memory_breakdown is on in production.
     Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
-    if not config.switch("/flops_profiler/enabled"):
-        yield from while_on(
-            config, "/wall_clock_breakdown", "makes the host wait for the GPU several times a step"
-        )
-    yield from while_on(
-        config, "/memory_breakdown", "logs the memory's state at every stage of every step"
-    )
+    if not config.switch("/flops_profiler/enabled"):  # which turns the first on (MON002)
+        effect = "makes the host wait for the GPU several times a step"
+        yield from while_on(config, "/wall_clock_breakdown", effect)
+    effect = "logs the memory's state at every stage of every step"
+    yield from while_on(config, "/memory_breakdown", effect)
 
 
 @configs.rule("MON004", WARNING, "silent", deepspeed_0_19_8("comm/comm.py:131"))
@@ -117,9 +114,8 @@ def collectives_are_not_timed(config: Config) -> Violations:
     Prevents: Communication that no longer overlaps computation.
     Fix: disable it in production"""
     if config.switch("/comms_logger/prof_all") is not False:
-        yield from while_on(
-            config, "/comms_logger/enabled", "every collective is waited for, so nothing overlaps"
-        )
+        effect = "every collective is waited for, so nothing overlaps"
+        yield from while_on(config, "/comms_logger/enabled", effect)
 
 
 @configs.rule("MON005", NOTE, "launcher", deepspeed_0_19_8("autotuning/config.py"))
@@ -128,9 +124,8 @@ def tuning_is_over(config: Config) -> Violations:
     Prevents: A job that searches where it should train.
     Fix: disable it in production"""
     effect = "started by the deepspeed launcher with --autotuning, the job tunes first"
-    yield from while_on(
-        config, "/autotuning/enabled", effect, 'set "enabled" to false when tuning is done'
-    )
+    hint = 'set "enabled" to false when tuning is done'
+    yield from while_on(config, "/autotuning/enabled", effect, hint)
 
 
 @configs.rule("MON006", WARNING, "silent", deepspeed_0_19_8("monitor/config.py"))
@@ -150,9 +145,8 @@ def engines_train(config: Config) -> Violations:
     Prevents: Another engine than the one for training.
     Fix: disable it unless the job generates"""
     effect = "it keeps inference kernels for generation, which only RLHF needs"
-    yield from while_on(
-        config, "/hybrid_engine/enabled", effect, 'set "enabled" to false unless the job generates'
-    )
+    hint = 'set "enabled" to false unless the job generates'
+    yield from while_on(config, "/hybrid_engine/enabled", effect, hint)
 
 
 @configs.rule("MON009", NOTE, "training", deepspeed_0_19_8("runtime/engine.py:4435"))
@@ -161,9 +155,8 @@ def universal_checkpoints_are_meant(config: Config) -> Violations:
     Prevents: `Invalid for universal checkpoint` when a job resumes from its own checkpoint
     Fix: disable it after the converted checkpoint is loaded"""
     effect = "loads only converted checkpoints, and those that this job saves are not"
-    yield from while_on(
-        config, "/checkpoint/load_universal", effect, "set it to false after the first resume"
-    )
+    hint = "set it to false after the first resume"
+    yield from while_on(config, "/checkpoint/load_universal", effect, hint)
 
 
 @runs.rule("MON010", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:1905"))
@@ -171,7 +164,8 @@ def node_local_checkpoints_are_gathered(run: Run) -> Violations:
     """Checkpoints of several nodes are not saved to node-local storage.
     Prevents: Parts of a checkpoint on disks that the next job may not have.
     Fix: use a shared file system"""
-    if (nodes := run.world.nodes) and nodes > 1:
+    nodes = run.world.nodes or 1
+    if nodes > 1:
         effect = f"spreads a checkpoint over the disks of {nodes} nodes"
         yield from while_on(run.config, "/checkpoint/use_node_local_storage", effect)
 
@@ -191,10 +185,9 @@ def contiguous_checkpoints_are_partitioned(run: Run) -> Violations:
     """
     if run.config.switch(_PARTITIONED) is False:
         message = "contiguous_memory_optimization: true requires partition_activations: true"
+        hint = "enable both, or neither"
         severity = NOTE if run.config.filled else None  # Transformers' models don't call it
-        yield violation(
-            run.config, _CONTIGUOUS, message, "enable both, or neither", severity=severity
-        )
+        yield violation(run.config, _CONTIGUOUS, message, hint, severity=severity)
 
 
 @_contiguous.rule("ACT002", NOTE, "init", deepspeed(f"{_DEEPSPEEDS}:1241"))
@@ -225,9 +218,8 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
     """
     of_megatron = run.submission.has("Megatron arguments") and not run.config.filled
     if of_megatron and run.world.tensor == 1:
-        yield from while_on(
-            run.config, _PARTITIONED, "has no effect: there is one tensor rank", "set it to false"
-        )
+        effect = "has no effect: there is one tensor rank"
+        yield from while_on(run.config, _PARTITIONED, effect, "set it to false")
 
 
 @runs.rule(
@@ -239,26 +231,18 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     Prevents: Nothing is checkpointed, and memory runs out.
     Fix: use gradient_checkpointing
     """
-    config, arguments = run.config, run.submission.of_kind("training arguments")
-    on = [
-        key
-        for key in ("partition_activations", "cpu_checkpointing")
-        if config.switch(f"{_ACT}/{key}")
-    ]
-    if (
-        config.filled
-        and on
-        and not any(argument.value("gradient_checkpointing") for argument in arguments)
-    ):
+    config = run.config
+    if not config.filled:
+        return
+    keys = ("partition_activations", "cpu_checkpointing")
+    on = ", ".join(key for key in keys if config.switch(f"{_ACT}/{key}"))
+    arguments = run.submission.of_kind("training arguments")
+    if on and not any(each.value("gradient_checkpointing") for each in arguments):
         message = (
-            f"activation_checkpointing ({', '.join(on)}) has no effect: Transformers' "
-            "models don't call it"
+            f"activation_checkpointing ({on}) has no effect: Transformers' models don't call it"
         )
-        yield Violation(
-            config.locate_key(_ACT),
-            message,
-            "set gradient_checkpointing: true in TrainingArguments",
-        )
+        hint = "set gradient_checkpointing: true in TrainingArguments"
+        yield Violation(config.locate_key(_ACT), message, hint)
 
 
 @configs.rule("ACT008", NOTE, "silent", deepspeed_0_19_8(f"{_DEEPSPEEDS}:1186"))
@@ -266,10 +250,9 @@ def checkpointing_is_not_profiled(config: Config) -> Violations:
     """Checkpointing is neither timed nor synchronized in production.
     Prevents: Steps that wait for their own measurement.
     Fix: set them to false"""
+    effect = "makes the host wait for the GPU at every checkpoint"
     for key in ("profile", "synchronize_checkpoint_boundary"):
-        yield from while_on(
-            config, f"{_ACT}/{key}", "makes the host wait for the GPU at every checkpoint"
-        )
+        yield from while_on(config, f"{_ACT}/{key}", effect)
 
 
 @configs.rule(
@@ -319,11 +302,11 @@ def compile_is_switched_on(config: Config) -> Violations:
     Prevents: The settings silently have no effect.
     Fix: set deepcompile to true"""
     if config.switch(_SWITCH) is False and not config.switch(_NON_MOE):
-        here = [
+        settings = (
             f"{_COMPILE}/{key}" for key in config.block(_COMPILE) if key in (*_OFFLOADS, "passes")
-        ]
-        used = (pointer for pointer in here if config.value(pointer) not in (False, None))
-        yield from unused(config, used, "without deepcompile: true")
+        )
+        asked_for = [each for each in settings if config.value(each) not in (False, None)]
+        yield from unused(config, asked_for, "without deepcompile: true")
 
 
 @_compiled.rule(
@@ -389,10 +372,14 @@ def compiled_parents_go_alone(config: Config) -> Violations:
     """autoep_non_moe runs without DeepCompile, AutoTP, stage 3 and offload.
     Prevents: a ValueError when the engine compiles
     Fix: remove one or the other"""
+    if not config.switch(_NON_MOE):
+        return
     tensor = config.whole("/tensor_parallel/autotp_size") or 0
-    others = {"deepcompile": config.switch(_SWITCH), f"autotp_size: {tensor}": tensor > 1}
-    others |= {"ZeRO stage 3": config.stage == 3} | {
-        f"offload_{what}": config.offloads(what) for what in OFFLOADED
+    others = {
+        "deepcompile": config.switch(_SWITCH),
+        f"autotp_size: {tensor}": tensor > 1,
+        "ZeRO stage 3": config.stage == 3,
+        "offload_optimizer": config.offloads("optimizer"),
+        "offload_param": config.offloads("param"),
     }
-    if config.switch(_NON_MOE):
-        yield from refused_with(config, _NON_MOE, others, "remove one or the other")
+    yield from refused_with(config, _NON_MOE, others, "remove one or the other")

@@ -10,13 +10,13 @@ from ....rules.violations import deepspeed_0_19_8, listed, suggest, violation
 from ....submission.repository import sets_key
 from ....submission.subjects import Subject
 from ....text.wording import escape
-from ..config import PARAMS, Config, whole_of
+from ..config import PARAMS, Config, Number, whole_of
 from .subjects import counted_from_1, said, schedule_from_config, shown
 
 _SCHEDULER: Final = "/scheduler"
 _TYPE: Final = "/scheduler/type"
 _PARAMS: Final = "/scheduler/params"
-#: DeepSpeed's own; their constructors also take the last step, which is not for a config.
+#: DeepSpeed's own schedules.
 _OWN: Final = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle")
 #: Classes of torch.optim.lr_scheduler in torch 2.13.
 _TORCH: Final = (
@@ -92,11 +92,13 @@ def schedule_is_known(config: Config) -> Violations:
     Fix: use a known schedule"""
     schedules, name = (*_OWN, *_TORCH), config.text(_TYPE) or ""
     if name not in schedules:
-        same = [other for other in schedules if other.lower() == name.lower()]
         message = (
             f"unknown schedule {shown(name)}: neither DeepSpeed nor torch.optim.lr_scheduler has it"
         )
-        hint = f"use {same[0]}" if same else suggest(name, schedules, f"use {listed(_OWN)}")
+        in_other_case = [schedule for schedule in schedules if schedule.lower() == name.lower()]
+        hint = suggest(name, schedules, f"use {listed(_OWN)}")
+        if in_other_case:
+            hint = f"use {in_other_case[0]}"
         yield violation(config, _TYPE, message, hint)
 
 
@@ -115,9 +117,8 @@ def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
         message = (
             f"{said(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"
         )
-        yield violation(
-            config, _TYPE, message, f"use {listed(_OWN)}, or build the schedule in the script"
-        )
+        hint = f"use {listed(_OWN)}, or build the schedule in the script"
+        yield violation(config, _TYPE, message, hint)
 
 
 @_of(*_OWN).rule(
@@ -129,16 +130,18 @@ def parameters_are_the_schedules(config: Config) -> Violations:
     Fix: use parameters that the constructor accepts"""
     name = config.text(_TYPE) or ""
     accepted = (*config.schema.schedulers[name], "last_batch_iteration")
-    unknown = defaultdict[str | None, list[str]](list)
-    for key in (key for key in config.block(_PARAMS) if key not in accepted):
+    keys_by_hint = defaultdict[str | None, list[str]](list)
+    for key in config.block(_PARAMS):
+        if key in accepted:
+            continue
         hint = suggest(key, accepted)
         if name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
             hint = (
                 "set the optimizer's lr, the highest rate; warmup_min_ratio and "
                 "cos_min_ratio are shares of it"
             )
-        unknown[hint].append(key)
-    for advice, keys in unknown.items():
+        keys_by_hint[hint].append(key)
+    for advice, keys in keys_by_hint.items():
         message = (
             f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {name}: "
             "its constructor raises"
@@ -155,9 +158,8 @@ def schedule_is_complete(config: Config) -> Violations:
         return
     for key in ("cycle_min_lr", "cycle_max_lr"):
         if not config.has(f"{_PARAMS}/{key}"):
-            yield violation(
-                config, _PARAMS, f"OneCycle requires {key}: its constructor raises", f'add "{key}"'
-            )
+            message = f"OneCycle requires {key}: its constructor raises"
+            yield violation(config, _PARAMS, message, f'add "{key}"')
 
 
 @_ending.rule("OPT012", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:816, :826, :866"))
@@ -168,11 +170,8 @@ def warmup_ends_before_the_end(config: Config) -> Violations:
     Fix: add total_num_steps, and shorten the warm-up
     """
     name, total, value = config.text(_TYPE), config.number(_TOTAL), config.read(_TOTAL)
-    if (
-        config.has(_PARAMS)
-        and not config.has(_TOTAL)
-        and not sets_key("total_num_steps", config.path)
-    ):
+    is_missing = config.has(_PARAMS) and not config.has(_TOTAL)
+    if is_missing and not sets_key("total_num_steps", config.path):
         message = f"{name} requires total_num_steps: its constructor raises"
         yield violation(config, _PARAMS, message, 'add "total_num_steps"')
     if total is None and value is not None and value != "auto":
@@ -180,15 +179,14 @@ def warmup_ends_before_the_end(config: Config) -> Violations:
             f"total_num_steps must be a number of steps, not {shown(value)}: {name} compares it"
         )
         yield violation(config, _TOTAL, message, "write the number of steps of the run")
-    steps = config.number(_WARMUP) if config.has(_WARMUP) else 1000
-    if total is not None and steps is not None and total < steps:
-        warmup = (
-            f"warmup_num_steps: {shown(steps)}"
-            if config.has(_WARMUP)
-            else "warmup_num_steps, 1000 by default,"
-        )
+    warmup: Number | None = 1000
+    shown_warmup = "warmup_num_steps, 1000 by default,"
+    if config.has(_WARMUP):
+        warmup = config.number(_WARMUP)
+        shown_warmup = f"warmup_num_steps: {shown(warmup)}"
+    if total is not None and warmup is not None and total < warmup:
         message = (
-            f"{warmup} is more than total_num_steps: {shown(total)}: {name} never "
+            f"{shown_warmup} is more than total_num_steps: {shown(total)}: {name} never "
             "reaches the full rate"
         )
         hint = f"set warmup_num_steps to {max(1, int(total) // 100)}"
@@ -205,8 +203,8 @@ def warmup_takes_steps(config: Config) -> Violations:
     value = config.read(_WARMUP)
     if value is None or isinstance(value, str):
         return
-    converts = config.consumer == "deepspeed"  # hjson reads 1e3 and 1000.0 as integers
-    steps = whole_of(value) if converts or isinstance(value, int) else None
+    is_integer = isinstance(value, int) or config.consumer == "deepspeed"  # whose hjson reads 1e3
+    steps = whole_of(value) if is_integer else None
     if steps is None or steps <= 0:
         message = f"warmup_num_steps must be an integer greater than 0, not {shown(value)}"
         yield violation(config, _WARMUP, message, f"set warmup_num_steps to {max(1, steps or 1)}")
@@ -245,16 +243,16 @@ def decay_starts_from_the_rate(config: Config) -> Violations:
     """
     rate, name = config.number(_RATE), config.text(_TYPE)
     takes_rate = name == "WarmupLR" and config.version >= _TAKES_OPTIMIZERS_RATE
-    if config.has(_PARAMS) and not config.has(_HIGHEST) and rate != 0.001 and not takes_rate:
-        instead = (
-            "whatever the optimizer's is"
-            if rate is None
-            else f"in place of the optimizer's lr: {shown(rate)}"
-        )
+    is_default = config.has(_PARAMS) and not config.has(_HIGHEST) and not takes_rate
+    if is_default and rate != 0.001:
+        instead, right = "whatever the optimizer's is", "..."
+        if rate is not None:
+            instead, right = f"in place of the optimizer's lr: {shown(rate)}", shown(rate)
         message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
-        hint = f'add "warmup_max_lr": {"..." if rate is None else shown(rate)}'
-        less = None if config.has("/optimizer") else NOTE  # a program's own may have this very rate
-        yield violation(config, _PARAMS, message, hint, severity=less)
+        # an optimizer that a program brings may have this very rate
+        severity = None if config.has("/optimizer") else NOTE
+        hint = f'add "warmup_max_lr": {right}'
+        yield violation(config, _PARAMS, message, hint, severity=severity)
 
 
 @_rated.rule("OPT033", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:742"))
@@ -291,9 +289,8 @@ def range_tests_take_steps(config: Config) -> Violations:
     """lr_range_test_step_size is an integer greater than 0.
     Prevents: `lr_range_test_step_size must be a positive integer`
     Fix: write an integer greater than 0"""
-    yield from counted_from_1(
-        config, f"{_PARAMS}/lr_range_test_step_size", "write 2000, the default"
-    )
+    pointer = f"{_PARAMS}/lr_range_test_step_size"
+    yield from counted_from_1(config, pointer, "write 2000, the default")
 
 
 @_cycles.rule(
@@ -303,14 +300,13 @@ def cycles_have_a_length(config: Config) -> Violations:
     """cycle_first_step_size is greater than 0, and cycle_second_step_size is 0 or more.
     Prevents: `cycle_first_step_size must be positive`
     Fix: write numbers of steps greater than 0"""
-    for key, lowest in (
-        ("cycle_first_step_size", "greater than 0"),
-        ("cycle_second_step_size", "0 or more"),
-    ):
+    for key, may_be_0 in (("cycle_first_step_size", False), ("cycle_second_step_size", True)):
         value = config.number(f"{_PARAMS}/{key}")
-        if value is not None and (value < 0 or (value == 0 and lowest != "0 or more")):
-            message = f"{key} must be {lowest}, not {shown(value)}"
-            yield violation(config, f"{_PARAMS}/{key}", message, "write 2000, the default")
+        if value is None or value > 0 or (value == 0 and may_be_0):
+            continue
+        accepted = "0 or more" if may_be_0 else "greater than 0"
+        message = f"{key} must be {accepted}, not {shown(value)}"
+        yield violation(config, f"{_PARAMS}/{key}", message, "write 2000, the default")
 
 
 @_cycles.rule(
@@ -328,9 +324,8 @@ def cycles_leave_momentum(config: Config) -> Violations:
         message = (
             f"OneCycle replaces betas: {shown(betas)} with its own: 0.8 to 0.9 unless set, and 0.99"
         )
-        yield violation(
-            config, _TYPE, message, 'set "cycle_momentum" to false to keep the optimizer\'s'
-        )
+        hint = 'set "cycle_momentum" to false to keep the optimizer\'s'
+        yield violation(config, _TYPE, message, hint)
 
 
 @_cycles.rule("OPT038", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:540"))
@@ -342,11 +337,11 @@ def decays_have_steps(config: Config) -> Violations:
     if config.has(size) and config.number(size) != 0:
         return
     for key in ("decay_lr_rate", "decay_mom_rate"):
-        if rate := config.number(f"{_PARAMS}/{key}"):
+        rate = config.number(f"{_PARAMS}/{key}")
+        if rate:
             message = (
                 f"{key}: {shown(rate)} has no effect: decay_step_size is 0, so nothing "
                 "decays after the cycle"
             )
-            yield violation(
-                config, f"{_PARAMS}/{key}", message, 'add "decay_step_size": the steps of a decay'
-            )
+            hint = 'add "decay_step_size": the steps of a decay'
+            yield violation(config, f"{_PARAMS}/{key}", message, hint)

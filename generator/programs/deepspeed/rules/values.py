@@ -18,8 +18,8 @@ from ..schema import Key, mismatch
 from .running import is_endless
 from .subjects import FILL, Place, Problem, is_placeholder, is_variable, shown
 
-#: Values of models that break a rule of their own, and what would pass: by key and slip, "" for any
-#: slip.
+#: Rules of their own for values that a model refuses, each with its hint: by the key's pointer and
+#: what is wrong (`Mismatch.slip`; "" for anything).
 _OWN_RULES: Final[Mapping[tuple[str, str], tuple[str, str | None]]] = {
     (f"{ZERO}/stage", ""): ("ZERO001", 'set "stage" to 0, 1, 2 or 3'),
     (f"{ZERO}/offload_optimizer/device", ""): ("ZERO007", 'write "cpu", "nvme" or "none"'),
@@ -28,7 +28,7 @@ _OWN_RULES: Final[Mapping[tuple[str, str], tuple[str, str | None]]] = {
     (f"{ZERO}/allgather_bucket_size", "bound"): ("ZERO025", None),
     (f"{ZERO}/prefetch_bucket_size", "bound"): ("ZERO025", None),
 }
-#: Sections that are no objects in a config: what to write, where they have no switch.
+#: What to write for a section that is no object; one with a switch is `{"enabled": true}`.
 _EXAMPLES: Final = {
     "zero_optimization": '{"stage": 2}',
     "offload_optimizer": '{"device": "cpu"}',
@@ -39,17 +39,17 @@ _EXAMPLES: Final = {
     "aio": '{"block_size": 1048576, "queue_depth": 8}',
     "params": '{"lr": 1e-4}',
 }
-_LISTED: Final = {
+#: Kinds of values in words.
+_KIND_WORDS: Final = {
     "null": "null",
     "bool": "true or false",
     "int": "an integer",
     "float": "a number",
-} | {
     "str": "a string",
     "list": "a list",
     "object": "an object",
 }
-#: Whose value "auto" DeepSpeed keeps (deepspeed/runtime/config_utils.py
+#: The key of models whose value "auto" DeepSpeed keeps (deepspeed/runtime/config_utils.py
 #: `DeepSpeedConfigModel.__init__`).
 _KEEPS_AUTO: Final = "replace_method"
 #: Keys of mappings that accept "auto": the monitors are read with one model for all four, which
@@ -57,10 +57,10 @@ _KEEPS_AUTO: Final = "replace_method"
 _ACCEPTS_AUTO: Final = frozenset(
     {"tensorboard", "wandb", "csv_monitor", "comet", "keep_in_fp32_modules"}
 )
-#: A section with one of these left out by "auto" does something else than meant.
+#: Where DeepSpeed drops "auto" for one of these, the job does something else than meant.
 _DECISIVE: Final = frozenset({"stage", "enabled", "autotp_size", "tp_size"})
-#: Numbers that the parser keeps as they are and the engine computes with, at stages of ZeRO where
-#: it does.
+#: Numbers that the parser keeps as they are: the stages of ZeRO at which the engine computes with
+#: them, and the error that text gives there.
 COMPUTED_LATER: Final = {
     "/gradient_clipping": (
         (0, 1, 2, 3),
@@ -84,46 +84,55 @@ COMPUTED_LATER: Final = {
 
 def of_model(place: Place, key: Key) -> Problem | None:
     """What a model refuses of a value, by type or by its own checks; None where it accepts it."""
-    value, section = place.value, place.section.pointer
+    value = place.value
     if value == "auto" and key.name != _KEEPS_AUTO:
-        default = "" if key.default is None else f", {shown(key.default)}"
-        message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
-        hint = (
-            'write a value; only Transformers and accelerate fill in "auto" '
-            "(--consumer huggingface)"
-        )
-        severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
-        if place.config.filled:
-            return None
-        return place.problem("PARSE008", message, hint, severity=severity)
+        return None if place.config.filled else _dropped(place, key)
 
     why = mismatch(value, key, pydantic=place.config.schema.pydantic)
-    special = _loss_scaling(place, key, why) if section == "/fp16" else None
-    # A leaf module's one name counts as a list of it
-    # (deepspeed/runtime/zero/leaf_module_config.py).
-    coerced = (
-        "_coerce_container_types" in place.section.checks
-        and isinstance(value, str)
-        and key.type.name == "list"
-    )
-    if (
-        special is not None
-        or why is None
-        or coerced
-        or (key.name == "leaf_module" and value is None)
-    ):
-        return special
-
+    if place.section.pointer == "/fp16":
+        of_loss_scaling = _loss_scaling(place, key, why)
+        if of_loss_scaling is not None:
+            return of_loss_scaling
+    if why is None or _is_taken_by_validator(place, key):
+        return None
     if key.type.section is not None:
         return _no_object(place, key)
     if place.pointer == "/compile/passes":
         return _passes(place, key)
-    message, at = f"{place.name} must be {why.expected}, not {place.shown}", f"{section}/{key.name}"
+    return _refused(place, key, why)
+
+
+def _dropped(place: Place, key: Key) -> Problem:
+    """The problem of "auto" where DeepSpeed's models drop it."""
+    default = "" if key.default is None else f", {shown(key.default)}"
+    message = f'{place.name} is "auto": DeepSpeed drops it and uses its default{default}'
+    hint = 'write a value; only Transformers and accelerate fill in "auto" (--consumer huggingface)'
+    severity = Severity.ERROR if key.name in _DECISIVE else Severity.NOTE
+    return place.problem("PARSE008", message, hint, severity=severity)
+
+
+def _is_taken_by_validator(place: Place, key: Key) -> bool:
+    """Whether a validator of the model converts the value before its type is checked.
+
+    **Source**: deepspeed/runtime/zero/leaf_module_config.py.
+    """
+    if key.name == "leaf_module" and place.value is None:
+        return True
+    # one name counts as a list of it
+    makes_lists = "_coerce_container_types" in place.section.checks and key.type.name == "list"
+    return makes_lists and isinstance(place.value, str)
+
+
+def _refused(place: Place, key: Key, why: Mismatch) -> Problem:
+    """The problem of a value that is none of its key's type or range."""
+    value, at = place.value, f"{place.section.pointer}/{key.name}"
+    message = f"{place.name} must be {why.expected}, not {place.shown}"
     if is_placeholder(value):
         return _unfilled(place)
-    if of_key := _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip)):
-        rule, instead = of_key
-        return place.problem(rule, message, instead or _example(key))
+    own_rule = _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip))
+    if own_rule is not None:
+        rule, hint = own_rule
+        return place.problem(rule, message, hint or _example(key))
     if why.slip == "fraction" and isinstance(value, float):
         return place.problem("PARSE010", message, answer=math.floor(value))
     if why.slip == "text":
@@ -154,7 +163,8 @@ def of_mapping(place: Place, key: Key) -> Problem | None:
             return _no_object(place, key)
         if is_placeholder(value):
             return _unfilled(place)
-        accepted = " or ".join(words for name, words in _LISTED.items() if name not in key.refuses)
+        kinds = (words for kind, words in _KIND_WORDS.items() if kind not in key.refuses)
+        accepted = " or ".join(kinds)
         message = f"{place.name} must be {accepted}: DeepSpeed fails on {place.shown}"
         return place.problem("PARSE017", message, None if key.default is None else _example(key))
     missing = [name for name in key.needs if isinstance(value, dict) and name not in value]
@@ -165,9 +175,8 @@ def of_mapping(place: Place, key: Key) -> Problem | None:
 
 
 def _unfilled(place: Place) -> Problem:
-    return place.problem(
-        "PARSE015", f"{place.name} is the unfilled placeholder {place.shown}", FILL
-    )
+    message = f"{place.name} is the unfilled placeholder {place.shown}"
+    return place.problem("PARSE015", message, FILL)
 
 
 def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
@@ -175,11 +184,12 @@ def _in_quotes(place: Place, message: str, otherwise: str | None) -> Problem:
     number = python_float(str(place.value).strip())
     if number is None or not math.isfinite(number):
         return place.problem("PARSE009", message, otherwise)
-    exact = number.is_integer() and abs(number) < 2**53
-    return place.problem("PARSE009", message, answer=int(number) if exact else number)
+    is_whole = number.is_integer() and abs(number) < 2**53  # from there on floats skip integers
+    return place.problem("PARSE009", message, answer=int(number) if is_whole else number)
 
 
 def _example(key: Key) -> str | None:
+    """A hint with a value that would pass: the key's default, else one of its type."""
     if key.default is not None:
         return f"write a value such as {shown(key.default)}"
     examples = {
@@ -193,6 +203,7 @@ def _example(key: Key) -> str | None:
 
 
 def _no_object(place: Place, key: Key) -> Problem:
+    """The problem of a section that is something else than an object."""
     message, value = f"{place.name} must be an object, not {place.shown}", place.value
     if key.written.startswith("offload") and value in ("cpu", "nvme", "none"):
         return place.problem("PARSE011", message, answer={"device": value})
@@ -210,25 +221,24 @@ def _no_object(place: Place, key: Key) -> Problem:
 
 
 def _passes(place: Place, key: Key) -> Problem:
-    """DeepCompile's passes: the unknown one by its name."""
-    passes = (
-        [name for name in key.type.of[0].values if isinstance(name, str)] if key.type.of else []
-    )
+    """The problem of DeepCompile's passes: they are no list, or the first that is unknown."""
+    known = key.type.of[0].values if key.type.of else ()
+    passes = [name for name in known if isinstance(name, str)]
     if not isinstance(place.value, list):
+        message = f"{place.name} must be a list of passes, not {place.shown}"
         hint = f"write [{shown(place.value if place.value in passes else 'z3')}]"
-        return place.problem(
-            "PARSE017", f"{place.name} must be a list of passes, not {place.shown}", hint
-        )
-    odd, value = next((index, name) for index, name in enumerate(place.value) if name not in passes)
-    near = closest(value, passes) if isinstance(value, str) else None
-    all_of = ", ".join(map(shown, passes))
-    hint = (
-        f"use one of {all_of}"
-        if near is None
-        else f"did you mean {shown(near)}? The passes are {all_of}"
+        return place.problem("PARSE017", message, hint)
+    index, value = next(
+        (index, name) for index, name in enumerate(place.value) if name not in passes
     )
+    near = closest(value, passes) if isinstance(value, str) else None
+    all_passes = ", ".join(map(shown, passes))
+    if near is None:
+        hint = f"use one of {all_passes}"
+    else:
+        hint = f"did you mean {shown(near)}? The passes are {all_passes}"
     item = Place(
-        config=place.config, section=place.section, pointer=f"{place.pointer}/{odd}", value=value
+        config=place.config, section=place.section, pointer=f"{place.pointer}/{index}", value=value
     )
     return item.problem("CMP001", f"unknown pass {shown(value)} in {place.name}", hint)
 
@@ -237,16 +247,7 @@ def _of_batch(place: Place) -> Problem | None:
     """Return the problem of a value with which DeepSpeed can't compute a batch."""
     value = place.value
     if value == "auto":
-        if place.config.filled:
-            return None
-        names = [key for key in BATCH_KEYS if place.siblings.get(key) == "auto"]
-        names = [f"`{key}`" for key in names if not sets_key(key, place.config.path)]
-        if names[:1] != [place.name]:
-            return None  # told with the first
-        what = f'{", ".join(names)} {"is" if len(names) == 1 else "are"} "auto"'
-        message = f"{what}, which only Transformers and accelerate fill in; DeepSpeed fails on it"
-        hint = "write a number, or pass --consumer huggingface if the Trainer reads this file"
-        return place.problem("PARSE007", message, hint)
+        return None if place.config.filled else _auto_batch(place)
     if is_variable(value):
         return _unfilled(place)
     if isinstance(value, str):
@@ -260,10 +261,24 @@ def _of_batch(place: Place) -> Problem | None:
         hint = f"write {max(1, math.floor(value))}"
         return place.problem("PARSE010", message, hint, severity=Severity.WARNING)
     if isinstance(value, list | dict):
-        return place.problem(
-            "PARSE017", f"{place.name} must be an integer, not {place.shown}", "write 1"
-        )
+        message = f"{place.name} must be an integer, not {place.shown}"
+        return place.problem("PARSE017", message, "write 1")
     return None
+
+
+def _auto_batch(place: Place) -> Problem | None:
+    """One problem for all batch keys that are "auto", at the first of them."""
+    autos = [key for key in BATCH_KEYS if place.siblings.get(key) == "auto"]
+    names = [f"`{key}`" for key in autos if not sets_key(key, place.config.path)]
+    if names[:1] != [place.name]:
+        return None
+    verb = "is" if len(names) == 1 else "are"
+    message = (
+        f'{", ".join(names)} {verb} "auto", which only Transformers and accelerate fill in; '
+        "DeepSpeed fails on it"
+    )
+    hint = "write a number, or pass --consumer huggingface if the Trainer reads this file"
+    return place.problem("PARSE007", message, hint)
 
 
 def _computed_later(place: Place) -> Problem | None:
@@ -271,18 +286,18 @@ def _computed_later(place: Place) -> Problem | None:
     value, (stages, error) = place.value, COMPUTED_LATER[place.pointer]
     if place.pointer.startswith("/fp16/") and place.config.value("/fp16/enabled") is False:
         return None
-    null = value is None and place.pointer == "/gradient_clipping"
-    if null or isinstance(value, list | dict):
+    is_null = value is None and place.pointer == "/gradient_clipping"  # null is no norm
+    if is_null or isinstance(value, list | dict):
         message = (
             f"{place.name} must be a number, not {place.shown}: training stops with a TypeError"
         )
-        return place.problem("PARSE017", message, "write 0 for never" if null else "write 1")
+        return place.problem("PARSE017", message, "write 0 for never" if is_null else "write 1")
     if not isinstance(value, str) or value == "auto":
         return None
     if is_variable(value):
         return _unfilled(place)
-    endless = place.pointer == "/steps_per_print" and is_endless(place.config)
-    if endless or (place.config.stage or 0) not in stages:
+    is_reported = place.pointer == "/steps_per_print" and is_endless(place.config)  # by OPT015
+    if is_reported or (place.config.stage or 0) not in stages:
         return None
     message = f"{place.name} is the text {place.shown}: training stops: {error}"
     return _in_quotes(place, message, "write a number without quotes")
@@ -295,31 +310,25 @@ def _loss_scaling(place: Place, key: Key, why: Mismatch | None) -> Problem | Non
     """
     value, checks, config = place.value, place.section.checks, place.config
     number = None if why is not None or isinstance(value, bool) else config.number(place.pointer)
-    if (
-        key.name == "loss_scale"
-        and "_validate_loss_scale" in checks
-        and (number is None or number < 0)
-    ):
+    if key.name == "loss_scale":
+        is_number = number is not None and number >= 0
+        if is_number or "_validate_loss_scale" not in checks:
+            return None
         message = (
             f"{place.name} must be a number of at least 0, where 0 is dynamic, not {place.shown}"
         )
         return place.problem("PREC005", message, "write 0")
     if key.name not in ("loss_scale_window", "min_loss_scale"):
         return None
+
     hint = f"write {shown(key.default)}"
-    # `int` refuses "8.0"
-    whole = number is not None and not (isinstance(value, str) and "." in value)
-    if "_reject_non_integer_scale_params" in checks and not whole:
+    is_integer = number is not None and not (isinstance(value, str) and "." in value)
+    if "_reject_non_integer_scale_params" in checks and not is_integer:  # `int` refuses "8.0"
         return place.problem("PREC006", f"{place.name} must be an integer, not {place.shown}", hint)
-    dynamic = config.switch("/fp16/enabled") and config.number("/fp16/loss_scale") == 0
-    if (
-        "_validate_dynamic_loss_scale_params" in checks
-        and dynamic
-        and number is not None
-        and number <= 0
-    ):
-        message = (
-            f"{place.name} is {place.shown}: with dynamic loss scaling it must be greater than 0"
-        )
-        return place.problem("PREC006", message, hint)
-    return None
+    is_dynamic = config.switch("/fp16/enabled") and config.number("/fp16/loss_scale") == 0
+    if number is None or number > 0 or not is_dynamic:
+        return None
+    if "_validate_dynamic_loss_scale_params" not in checks:
+        return None
+    message = f"{place.name} is {place.shown}: with dynamic loss scaling it must be greater than 0"
+    return place.problem("PREC006", message, hint)

@@ -33,16 +33,16 @@ _REDUCTION: Final = {
     "reduce_scatter": True,
     "round_robin_gradients": False,
 }
-#: What the engine builds for these is in `ZERO_SUPPORTED_OPTIMIZERS`; `Muon` since it is a type of
-#: its own. mup's MuAdam and MuAdamW are Adams of torch; 1-bit optimizers have a rule of their own.
+#: Types of optimizers that the engine builds as one of `ZERO_SUPPORTED_OPTIMIZERS` (mup's MuAdam
+#: and MuAdamW are Adams of torch), and 1-bit optimizers, which have a rule of their own (OPT008).
 _TESTED: Final = frozenset(
     {"adam", "adamw", "adagrad", "lion", "muon", "muadam", "muadamw"}
 ) | frozenset({"onebitadam", "zerooneadam", "onebitlamb"})
-#: Twice DeepSpeed's own default: gigabytes; and where a bucket in 16 bits alone is a tenth of a GPU
-#: of 80 GB.
+#: Elements of a bucket for a note, twice DeepSpeed's own default, and for a warning: in 16 bits it
+#: takes a tenth of a GPU of 80 GB.
 _LARGE_BUCKET: Final = 1_000_000_000
 _HUGE_BUCKET: Final = 4_000_000_000
-_MOST_GIGABYTES: Final = 10**6  #: that are said of a buffer: no machine has as many
+_MOST_GIGABYTES: Final = 10**6  #: that a message says of a buffer: no machine has as many
 
 
 @configs.rule("ZERO045", ERROR, "silent", deepspeed_0_19_8("runtime/zero/config.py:94"))
@@ -59,7 +59,7 @@ def zero_has_a_stage(config: Config) -> Violations:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Names with the verb of what they have."""
+    """The first names and how many more there are, with `has` or `have`."""
     keys = list(names)
     more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
     return f"{', '.join(keys[:4])}{more} {'has' if len(keys) == 1 else 'have'}"
@@ -84,15 +84,16 @@ def stage_3_keys_are_at_stage_3(config: Config) -> Violations:
     """Keys of stage 3 are not written at a lower stage.
     Prevents: The settings silently have no effect.
     Fix: remove them, or use stage 3"""
-    if config.stage in (1, 2):
-        here = [
-            key
-            for key in config.block(ZERO)
-            if (key.startswith("stage3_") or key == "sub_group_size")
-            # what else is called so, rules on keys refuse
-            and config.schema.key(f"{ZERO}/{key}") is not None
-        ]
-        yield from unused(config, (f"{ZERO}/{key}" for key in here), f"at stage {config.stage}")
+    if config.stage not in (1, 2):
+        return
+    of_stage_3 = (
+        f"{ZERO}/{key}"
+        for key in config.block(ZERO)
+        if key.startswith("stage3_") or key == "sub_group_size"
+    )
+    # rules on keys report those that DeepSpeed doesn't have
+    known = [pointer for pointer in of_stage_3 if config.schema.key(pointer) is not None]
+    yield from unused(config, known, f"at stage {config.stage}")
 
 
 @configs.rule("ZERO046", NOTE, "silent", deepspeed_0_19_8("runtime/engine.py:2744"))
@@ -109,13 +110,14 @@ def keys_are_read(config: Config) -> Violations:
     """No key is written that DeepSpeed accepts but no longer reads.
     Prevents: The settings silently have no effect.
     Fix: remove them"""
-    here = [
+    unread = [
         f"{ZERO}/{key}"
         for key, default in _UNREAD.items()
         if config.switch(f"{ZERO}/{key}") is (not default)
     ]
-    here += ["/disable_allgather"] if config.switch("/disable_allgather") else []
-    yield from unused(config, here, "in this version: nothing reads it")
+    if config.switch("/disable_allgather"):
+        unread.append("/disable_allgather")
+    yield from unused(config, unread, "in this version: nothing reads it")
 
 
 @optimizer_from_config.rule(
@@ -162,13 +164,13 @@ def bf16_optimizer_has_its_own_ways(config: Config) -> Violations:
     Fix: remove them, or use stage 2
     """
     if has_bf16_optimizer(config) and not config.offloads("optimizer"):
-        asked = [
-            key
+        changed = [
+            f"{ZERO}/{key}"
             for key, default in _REDUCTION.items()
             if config.switch(f"{ZERO}/{key}") is (not default)
         ]
         why = "with the BF16 optimizer that stage 1 with fp32 accumulation has"
-        yield from unused(config, (f"{ZERO}/{key}" for key in asked), why)
+        yield from unused(config, changed, why)
 
 
 @configs.rule("ZERO024", WARNING, "training", deepspeed_0_19_8("runtime/zero/config.py:112"))
@@ -189,8 +191,8 @@ def buckets_are_counts(config: Config) -> Violations:
                 "in 16 bits"
             )
             hint = f"set {name} to 500000000, the default, or less"
-            less = None if size > _HUGE_BUCKET else NOTE
-            yield violation(config, pointer, message, hint, severity=less)
+            severity = None if size > _HUGE_BUCKET else NOTE
+            yield violation(config, pointer, message, hint, severity=severity)
 
 
 @runs.rule("ZERO023", NOTE, "silent", deepspeed_0_19_8("runtime/zero/config.py:377"))
@@ -211,13 +213,10 @@ def sharding_needs_replicas(run: Run) -> Violations:
     Prevents: Communication costs time, and no memory is saved.
     Fix: use stage 0, or more replicas"""
     config, world = run.config, run.world
+    if not config.stage or world.replicas is None:
+        return
     offloads = config.offloads("optimizer") or config.offloads("param")
-    if (
-        config.stage
-        and world.replicas is not None
-        and world.replicas * world.context == 1
-        and not offloads
-    ):
+    if world.replicas * world.context == 1 and not offloads:
         gpus = f"{world.gpus} GPU{'' if world.gpus == 1 else 's'}"
         message = (
             f"stage: {config.stage} on {gpus} has one replica, so nothing to shard over: "
@@ -254,16 +253,12 @@ def unused_parameters_are_allowed(run: Run) -> Violations:
     config, model = run.config, run.submission.model
     pointer = f"{ZERO}/ignore_unused_parameters"
     if config.stage in (1, 2) and config.switch(pointer) is False:
-        moe = model is not None and model.experts > 0
-        which = (
-            "this model's experts may get none"
-            if moe
-            else "frozen weights, experts and adapters may get none"
-        )
+        which = "frozen weights, experts and adapters"
+        if model is not None and model.experts > 0:
+            which = "this model's experts"
         message = (
             "ignore_unused_parameters: false ends the job when a parameter gets "
-            f"no gradient: {which}"
+            f"no gradient: {which} may get none"
         )
-        yield violation(
-            config, pointer, message, "set ignore_unused_parameters to true, the default"
-        )
+        hint = "set ignore_unused_parameters to true, the default"
+        yield violation(config, pointer, message, hint)

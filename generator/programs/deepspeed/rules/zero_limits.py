@@ -28,8 +28,8 @@ from .subjects import (
 )
 from .zero import has_bf16_optimizer
 
-#: The releases that refuse Muon with reduce_scatter and offload at stages 1 and 2, the end left
-#: out.
+#: The first release that refuses Muon with reduce_scatter and offload at stages 1 and 2, and the
+#: first that doesn't any more.
 _MUON_OFFLOAD_REFUSED: Final = ((0, 19, 3), (0, 19, 8))
 _MUON: Final = (
     f"{deepspeed_0_19_8('runtime/zero/stage3.py:361')}; "
@@ -59,35 +59,36 @@ def buckets_are_even(config: Config) -> Violations:
     Fix: set it to an even number"""
     pointer = f"{ZERO}/allgather_bucket_size"
     size = config.whole(pointer)
-    if config.stage in (1, 2) and size is not None and size % 2 and not has_bf16_optimizer(config):
-        yield violation(
-            config,
-            pointer,
-            f"{said(config, pointer)} is odd",
-            f"set allgather_bucket_size to {size + 1}",
-        )
+    if config.stage not in (1, 2) or has_bf16_optimizer(config):
+        return
+    if size is not None and size % 2:
+        hint = f"set allgather_bucket_size to {size + 1}"
+        yield violation(config, pointer, f"{said(config, pointer)} is odd", hint)
 
 
-def _sums(config: Config) -> bool:
+def _reduces_by_sum(config: Config) -> bool:
     """Whether gradients are added up, and divided by nothing."""
     return (config.text("/gradient_allreduce_op") or "").lower() == "sum"
 
 
 def _scaled_before(config: Config, stage: int) -> Violations:
-    """Gradients scaled before they are reduced, where reduce_scatter is on."""
-    asked = {
+    """A violation for each key that scales gradients before they are reduced, at a stage with
+    reduce_scatter.
+    """
+    if config.stage != stage or not config.switch(_SCATTER):
+        return
+    scaling = {
         _FACTOR: config.number(_FACTOR) not in (1, None),
         _PRESCALE: config.switch(_PRESCALE),
     }
-    refused = config.stage == stage and config.switch(_SCATTER)
-    for pointer in (pointer for pointer, is_asked in asked.items() if is_asked and refused):
-        message = (
-            f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, "
-            "which is its default"
-        )
-        yield to_remove(
-            config, pointer, message, f"remove {pointer[1:]}, or set reduce_scatter to false"
-        )
+    for pointer, is_on in scaling.items():
+        if is_on:
+            message = (
+                f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, "
+                "which is its default"
+            )
+            hint = f"remove {pointer[1:]}, or set reduce_scatter to false"
+            yield to_remove(config, pointer, message, hint)
 
 
 @configs.rule("ZERO016", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:346"))
@@ -95,7 +96,7 @@ def stage_2_scales_afterwards(config: Config) -> Violations:
     """With reduce_scatter, stage 2 scales gradients after they are reduced.
     Prevents: `pre-scale gradients is not yet supported with ZeRO-2 with reduce scatter enabled`
     Fix: remove gradient_predivide_factor and prescale_gradients"""
-    if not _sums(config):
+    if not _reduces_by_sum(config):
         yield from _scaled_before(config, 2)
 
 
@@ -114,7 +115,7 @@ def gradients_are_not_divided_by_zero(config: Config) -> Violations:
     """gradient_predivide_factor is not 0: gradients are divided by it.
     Prevents: `ZeroDivisionError` at the first step; at stage 3 infinite gradients
     Fix: remove it, or write 1.0"""
-    reads_it = config.switch(_PRESCALE) is False and not _sums(config)
+    reads_it = config.switch(_PRESCALE) is False and not _reduces_by_sum(config)
     # With reduce_scatter, stage 1 does not read it, and stages 2 and 3 refuse it.
     scatters = config.stage != 0 and config.switch(_SCATTER) is not False
     if config.number(_FACTOR) == 0 and reads_it and not scatters:
@@ -130,9 +131,8 @@ def stage_1_is_the_new_one(config: Config) -> Violations:
     Fix: remove legacy_stage1"""
     pointer = f"{ZERO}/legacy_stage1"
     if config.switch(pointer) and config.stage:
-        yield to_remove(
-            config, pointer, "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it"
-        )
+        message = "legacy_stage1: true is refused: DeepSpeed 0.5.9 removed it"
+        yield to_remove(config, pointer, message)
 
 
 @configs.rule("ZERO019", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2758"))
@@ -154,12 +154,13 @@ def muon_reduces_whole_gradients(config: Config) -> Violations:
     Prevents: `Muon and reduce scatter cannot be used together`
     Fix: set reduce_scatter to false
     """
+    if config.optimizer != "muon" or not config.switch(_SCATTER):
+        return
     first, end = _MUON_OFFLOAD_REFUSED
-    offloaded = (
-        first <= config.version < end and config.stage in (1, 2) and config.offloads("optimizer")
-    )
-    if config.optimizer == "muon" and (config.stage == 3 or offloaded) and config.switch(_SCATTER):
-        offload = ", and offload_optimizer" if offloaded else ""
+    is_offloaded = config.stage in (1, 2) and config.offloads("optimizer")
+    refuses_offload = is_offloaded and first <= config.version < end
+    if config.stage == 3 or refuses_offload:
+        offload = ", and offload_optimizer" if refuses_offload else ""
         message = (
             f"Muon at stage {config.stage} is refused with reduce_scatter, which is "
             f"its default{offload}"
@@ -177,14 +178,15 @@ def callers_overlap_at_stage_2(run: Run) -> Violations:
     Fix: remove managed_gradient_accumulation
     """
     config, pointer, stages = run.config, "/managed_gradient_accumulation", run.world.pipeline
+    if config.switch(pointer) is not False:
+        return
+    overlaps_early = config.stage in (0, 1) and config.switch(f"{ZERO}/overlap_comm")
     others = {
-        f"overlap_comm at stage {config.stage}": config.stage in (0, 1)
-        and config.switch(f"{ZERO}/overlap_comm"),
+        f"overlap_comm at stage {config.stage}": overlaps_early,
         f"{stages} pipeline stages": stages > 1,
         "compile.deepcompile": config.switch("/compile/deepcompile"),
     }
-    if config.switch(pointer) is False:
-        yield from refused_with(config, pointer, others, "remove it, or the others")
+    yield from refused_with(config, pointer, others, "remove it, or the others")
 
 
 @configs.rule("ZERO048", ERROR, "init", deepspeed_0_19_8(_NORMS), since=(0, 19, 7))
@@ -208,9 +210,8 @@ def norms_are_computed_for_clipping(config: Config) -> Violations:
     reasons = [reason for reason, is_so in refusals.items() if is_so]
     if reasons:
         message = f"compute_grad_norm: false is refused: {', '.join(reasons)}"
-        yield violation(
-            config, pointer, message, "set it to true, or gradient_clipping to 0 without the others"
-        )
+        hint = "set it to true, or gradient_clipping to 0 without the others"
+        yield violation(config, pointer, message, hint)
 
 
 @configs.rule("ZERO037", NOTE, "silent", deepspeed_0_19_8("runtime/zero/stage_1_and_2.py:300"))
@@ -232,10 +233,12 @@ def second_partitions_divide_the_gpus(run: Run) -> Violations:
     Fix: set it to a divisor of the GPUs"""
     config, gpus = run.config, run.world.gpus
     size = config.whole(_HPZ)
-    if config.stage == 3 and gpus and size and 1 < size < gpus and gpus % size:
+    if config.stage != 3 or not gpus or not size:
+        return
+    if 1 < size < gpus and gpus % size:
         message = f"zero_hpz_partition_size: {size} does not divide {gpus} GPUs"
-        fits = [d for d in divisors(gpus) if 1 < d < gpus]
-        hint = f"set zero_hpz_partition_size to {listed(fits[:6])}" if fits else "remove it"
+        fitting = [divisor for divisor in divisors(gpus) if 1 < divisor < gpus]
+        hint = f"set zero_hpz_partition_size to {listed(fitting[:6])}" if fitting else "remove it"
         yield violation(config, _HPZ, message, hint)
 
 
@@ -250,13 +253,12 @@ def second_partitions_stay_in_a_node(run: Run) -> Violations:
     """
     config, per_node = run.config, run.world.gpus_per_node
     size = config.whole(_HPZ)
-    if config.stage == 3 and per_node and size and size > 1 and size != per_node:
-        crosses = size > per_node
-        effect = (
-            "its gathers cross nodes"
-            if crosses
-            else f"each of the {per_node} GPUs keeps more than it must"
-        )
+    if config.stage != 3 or not per_node or not size:
+        return
+    if size > 1 and size != per_node:
+        effect = f"each of the {per_node} GPUs keeps more than it must"
+        if size > per_node:
+            effect = "its gathers cross nodes"
         message = f"zero_hpz_partition_size: {size} on nodes of {per_node} GPUs: {effect}"
         yield violation(config, _HPZ, message, f"set zero_hpz_partition_size to {per_node}")
 
@@ -274,12 +276,8 @@ def quantized_gradients_fill_nodes(run: Run) -> Violations:
             f"zero_quantized_gradients: {gpus} GPUs are not a multiple of the "
             f"{per_node} GPUs per node"
         )
-        yield violation(
-            config,
-            _GRADIENTS,
-            message,
-            f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it",
-        )
+        hint = f"use {listed(neighbours(per_node, gpus))} GPUs, or remove it"
+        yield violation(config, _GRADIENTS, message, hint)
 
 
 @configs.rule("ZERO029", ERROR, "init", deepspeed_0_19_8("runtime/zero/stage3.py:390"))
@@ -301,9 +299,8 @@ def frozen_weights_are_half(config: Config) -> Violations:
     """
     if config.stage == 3 and config.precision == "bf16":
         effect = "with bf16: a call of quantize_nontrainable_params() fails"
-        yield from while_on(
-            config, _FROZEN, effect, "freeze weights before deepspeed.initialize, or use fp16"
-        )
+        hint = "freeze weights before deepspeed.initialize, or use fp16"
+        yield from while_on(config, _FROZEN, effect, hint)
 
 
 @configs.rule("ZERO066", ERROR, "training", deepspeed_0_19_8(_KERNEL), before=(0, 19, 6))
@@ -324,11 +321,10 @@ def zeropp_is_for_stage_3(config: Config) -> Violations:
     Prevents: The settings silently have no effect.
     Fix: use stage 3"""
     if config.stage in (1, 2):  # at 0, a rule of stage 0 reports all keys
-        flags = [pointer for pointer in (_WEIGHTS, _FROZEN, _GRADIENTS) if config.switch(pointer)]
-        size = config.whole(_HPZ)
-        yield from unused(
-            config, [*flags, *([_HPZ] if size and size > 1 else [])], f"at stage {config.stage}"
-        )
+        keys = [pointer for pointer in (_WEIGHTS, _FROZEN, _GRADIENTS) if config.switch(pointer)]
+        if (config.whole(_HPZ) or 0) > 1:
+            keys.append(_HPZ)
+        yield from unused(config, keys, f"at stage {config.stage}")
 
 
 @runs.rule("ZERO033", ERROR, "init", deepspeed(_MICS), before=(0, 19, 8))
@@ -352,14 +348,13 @@ def persistent_parameters_are_small(run: Run) -> Violations:
     model = run.submission.model
     pointer = f"{ZERO}/stage3_param_persistence_threshold"
     size = config.whole(pointer) if config.has(pointer) else None
-    if model and config.stage == 3 and size is not None and size > model.hidden**2:
+    if not model or config.stage != 3 or size is None:
+        return
+    hidden, matrix = model.hidden, model.hidden**2
+    if size > matrix:
         message = f"{said(config, pointer)} keeps every matrix of"
-        message += (
-            f" {model.hidden} × {model.hidden} = {model.hidden**2} parameters whole on every GPU"
-        )
-        hint = (
-            f"set stage3_param_persistence_threshold to {10 * model.hidden} (10 × the hidden size)"
-        )
+        message += f" {hidden} × {hidden} = {matrix} parameters whole on every GPU"
+        hint = f"set stage3_param_persistence_threshold to {10 * hidden} (10 × the hidden size)"
         yield violation(config, pointer, message, hint)
 
 
@@ -369,7 +364,7 @@ def partial_offload_needs_stage_3(config: Config) -> Violations:
     Prevents: AssertionError: Partial offloading only supported for ZeRO Stage 3
     Fix: offload all of it, or use stage 3"""
     pointer, stage = f"{ZERO}/offload_optimizer/ratio", config.stage
-    # pydantic 1 never gets to the check
+    # under pydantic 1 DeepSpeed never gets to the check
     ratio = config.number(pointer) if config.schema.pydantic > 1 else None
     if ratio is not None and ratio < 1 and stage not in (3, None):
         message = (
