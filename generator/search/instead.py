@@ -23,6 +23,8 @@ from .suggestions import Searches, best_plan
 
 #: Factor by which another framework has to be faster to be named: over a tenth.
 _MUCH_FASTER = 1 / 0.9
+#: The same for one whose code lacks a part of the model: what somebody writes has to pay.
+_WORTH_CODE = 2.0
 #: Pins that mean something with one way to shard alone, or are spelled otherwise.
 _OF_ONE_SHARDING = frozenset(
     {"zero_stage", "zero_copies", "zero_hpz", "sync_each_batch", "offload"}
@@ -64,30 +66,47 @@ def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
 
     That is in the expected time, which decides, and in the estimate. Pins are those of a framework,
     and so is what `launch` gives its script: both are left open. A framework that a rule refuses
-    for the job isn't named, nor one that would train another model, without parts of this one; of
-    those whose estimates were measured on the same runs, the last is.
+    for the job isn't named; of those whose estimates were measured on the same runs, the last is.
+    One that has no option for a part of the model would train another model: it is named where no
+    complete one is, and only for half the time or less, as its code has to be changed first.
     """
     job = plan.job
-    tried = {job.engine.measured_as}
-    searched: list[tuple[Job, Feasible]] = []
-
+    complete: list[Job] = []
+    incomplete: list[Job] = []
     for framework in reversed(tuple(frameworks)):
-        if framework.engine.measured_as in tried or framework.name == job.framework.name:
+        if framework.name == job.framework.name:
             continue
         launch = replace(job.launch, script=framework.script, arguments=())
         other = replace(job, framework=framework, launch=launch, pins=Pins())
-        if set(missing_parts(other)) - set(missing_parts(job)):
+        (incomplete if _lacks(job, other) else complete).append(other)
+    return _fastest(plan, complete, _MUCH_FASTER) or _fastest(plan, incomplete, _WORTH_CODE)
+
+
+def _lacks(job: Job, other_job: Job) -> list[str]:
+    """The parts of the model that the other framework has no option for, and the job's has."""
+    ours = missing_parts(job)
+    return [part for part in missing_parts(other_job) if part not in ours]
+
+
+def _fastest(plan: Plan, jobs: Iterable[Job], factor: float) -> Plan | None:
+    """The best plan among jobs of other frameworks that is faster than `plan` by over a factor.
+
+    Of frameworks whose estimates were measured on the same runs, the first that no rule refuses is
+    searched.
+    """
+    tried = {plan.job.engine.measured_as}
+    searched: list[tuple[Job, Feasible]] = []
+    for job in jobs:
+        if job.engine.measured_as in tried:
             continue
-        result = _searched(job, other)
+        result = _searched(plan.job, job)
         if result is not None:
-            tried.add(framework.engine.measured_as)
+            tried.add(job.engine.measured_as)
             searched.append(result)
 
     # Whose layouts are the best as they are comes first, so that most others can't win any more.
     best: Plan | None = None
-    limit_s, fastest_s = (
-        seconds / _MUCH_FASTER for seconds in (plan.choice.decides_s, _step_s(plan))
-    )
+    limit_s, fastest_s = (seconds / factor for seconds in (plan.choice.decides_s, _step_s(plan)))
     searched.sort(key=lambda each: float(each[1].expected_s.min(initial=inf)))
     for candidate, layouts in searched:
         if not len(layouts.layouts) or lowest_s(candidate, layouts) >= min(limit_s, fastest_s):
@@ -172,6 +191,8 @@ def _takes(job: Job, other_job: Job) -> Iterable[str]:
     """What a change of framework asks of the user."""
     before, after = job.framework, other_job.framework
     yield f"its {after.script} and model code"
+    if lacks := _lacks(job, other_job):
+        yield f"code for {' and '.join(lacks)}, which it has no option for"
     if after.data_prefix and not before.data_prefix:
         yield "tokenized data (.bin, .idx)"
     if before.goes_on_from_weights and not after.goes_on_from_weights:

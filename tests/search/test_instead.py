@@ -134,6 +134,25 @@ def test_a_framework_that_lacks_a_part_of_the_model_is_not_named() -> None:
     assert other("olmo2") is None
 
 
+def test_an_incomplete_framework_is_named_where_it_halves_the_time() -> None:
+    """What would train the model without a part is named with the code that it takes, where no
+    complete framework is much faster.
+    """
+    spec = small(
+        framework="huggingface",
+        model="minimax-m2",
+        cluster="nvidia/gb200-nvl72",
+        gpus=256,
+        training={"sequence_length": 4096, "global_batch": 1024},
+    )
+    plan = best(spec)
+    other = other_framework(plan, FRAMEWORKS.values())
+    assert other is not None
+    assert float(other.step_time.total_s) < 0.5 * float(plan.step_time.total_s)
+    text = framework_text(plan, other)
+    assert "code for normalisation of queries and keys over all heads at once, which it" in text
+
+
 def test_the_other_sharding_is_the_plan_that_the_spec_has_with_it() -> None:
     """What the line says is the plan that the spec has with the other sharding, both ways."""
     framework = FRAMEWORKS["huggingface"]
