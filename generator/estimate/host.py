@@ -19,12 +19,13 @@ ROUTING_KERNELS: Final = 12
 #: tuners/lora/layer.py, forward).
 _ADAPTER_KERNELS: Final = 4
 #: Kernels that the host launches for each expert and product of a group, forward and backward: the
-#: product, and the input's and the weight's. In 8 or 4 bits each operand is quantized and its
-#: scales are laid out for the product. **Source**: Transformer Engine 2.9,
-#: pytorch/module/grouped_linear.py (forward, backward), csrc/extensions/gemm.cpp
-#: (te_general_grouped_gemm), csrc/extensions/cast.cpp (split_quantize).
+#: product, and the input's and the weight's. In 8 or 4 bits what came in is quantized first; the
+#: scales of all experts are laid out for their products at once, and weights are quantized once a
+#: step. **Source**: Transformer Engine 2.9 and 2.14, pytorch/module/grouped_linear.py (forward,
+#: backward), csrc/extensions/gemm.cpp (te_general_grouped_gemm), csrc/extensions/cast.cpp
+#: (split_quantize, multi_tensor_quantize_impl), common/swizzle/swizzle.cu (64 tensors a kernel).
 _WIDE_KERNELS: Final = (1, 2)
-_NARROW_KERNELS: Final = (4, 7)
+_NARROW_KERNELS: Final = (2, 3)
 
 
 def start_s(job: Job) -> float:
