@@ -150,14 +150,15 @@ def _covered(
 
 def evidence_document(rows: Iterable[Run]) -> str:
     """The text of `evidence.json`: kind and traits of every timed run, as logarithms, and how many
-    runs share them.
+    runs share them, by the generation of their accelerators.
     """
-    found = Counter[tuple[int, tuple[float | None, ...]]]()
+    found = defaultdict[tuple[int, tuple[float | None, ...]], Counter[str]](Counter)
     for run in timed(rows):  # those of another program tell of their kind alone
-        found[int(kind(run.job, run.layout)), _traits_of(run)] += run.is_ours
+        generation = run.job.cluster.accelerator.generation.name
+        found[int(kind(run.job, run.layout)), _traits_of(run)][generation] += run.is_ours
     lines = [
-        json.dumps([count, of, list(values)])
-        for (of, values), count in sorted(found.items(), key=str)
+        json.dumps([dict(sorted(counts.items())), of, list(values)])
+        for (of, values), counts in sorted(found.items(), key=str)
     ]
     return '{"traits": ' + json.dumps(list(TRAITS)) + ', "runs": [\n' + ",\n".join(lines) + "\n]}\n"
 

@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
 NO_UNCERTAINTY = Uncertainty(
     coverage=0.8,
     regime="dense",
-    evidence=Evidence(runs=0, level=0, octaves=0.0, beyond=()),
+    evidence=Evidence(runs=0, here=0, level=0, octaves=0.0, beyond=()),
     step_time=Band(low=0.0, high=0.0),
     allocated=Band(low=0, high=0),
     required=Band(low=0, high=0),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +179,7 @@ class Evidence:
     """The measured runs with which a layout is comparable."""
 
     runs: int  #: measured runs of the layout's kind that are close to it in every trait
+    here: int  #: of these the ones on accelerators of the job's generation
     level: int  #: 2 where `runs` isn't 0, 1 where some runs are of its kind, else 0
     #: the distance to the nearest run, summed over the traits; 0 where a run is close in each
     octaves: float
@@ -193,23 +194,35 @@ class Evidence:
         """The evidence as plain values, for JSON."""
         return {
             "like_runs": self.runs,
+            "like_runs_of_generation": self.here,
             "extrapolated_octaves": round(self.octaves, 2),
             "extrapolated": list(self.beyond),
         }
 
 
-@cache
-def _measured() -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """The measured runs, equal ones as one row: counts (k), kinds (k) and traits (k × traits).
+class _Measured(NamedTuple):
+    """The measured runs as columns, equal ones as one row."""
 
-    Traits are logarithms to base 2, NaN where a run doesn't have one.
-    """
+    counts: NDArray[np.int64]
+    by_generation: tuple[Mapping[str, int], ...]  #: the counts by accelerators' generation
+    kinds: NDArray[np.int64]
+    traits: Floats  #: logarithms to base 2, NaN where a run doesn't have one; rows × traits
+
+
+@cache
+def _measured() -> _Measured:
+    """The measured runs, equal ones as one row."""
     document = json.loads(read_text(__package__, "evidence.json"))
     if document["traits"] != list(TRAITS):
         raise ValueError(f"evidence.json has the traits {document['traits']}, not {list(TRAITS)}")
-    counts, kinds, rows = zip(*document["runs"], strict=True)
+    by_generation, kinds, rows = zip(*document["runs"], strict=True)
     values = [[np.nan if value is None else value for value in row] for row in rows]
-    return np.array(counts, np.int64), np.array(kinds, np.int64), np.array(values)
+    return _Measured(
+        counts=np.array([sum(counts.values()) for counts in by_generation], np.int64),
+        by_generation=by_generation,
+        kinds=np.array(kinds, np.int64),
+        traits=np.array(values),
+    )
 
 
 def traits(job: Job, layout: LayoutLike, count: int) -> Floats:
@@ -297,7 +310,7 @@ def _nearest_kinds() -> NDArray[np.int64]:
 
     A program that was measured is compared with its own runs alone.
     """
-    codes, measured = np.arange(_CODES), rising(_measured()[1])
+    codes, measured = np.arange(_CODES), rising(_measured().kinds)
     ours, theirs = _program_bits(codes), _program_bits(measured)
     of_another = np.isin(ours, theirs)[:, None] & (ours[:, None] != theirs)
     # How far two kinds are apart depends only on the bits in which they differ: it is looked up by
@@ -310,7 +323,8 @@ def _nearest_kinds() -> NDArray[np.int64]:
 
 def evidence(job: Job, layout: Layout) -> Evidence:
     """The measured runs with which one layout is comparable."""
-    layout_traits, (counts, kinds, runs) = traits(job, layout, 1), _measured()
+    layout_traits, measured = traits(job, layout, 1), _measured()
+    counts, kinds, runs = measured.counts, measured.kinds, measured.traits
     octaves = octaves_beyond(layout_traits, runs)[0]
     distances = octaves.sum(axis=1)
     nearest = octaves[distances.argmin()]
@@ -327,11 +341,15 @@ def evidence(job: Job, layout: Layout) -> Evidence:
     unusual = [says for name, (usual, says) in UNSEEN.items() if getattr(layout, name) != usual]
     not_measured += unusual
 
-    close_runs = int(counts[(distances == 0) & same_kind].sum())
+    close = np.flatnonzero((distances == 0) & same_kind)
+    close_runs = int(counts[close].sum())
+    generation = job.cluster.accelerator.generation.name
+    here = sum(measured.by_generation[row].get(generation, 0) for row in close)
     if not not_measured and not close_runs:
         not_measured = ["each part was measured, but not together"]
     return Evidence(
         runs=0 if unusual else close_runs,
+        here=0 if unusual else here,
         level=0 if unusual else int(same_kind.any()) + (close_runs > 0),
         octaves=float(distances.min()) + len(unusual) * _OTHER_KIND_OCTAVES,
         beyond=tuple(not_measured),
