@@ -2,7 +2,8 @@
 
 `data/tuned.csv` has recipes of Megatron-Bridge, each with its source, with their dispatcher, CUDA
 graphs, precision and depths pinned; `data/tuned.yaml` says why a row may be refused, and explains
-claims. FILE is another table of the same columns. Recipes to fine-tune, those of models that take
+claims. What explains one closes it: theirs is estimated with each knob of ours, and the share of the
+claim that is gone is printed. FILE is another table of the same columns. Recipes to fine-tune, those of models that take
 images, and those of accelerators that aren't in the catalog are left out. No time is measured.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
+from math import log
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +22,7 @@ import yaml
 
 from benchmarks.experts import Comparison, Expert, compare, summary, table
 from dsgen.catalog import find_model
+from dsgen.estimate.step_time import step_time
 from dsgen.findings import InvalidJob
 from dsgen.numerals import python_float, whole
 
@@ -46,6 +50,18 @@ _GRAPHS: Final = {
     "full_iteration": "full_iteration",
 }
 _IMAGES: Final = "_vl_"
+#: Claims over this are explained.
+EXPLAINED: Final = 0.1
+#: What of a layout is changed at once.
+_KNOBS: Final[Mapping[str, tuple[str, ...]]] = {
+    "overlap": ("expert_overlap",),
+    "experts": ("expert",),
+    "experts and overlap": ("expert", "expert_overlap"),
+    "stages": ("pipeline", "virtual_pipeline"),
+    "tensor": ("tensor", "sequence_parallel", "tensor_overlap"),
+    "micro-batch": ("micro_batch",),
+    "recomputation": ("recompute", "recompute_modules", "recompute_layers"),
+}
 
 
 @cache
@@ -172,12 +188,37 @@ def comparisons(path: Path, names: list[str]) -> Iterator[Comparison]:
             print(f"{row['name']}: {said}")
 
 
+def closing(found: Iterable[Comparison]) -> Iterator[str]:
+    """How much of each claim is gone when theirs takes one knob of ours, as a share of logarithms;
+    whether that fits isn't asked.
+    """
+    for c in found:
+        if c.refused_by or (c.claim or 0) <= EXPLAINED:
+            continue
+        theirs, ours = c.nearest, c.ours.plans[0]
+        closed = {}
+        for name, fields in _KNOBS.items():
+            values = {field: getattr(ours.layout, field) for field in fields}
+            mixed = replace(theirs.layout, **values)
+            if mixed == theirs.layout:
+                continue
+            ranks = mixed.tensor * mixed.pipeline * mixed.context
+            data = theirs.layout.world // ranks
+            passes = theirs.layout.global_batch // (data * mixed.micro_batch)
+            mixed = replace(mixed, data=data, gradient_accumulation=passes)
+            seconds = float(step_time(theirs.job, mixed).total_s)
+            closed[name] = log(float(theirs.step_time.total_s) / seconds) / log(1 + (c.claim or 0))
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in closed.items())
+        yield f"- {c.expert.name} {c.claim:+.0%}: {shares}"
+
+
 def main(words: list[str]) -> None:
     """Print the tables."""
     path = Path(words.pop(0)) if words and words[0].endswith(".csv") else ROWS
     found = list(comparisons(path, words))
     print("\n".join(table(found)), end="\n\n")
-    print("\n".join(summary(found, believed())))
+    print("\n".join(summary(found, believed())), end="\n\n")
+    print("\n".join(closing(found)))
 
 
 if __name__ == "__main__":
