@@ -2,9 +2,10 @@
 
 `data/tuned.csv` has recipes of Megatron-Bridge, each with its source, with their dispatcher, CUDA
 graphs, precision and depths pinned; `data/tuned.yaml` says why a row may be refused, and explains
-claims. What explains one closes it: theirs is estimated with each knob of ours, and the share of the
-claim that is gone is printed. FILE is another table of the same columns. Recipes to fine-tune, those of models that take
-images, and those of accelerators that aren't in the catalog are left out. No time is measured.
+claims. What explains a claim closes it: theirs is estimated with each knob of ours, and the share
+of the claim that is gone is printed. FILE is another table of the same columns. Recipes to
+fine-tune, those of models that take images, and those of accelerators that aren't in the catalog
+are left out. No time is measured.
 """
 
 from __future__ import annotations
