@@ -115,8 +115,9 @@ _SIZED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads", "voc
 #: The beginnings of keys that say what a layer is made of, by what they say.
 _TELLING: Final[Mapping[str, str]] = {
     _MAMBA: "mamba_ ssm_ time_step_ state_size use_mamba",
-    "layers "
-    "of several kinds": "hybrid_ layers_block_type attn_layer_ full_attention_interval block_types",
+    "layers of several kinds": (
+        "hybrid_ layers_block_type attn_layer_ full_attention_interval block_types"
+    ),
     "linear attention layers": "attn_type_list linear_ lightning_ gla_ use_linear_attn",
     "convolution layers": "conv_L_cache conv_kernel",
     _SPARSE: "index_topk index_n_heads indexer_",
@@ -203,36 +204,44 @@ def _unknown(read: ConfigReader, family: str, nearest: str | None, known: str) -
 
 
 def _unread(read: ConfigReader, family: str, shape: Shape) -> tuple[str, ...]:
-    """Name the sizes that stand under a name of another class only, what a router of another class
-    would do, and a latent of no width.
+    """Notes on keys that the model's class doesn't read.
+
+    They are sizes and settings of routers under names of other classes, and a latent of no width.
     """
     if whole_number(read.config.get("q_lora_rank")) == 0 and "q_lora_rank" in read.read:
         other = "transformers makes a latent of no width of it, and null says no latent"
         return (f"q_lora_rank is 0: queries have no latent here; {other}",)
-    present = [key for key in _NOT_OF_ALL if key in read.config and key not in read.read]
-    known = known_class(_usual(read.config))
-    remote: tuple[str, ...] = ()
+    known = known_class(_type_read_as(read.config))
+    notes = []
     if known is not None and read.has("q_lora_rank") and "q_lora_rank" not in known.keys:
         rank = show(read.config["q_lora_rank"])
-        remote = (
+        notes.append(
             f"q_lora_rank is {rank}, as the code beside such weights has it: transformers reads no "
-            f"such key for {family}",
+            f"such key for {family}"
         )
+    for key, value in _foreign_values(read, shape):
+        unread = f"{key} {_said_of(value)}: transformers reads no such key for {family}"
+        notes.append(f"{unread}{_read_instead(key, read.config, known)}")
+    return tuple(notes)
+
+
+def _foreign_values(read: ConfigReader, shape: Shape) -> Iterator[tuple[str, object]]:
+    """Unread keys of `_NOT_OF_ALL` whose values say other than what is planned."""
+    present = [key for key in _NOT_OF_ALL if key in read.config and key not in read.read]
     if not present:
-        return remote
-    values = {key: read.config[key] for key in present if not _sees_all(key, read.config)}
-    said = [None, *(read.config.get(key) for key in read.read)]
+        return
+    # A size that stands under a key of the class too says nothing new; nor does a router's setting
+    # that the class has anyway.
+    read_values = [None, *(read.config.get(key) for key in read.read)]
     fields = {**_router_of(shape), **shape}
-    routed = {
+    router_values = {
         key: (None, fields.get(field, usual), usual == 0 or None)
         for key, (field, usual) in _ROUTER.items()
     }
-    foreign = ((key, value) for key, value in values.items() if value not in routed.get(key, said))
-    return remote + tuple(
-        f"{key} {_said_of(value)}: transformers reads no such key for {family}"
-        f"{_read_instead(key, read.config, known)}"
-        for key, value in foreign
-    )
+    for key in present:
+        value = read.config[key]
+        if not _sees_all(key, read.config) and value not in router_values.get(key, read_values):
+            yield key, value
 
 
 def _read_instead(key: str, config: Mapping[str, object], known: KnownClass | None) -> str:
@@ -283,18 +292,21 @@ def unknown_keys(config: Mapping[str, object]) -> dict[str, str]:
     """Keys of a config that stand for one that isn't given: misspelled, or another program's name
     for it.
     """
-    read, _, _ = _read(_language_model(config)[0])
-    found = _slips(read)
-    for key in (key for key in read.config if isinstance(key, str) and key not in read.read):
-        names = next(
-            (read.called(usual) for usual, names in _FOREIGN.items() if key in names.split()), []
+    inner, _ = _language_model(config)
+    read, _, _ = _read(inner)
+    meant_by_key = _slips(read)
+    for key in read.config:
+        if not isinstance(key, str) or key in read.read:
+            continue
+        names: list[str] = next(
+            (read.called(usual) for usual, others in _FOREIGN.items() if key in others.split()), []
         )
         if not names:
             continue
-        found.pop(key, None)
+        meant_by_key.pop(key, None)
         if read.read.issuperset(names) and all(read.config.get(name) is None for name in names):
-            found[key] = names[0]
-    return found
+            meant_by_key[key] = names[0]
+    return meant_by_key
 
 
 def _slips(read: ConfigReader) -> dict[str, str]:
@@ -309,8 +321,10 @@ def _slips(read: ConfigReader) -> dict[str, str]:
         plain = re.sub(r"[\W_]", "", key.lower())
         near = absent.get(most_like(plain, tuple(absent), _SLIP) or "")
         near = near or next((name for name in absent.values() if is_slip(key, name)), None)
-        # with a word more it is another key
-        if near is not None and not set(near.split("_")) < set(key.split("_")):
+        if near is None:
+            continue
+        has_further_words = set(near.split("_")) < set(key.split("_"))
+        if not has_further_words:  # with a word more it is another key
             near_by_key[key] = near
     return near_by_key
 
@@ -363,7 +377,7 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     if family in REFUSED:
         return config, ()
 
-    # What writes text stands beside what speaks (Qwen 3 Omni).
+    # Of a model that speaks, the part that writes text has a config of its own (Qwen 3 Omni).
     thinker = config.get("thinker_config")
     if isinstance(thinker, dict) and thinker:
         return _language_model({"model_type": f"{family}_thinker", **thinker})
@@ -371,7 +385,9 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     known = multimodal(family)
     usual = _TEXT_MODELS.get(family) or (known["text"] if known else None)
     if place is None:
-        if usual is None or _has_sizes(config) is not ("hidden_size" in config):
+        # Sizes under names of other classes alone are none of a language model that is known.
+        has_other_names = _has_sizes(config) and "hidden_size" not in config
+        if usual is None or has_other_names:
             return config, ()
         if "hidden_size" in config:
             return {**config, "model_type": usual}, (_left_out(family, "its own keys describe it"),)
@@ -453,7 +469,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
 }
 _NOTED: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 _SIZES: Final = f"{' '.join(f'{usual} {_FOREIGN[usual]}' for usual in _NOTED)} {_EXPERTS}".split()
-# likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key
+#: Likeness of keys that differ by a letter or two; `hidden_dropout_prob` is another key.
 _SLIP: Final = 0.9
 _LATENT_KEYS = ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _ROUTING_KEYS = (
@@ -473,8 +489,8 @@ _ROUTER: Final[Mapping[str, tuple[str, object]]] = {
     "routed_scaling_factor": ("router_scale", 1.0),
 }
 _LOCAL: Final = ("layer_types", "sliding_window")
-#: Keys that many classes lack, and that change a model's size, its router or what its attention
-#: sees where one has them.
+#: Keys that many classes lack. In classes that have them they change a model's size, its router or
+#: what its attention sees.
 _NOT_OF_ALL: Final = (*_SIZES, *_ROUTER, *_LOCAL)
 #: What keys of local attention say where no layer has any.
 _WHOLE: Final = "full_attention"
@@ -514,12 +530,13 @@ def model_from_config(config: Mapping[str, object], *, name: str, source: str) -
     misspelled = [
         Problem(key, f"unknown key {key}", f"did you mean {meant}?") for key, meant in slips.items()
     ]
-    if problems := [*misspelled, *read.problems]:
+    problems = [*misspelled, *read.problems]
+    if problems:
         raise ConfigError(tuple(dict.fromkeys([*problems, *_other_class(read)])))
     if named:
         notes = (*notes, *_quantized(config, inner), *_unread(read, family, shape))
-        if known_class(_usual(inner)) is not None:
-            notes = (*notes, *_left(unread_parts(read), read))
+        if known_class(_type_read_as(inner)) is not None:
+            notes = (*notes, *_note_on_unread(unread_parts(read), read))
     else:
         notes = (*notes, *_inline_windows(inner))
     make = Model if "stack" in shape else model_of
@@ -547,7 +564,7 @@ def _refuse_costly_keys(
             continue  # says what the class reckons
         parts.setdefault(meaning, []).append(key)
 
-    is_unknown = family is not None and known_class(_usual(config)) is None
+    is_unknown = family is not None and known_class(_type_read_as(config)) is None
     for meaning, keys in parts.items():
         key = keys[0]  # one part is one problem
         message = f"{key} is {show(read.config[key])}: {meaning} are not modelled for {model}"
@@ -556,14 +573,14 @@ def _refuse_costly_keys(
         if not like:
             remove = f"remove {', '.join(keys)} if the model has none"
             read.report(key, message, f"{remove}{_by_own_name(key, config)}")
-        elif not _is_told(read):
+        elif not _has_said_mixers(read):
             read.report(key, f"{message}; {like}", SET_TYPE)
 
 
 def _by_own_name(key: str, config: Mapping[str, object]) -> str:
     """The end of a hint: that a `model_type` that nobody knows has the part, where it is read."""
     own = {**config, "model_type": _OWN_TYPE}
-    if known_class(_usual(config)) is None and "model_type" in config:
+    if known_class(_type_read_as(config)) is None and "model_type" in config:
         return ""
     try:
         model_from_config(own, name=_OWN_TYPE, source=_OWN_TYPE)
@@ -581,17 +598,17 @@ def _with_depths(model: Model, config: Mapping[str, object]) -> Model:
     """The model with the depths of multi-token prediction that its config has, and a note on what
     training them takes.
     """
-    asked = ((key, whole_number(config[key])) for key in _EXTRA_TOKENS if key in config)
-    key, depths = next(((key, n) for key, n in asked if n and n > 0), ("", 0))
+    written = ((key, whole_number(config[key])) for key in _EXTRA_TOKENS if key in config)
+    key, depths = next(((key, number) for key, number in written if number and number > 0), ("", 0))
     like = _layers_of_depth(model, config)
     if not depths:
         return replace(model, depth_like=like) if like else model
     model = replace(model, depths=depths, depth_like=like)
-    met = sum(
+    of_layers = sum(
         number * layer.active_matrix_parameters
         for layer, number in zip(model.stack.kinds, model.stack.counts, strict=True)
     )
-    more = depths * model.depth_matrix_parameters / (met + model.vocab * model.hidden)
+    more = depths * model.depth_matrix_parameters / (of_layers + model.vocab * model.hidden)
     note = (
         f"{key} is {depths}: such depths are counted and trained with training.mtp_depths alone; "
         f"{depths} would add {count(depths * model.depth_parameters)} parameters and "
@@ -670,20 +687,21 @@ def _normalises_heads(shape: Shape) -> bool:
 def _read(config: Mapping[str, object]) -> tuple[ConfigReader, str, Shape]:
     """A config's reader after reading it, its `model_type` or the nearest one, and the shape."""
     read = _reader(config)
-    return (read, *(_read_family(read) if "model_type" in config else _read_inline(read)))
+    family, shape = _read_family(read) if "model_type" in config else _read_inline(read)
+    return read, family, shape
 
 
 def _reader(config: Mapping[str, object]) -> ConfigReader:
     """A reader of a config: by the keys of its class, or of any class, where no family has a
     reader of its own.
     """
-    usual = _usual(config)
+    usual = _type_read_as(config)
     if not usual or usual in FAMILIES:
         return ConfigReader(config)
     return KeyReader(config, known_class(usual))
 
 
-def _usual(config: Mapping[str, object]) -> str:
+def _type_read_as(config: Mapping[str, object]) -> str:
     """The `model_type` that a config is read as; empty where it has none.
 
     It is its own, or the known one that means the same. In place of an unknown one it is that of
@@ -700,7 +718,7 @@ def _usual(config: Mapping[str, object]) -> str:
 def _other_class(read: ConfigReader) -> Iterator[Problem]:
     """Where a config is refused: that its class is of another type than its `model_type`, if so."""
     classes = read.config.get("architectures")
-    named, family = type_of_model(classes), _usual(read.config)
+    named, family = type_of_model(classes), _type_read_as(read.config)
     if isinstance(classes, list) and named and family in KNOWN and named != family:
         is_named = f"architectures names {classes[0]}, the class of {named}"
         message = f"{is_named}, but model_type is {family}"
@@ -711,7 +729,7 @@ def _as_class(read: ConfigReader, family: str) -> tuple[str, ...]:
     """The note on a config that is read as the class which it names; report keys that this class
     lacks.
     """
-    usual = _usual(read.config)
+    usual = _type_read_as(read.config)
     known = known_class(usual)
     if known is None or usual == _SAME.get(family, family):
         return ()
@@ -729,9 +747,9 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
     """Report keys that nobody knows; the note on a config that was read by its keys alone."""
     for key in odd_keys(read):
         if key.startswith(_TELLING_STARTS):
-            continue  # told by what it stands for
+            continue  # `_refuse_costly_keys` says what it stands for
         like = mixers_like(key) if read.known is None and family not in REMOTE else ""
-        if like and _is_told(read):
+        if like and _has_said_mixers(read):
             continue
         known = f"dsgen doesn't know what it changes in a model of model_type {family}"
         read.report(
@@ -750,16 +768,16 @@ def _by_keys(read: KeyReader, family: str) -> tuple[str, ...]:
     return (
         f"model_type {family} is unknown: its keys alone were read; of {checked} known types, that "
         f"gives the number of parameters within 0.01 % for {exact}, and within 1 % for {close}",
-        *_left(unread_sizes(read), read),
+        *_note_on_unread(unread_sizes(read), read),
     )
 
 
-def _is_told(read: ConfigReader) -> bool:
+def _has_said_mixers(read: ConfigReader) -> bool:
     """Whether a problem says what layers of an unknown type may be: once is enough."""
     return any(hint == SET_TYPE for _, _, hint in read.problems)
 
 
-def _left(keys: Iterable[str], read: ConfigReader) -> Iterator[str]:
+def _note_on_unread(keys: Iterable[str], read: ConfigReader) -> Iterator[str]:
     """The note on sizes that nobody read."""
     unread = [f"{key} is {show(read.config[key])}" for key in keys]
     if unread:
@@ -778,7 +796,7 @@ def _read_family(read: ConfigReader) -> tuple[str, Shape]:
     if not isinstance(family, str):
         read.report("model_type", f"unknown model_type {show(family)}", f"use one of {known}")
         return "", {}
-    usual = _usual(read.config)
+    usual = _type_read_as(read.config)
     if usual in FAMILIES:
         return family, FAMILIES[usual](read)
     if isinstance(read, KeyReader) and _is_readable(read, usual):

@@ -78,9 +78,8 @@ def _gemma(
 
 def _smollm3(read: ConfigReader, shape: Shape) -> Shape:
     layers, bare = shape["layers"], without_rotary(read, shape["layers"])
-    local = windows(
-        read, layers, switched_window(read, None), (i for i in range(layers) if i not in bare)
-    )
+    full = (i for i in range(layers) if i not in bare)
+    local = windows(read, layers, switched_window(read, None), full)
     return {**local, "layers_without_rotary": bare}
 
 
@@ -109,10 +108,8 @@ def _mpt(read: ConfigReader, _: Shape) -> Shape:
     attention = ConfigReader(read.mapping("attn_config"))
     for key, needed in (("alibi", True), ("qk_ln", False), ("prefix_lm", False)):
         if attention.boolean(key, needed) is not needed:
-            message = (
-                f"attn_config.{key} is {str(not needed).lower()}, which transformers' "
-                "model of MPT lacks too"
-            )
+            written = f"attn_config.{key} is {str(not needed).lower()}"
+            message = f"{written}, which transformers' model of MPT lacks too"
             read.report("attn_config", message, f"set attn_config.{key}: {str(needed).lower()}")
     dropout = attention.fraction("attn_pdrop")
     read.problems.extend(attention.problems)
@@ -265,7 +262,7 @@ DENSE: Final[Mapping[str, Family]] = {
             )
         },
     ),
-    # attention and MLP read the same input; no key changes the base of its rotary positions
+    # Attention and MLP read the same input; no key changes the base of its rotary positions.
     "gptj": _GPT2(
         vocab=50400,
         hidden=4096,

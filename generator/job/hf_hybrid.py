@@ -49,9 +49,9 @@ def _gated_delta(
     """The gated delta rule by its keys; a class may reckon sizes that are null from others."""
 
     def size(key: str, default: int) -> int:
-        size_read = (
-            read.optional_integer(key) if may_be_null else read.integer(key, default=default)
-        )
+        if not may_be_null:
+            return read.integer(key, default=default)
+        size_read = read.optional_integer(key)
         return default if size_read is None else size_read
 
     usual = {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128, **defaults}
@@ -129,29 +129,34 @@ _K3: Final = "attn_res_block_size routed_expert_hidden_size mla_use_output_gate 
 
 
 def _kimi(read: ConfigReader, shape: Shape) -> Shape:
-    """KDA but for each fourth layer, whose latent attention has no positions; experts but in the
-    first layers. Checkpoints count layers from 1, in keys of their own.
+    """KDA, and latent attention without positions in each fourth layer; experts but in the first.
+
+    Checkpoints count layers from 1, in keys of their own.
     """
     layers = shape["layers"]
-    for key in (key for key in _K3.split() if read.config.get(key)):
-        read.report(key, f"{key} is {show(read.config[key])}: such layers are not modelled", None)
-    own = ConfigReader(read.mapping("linear_attn_config"))
+    for key in _K3.split():
+        if read.config.get(key):
+            message = f"{key} is {show(read.config[key])}: such layers are not modelled"
+            read.report(key, message, None)
+    nested = ConfigReader(read.mapping("linear_attn_config"))
     usual = [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
-    if not read.config.get("layer_types") and own.has("full_attn_layers"):
-        full = own.layer_indices("full_attn_layers")
-        own.ignore("kda_layers")
+    if not read.config.get("layer_types") and nested.has("full_attn_layers"):
+        full = nested.layer_indices("full_attn_layers")
+        nested.ignore("kda_layers")
         usual = [FULL if i + 1 in full else LINEAR for i in range(layers)]
     kinds = layer_types(read, layers, (FULL, LINEAR), usual=usual)
-    head_dim = read.integer("linear_head_dim", default=128)
+    outer_head_dim = read.integer("linear_head_dim", default=128)
     kernel = read.integer("linear_conv_kernel_dim", default=4)
+    heads = nested.integer("num_heads", default=read.integer("linear_num_heads", default=32))
+    head_dim = nested.integer("head_dim", default=outer_head_dim)
     mixer = KimiDelta(
         hidden=shape["hidden"],
-        heads=own.integer("num_heads", default=read.integer("linear_num_heads", default=32)),
-        head_dim=(head := own.integer("head_dim", default=head_dim)),
-        kernel=own.integer("short_conv_kernel_size", default=kernel),
-        gate_rank=head,
+        heads=heads,
+        head_dim=head_dim,
+        kernel=nested.integer("short_conv_kernel_size", default=kernel),
+        gate_rank=head_dim,
     )
-    read.problems.extend(own.problems)
+    read.problems.extend(nested.problems)
     return {
         "mixers": _placed(kinds, mixer),
         "q_lora_rank": read.optional_integer("q_lora_rank") or 0,
@@ -179,7 +184,7 @@ def _ling(read: ConfigReader, shape: Shape) -> Shape:
     return {
         "mixers": _placed(kinds, mixer),
         **_latent(read),
-        # of the smaller ones, whose code is beside their weights
+        # Only smaller Ling models have it, whose code is published beside their weights.
         "q_lora_rank": read.optional_integer("q_lora_rank") or 0,
         **routed_experts(
             read,
@@ -198,9 +203,9 @@ def _ling(read: ConfigReader, shape: Shape) -> Shape:
 
 def _latent(read: ConfigReader) -> Shape:
     """Latent attention with full queries."""
-    found = latent_attention(read, 0)
-    del found["q_lora_rank"]
-    return found
+    widths = latent_attention(read, 0)
+    del widths["q_lora_rank"]
+    return widths
 
 
 def _placed(kinds: Sequence[str], mixer: Mixer, kind: str = LINEAR) -> list[Mixer | None]:
@@ -220,8 +225,9 @@ def _short_conv(read: ConfigReader, shape: Shape, kernel: int) -> ShortConv:
 
 
 def _lfm2(read: ConfigReader, shape: Shape) -> Shape:
-    """Short convolutions but in the layers of `full_attn_idxs`, which are all by default; an MLP
-    whose width is reckoned.
+    """Short convolutions, and full attention in the layers of `full_attn_idxs` (all by default).
+
+    The width of the MLP is computed from other keys.
     """
     layers, width = shape["layers"], read.integer("block_ff_dim", default=shape["ffn"])
     named = read.layer_indices("full_attn_idxs") if read.has("full_attn_idxs") else range(layers)
@@ -258,10 +264,10 @@ def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
     usual = [_CONV, *(by_turns[i % len(by_turns)] for i in range(1, layers))]
     kinds = layer_types(read, layers, (FULL, LOCAL, _CONV), usual=usual)
     gated = read.boolean("use_attention_gate", True)
-    own_rotary = "rope_parameters" in read.config or "rope_scaling" in read.config
+    says_scaling = "rope_parameters" in read.config or "rope_scaling" in read.config
     return {
-        # the class's own default
-        **({} if own_rotary else {"rotary_scaling": "proportional"}),
+        # The class scales by default.
+        **({} if says_scaling else {"rotary_scaling": "proportional"}),
         "mixers": _placed(kinds, _short_conv(read, shape, 7), _CONV),
         "sliding_window": read_window(read, 256),
         "full_attention_layers": [i for i, kind in enumerate(kinds) if kind == FULL],
@@ -271,8 +277,10 @@ def _lfm3(read: ConfigReader, shape: Shape) -> Shape:
 
 
 def _lightning(read: ConfigReader, shape: Shape) -> Shape:
-    """Lightning attention in each second layer; checkpoints of the first models list the layers by
-    1 for full attention and 0 for lightning, and the part of a head that is rotated.
+    """Lightning attention in each second layer.
+
+    Checkpoints of the first models have a list with 1 for full attention and 0 for lightning, and
+    say how many elements of a head are rotated.
     """
     layers = shape["layers"]
     usual = [LINEAR if i % 2 else FULL for i in range(layers)]

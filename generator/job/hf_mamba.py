@@ -43,9 +43,10 @@ def _state_space(
     keys: Mapping[str, tuple[str, int]],
     **decided: Any,
 ) -> Mamba2:
-    """Mamba-2 by the keys of a class: of each field the keys, with the default.
+    """Mamba-2 by the keys of a class: `keys` has those of each field, and the default.
 
-    An inner width that isn't the heads times their size is a problem.
+    `decided` are the fields that the caller knows, and `width` or `expand`, which say the inner
+    width. It is a problem if that isn't the heads times their size.
     """
     sizes: dict[str, Any] = {
         field: read.integer(*key.split(), default=usual) for field, (key, usual) in keys.items()
@@ -55,9 +56,9 @@ def _state_space(
         width = int(expand * shape["hidden"])
     heads = sizes["heads"]
     if "head_dim" not in sizes:
+        # "auto", as some configs have it, divides the width by the heads.
         head_dim = read.config.get("mamba_d_head")
         read.ignore("mamba_d_head")
-        # it may be "auto"
         is_integer = isinstance(head_dim, int) and not isinstance(head_dim, bool)
         divided = max(1, (width or heads) // heads)
         sizes["head_dim"] = read.integer("mamba_d_head") if is_integer else divided
@@ -75,8 +76,8 @@ def _state_space(
 def _kinds(read: ConfigReader, layers: int, key: str, known: tuple[str, ...]) -> list[str] | None:
     """The kind of each layer, as a list of the config says; older names become today's."""
     names = (*known, *(old for old, new in _OLDER.items() if new in known))
-    found = layer_list(read, key, layers, names)
-    return None if found is None else [_OLDER.get(str(kind), str(kind)) for kind in found]
+    listed = layer_list(read, key, layers, names)
+    return None if listed is None else [_OLDER.get(str(kind), str(kind)) for kind in listed]
 
 
 def _kinds_of_nemotron(read: ConfigReader) -> list[str]:
@@ -182,7 +183,7 @@ def _selective(read: ConfigReader, shape: Shape, *, norms: bool = False) -> Mamb
     )
 
 
-def _each(read: ConfigReader, name: str, period: int, offset: int) -> tuple[int, int]:
+def _period_and_offset(read: ConfigReader, name: str, period: int, offset: int) -> tuple[int, int]:
     """A period of layers, and a place within it, with their defaults."""
     period = read.integer(f"{name}_layer_period", default=period)
     key = f"{name}_layer_offset"
@@ -195,8 +196,8 @@ def _each(read: ConfigReader, name: str, period: int, offset: int) -> tuple[int,
 def _jamba(read: ConfigReader, shape: Shape) -> Shape:
     """Mamba-1 but for one layer of each period; experts in one layer of each other period."""
     layers = range(shape["layers"])
-    attention_period, attention_offset = _each(read, "attn", 8, 4)
-    expert_period, expert_offset = _each(read, "expert", 2, 1)
+    attention_period, attention_offset = _period_and_offset(read, "attn", 8, 4)
+    expert_period, expert_offset = _period_and_offset(read, "expert", 2, 1)
     mamba = _selective(read, shape, norms=True)
     experts = read_experts(read, shape, experts=16, top_k=2)
     has_no_mixture = experts["experts"] == 1
@@ -241,15 +242,15 @@ def _granite(read: ConfigReader, shape: Shape) -> Shape:
     kinds = _kinds(read, layers, "layer_types", (FULL, LINEAR)) or [LINEAR] * layers
     width = read.integer("shared_intermediate_size", default=1024)
     rotates = read.text("position_embedding_type", default="nope") == "rope"
-    found: Shape = {
+    mixed: Shape = {
         "mixers": [mixer if kind == LINEAR else None for kind in kinds],
         "position_embedding": "rotary" if rotates else "none",
     }
     if not read.integer("num_local_experts", default=8, low=0):
         read.ignore("num_experts_per_tok")
-        return {**found, "ffn": width}
+        return {**mixed, "ffn": width}
     return {
-        **found,
+        **mixed,
         **read_experts(read, shape, experts=8, top_k=2),
         "shared_experts": 1,
         "shared_ffn": width,

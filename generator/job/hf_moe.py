@@ -99,13 +99,11 @@ def _qwen(
     experts_shape = read_experts(read, shape, experts=experts, top_k=top_k, width=width)
     step = read.integer("decoder_sparse_step", default=1)
     dense = read.layer_indices("mlp_only_layers")
-    experts_shape.update(
-        dense_layers(
-            shape["layers"], (i for i in range(shape["layers"]) if i in dense or (i + 1) % step)
-        )
-    )
+    layers = shape["layers"]
+    without_experts = (i for i in range(layers) if i in dense or (i + 1) % step)
+    experts_shape.update(dense_layers(layers, without_experts))
     if local:
-        experts_shape.update(windows(read, shape["layers"], switched_window(read, 4096)))
+        experts_shape.update(windows(read, layers, switched_window(read, 4096)))
     return experts_shape
 
 
@@ -153,7 +151,8 @@ def routed_experts(
     given = read.optional_integer("n_shared_experts", low=0)
     shared_experts = shared if given is None else given
     first = read.integer("first_k_dense_replace", default=dense, low=0)
-    group_count, picked_groups = (  # null means none
+    group_count, picked_groups = (
+        # A key that is null means no groups; a missing one, the default.
         (read.optional_integer(key, low=0) or 0) if key in read.config else default
         for key, default in (("n_group", groups), ("topk_group", top))
     )
@@ -194,10 +193,8 @@ def _ernie_moe(read: ConfigReader, shape: Shape) -> Shape:
     layers = shape["layers"]
     experts_shape = read_experts(read, shape, experts=64, top_k=6, width=1536)
     shared = read.integer("moe_num_shared_experts", default=2, low=0)
-    first, last = (
-        read.integer(f"moe_layer_{which}_index", default=default, low=-1)
-        for which, default in (("start", 1), ("end", -1))
-    )
+    first = read.integer("moe_layer_start_index", default=1, low=-1)
+    last = read.integer("moe_layer_end_index", default=-1, low=-1)
     step = read.integer("moe_layer_interval", default=1)
     last = layers - 1 if last == -1 else last
     return {
@@ -244,19 +241,17 @@ def _hunyuan(read: ConfigReader, shape: Shape) -> Shape:
     alike = ConfigReader({key: _same(read.config[key]) for key in keys if key})
     alike.names = read.names
     width = shape["ffn"]
-    found = read_experts(alike, shape, experts=1, top_k=1, width=width)
-    if found["moe_ffn"] != width:
-        message = (
-            f"moe_intermediate_size is {found['moe_ffn']}, but experts of this "
-            f"model are {width} wide"
-        )
-        read.report("moe_intermediate_size", message, f"set intermediate_size: {found['moe_ffn']}")
+    routed = read_experts(alike, shape, experts=1, top_k=1, width=width)
+    written = routed["moe_ffn"]
+    if written != width:
+        message = f"moe_intermediate_size is {written}, but experts of this model are {width} wide"
+        read.report("moe_intermediate_size", message, f"set intermediate_size: {written}")
     read.problems.extend(alike.problems)
-    return {**found, "moe_ffn": width, "shared_experts": 1, "shared_ffn": width}
+    return {**routed, "moe_ffn": width, "shared_experts": 1, "shared_ffn": width}
 
 
 def _same(value: object) -> object:
-    """A value, or the one that its list repeats."""
+    """The value itself; of a list that repeats one value, that one."""
     if isinstance(value, list) and value and all(item == value[0] for item in value):
         return value[0]
     return value
@@ -502,7 +497,7 @@ MOE: Final[Mapping[str, Family]] = {
         more=_ernie_moe,
         fields={
             **biases("use_bias", False, "head_bias"),
-            # what balances the experts: a parameter, though not trained by gradients
+            # It balances the experts: a parameter, though no gradient trains it.
             "router_bias": True,
             "extras": ("a softmax router with a bias that balances its experts",),
         },

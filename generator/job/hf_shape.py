@@ -1,6 +1,5 @@
-"""Typed reading of Hugging Face configs, and what their families share.
-
-That is heads, biases, positions, and Llama's shape.
+"""Typed reading of Hugging Face configs, and what their families share: heads, biases, positions,
+and Llama's shape.
 
 Source: the configuration and modeling modules of huggingface/transformers 5.23,
 models/<model_type>/.
@@ -214,10 +213,11 @@ class ConfigReader:
         value = self.config[key]
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             problem = "not a number"
-        elif wanted := bound(value):
-            problem = f"but must be {wanted}"
         else:
-            return float(value)
+            wanted = bound(value)
+            if not wanted:
+                return float(value)
+            problem = f"but must be {wanted}"
         self.report(key, f"{key} is {show(value)}, {problem}", f"set {key}: {default:g}")
         return default
 
@@ -225,7 +225,7 @@ class ConfigReader:
 LONG = 2**30  #: positions need no table, so only absurd values are refused
 Shape = dict[str, Any]  #: fields of `Model`
 Dropouts = tuple[float, float]  #: of the hidden state, and of attention
-#: one or several of them, from a config and the fields found so far
+#: A reader of one field or of several, from a config and the fields found so far.
 More = Callable[[ConfigReader, Shape], Any]
 
 
@@ -325,8 +325,9 @@ def one_a_layer(listed: int, layers: int) -> str:
 def report_odd_kind(
     read: ConfigReader, key: str, odd: object, known: Iterable[object], usual: Iterable[object]
 ) -> None:
-    """Report a kind of layers that isn't `known`: a slip of one, or a kind nobody models; a hint
-    names the `usual` ones.
+    """Report a kind of layers that isn't `known`: a slip of a known one, or a kind nobody models.
+
+    The hint names the known kind, or the `usual` ones.
     """
     name = odd if isinstance(odd, str) else ""
     near = next((kind for kind in known if isinstance(kind, str) and is_slip(name, kind)), None)
@@ -334,9 +335,8 @@ def report_odd_kind(
         message = f"{key} has {show(odd)}, which is no kind of layers"
         hint = f"did you mean {near}?"
     else:
-        message = (
-            f"{key} has {show(odd)}: {name.replace('_', ' ') or 'such'} layers are not modelled"
-        )
+        said = name.replace("_", " ") or "such"
+        message = f"{key} has {show(odd)}: {said} layers are not modelled"
         hint = f"use a model whose layers are {' or '.join(map(str, usual))}"
     read.report(key, message, hint)
 
@@ -448,8 +448,32 @@ class Family:
         """Return the shape that a config of this class describes."""
         read.names = self.names
         hidden_dropout, attention_dropout = self.dropouts
+        shape = self._sizes(read)
+        shape |= {
+            "gated_mlp": True,
+            "activation": read.text("hidden_act", default=self.activation),
+            "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
+            "position_embedding": self.position_embedding,
+        }
+        if self.position_embedding == "rotary":
+            shape |= read_rotary(read, self.rotary_base, self.rotary_fraction)
+        shape["norm_epsilon"] = read.positive("rms_norm_eps", default=self.epsilon)
+        shape["attention_dropout"] = read.fraction("attention_dropout", default=attention_dropout)
+        if self.attention_bias is not None:  # of the query, key, value and output projections
+            has_bias = read.boolean("attention_bias", self.attention_bias)
+            shape["qkv_bias"] = shape["output_bias"] = has_bias
+        if self.mlp_bias is not None:
+            shape["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
+        if self.dropout is not None:
+            shape["dropout"] = read.fraction(self.dropout, default=hidden_dropout)
+        shape.update(self._windows(read, shape["layers"]))
+        for name, value in self.fields.items():
+            shape[name] = value(read, shape) if callable(value) else value
+        return {**shape, **self.more(read, shape)}
+
+    def _sizes(self, read: ConfigReader) -> Shape:
+        """The sizes of a config of this class."""
         is_learned = self.position_embedding == "learned"
-        is_rotary = self.position_embedding == "rotary"
 
         def size(key: str, usual: int, high: int = LARGEST) -> int:
             return read.integer(key, default=None if self.required else usual, high=high)
@@ -465,38 +489,22 @@ class Family:
             default=None if self.required and is_learned else self.positions,
             high=LARGEST if is_learned else LONG,
         )
-        shape: Shape = {
-            "vocab": size("vocab_size", self.vocab),
+        vocab = size("vocab_size", self.vocab)
+        layers = size("num_hidden_layers", self.layers, high=MOST_LAYERS)
+        kv_heads = heads
+        if self.kv_heads != 0:
+            kv_heads = read_kv_heads(read, heads, self.kv_heads, rounds=self.rounds_heads)
+        return {
+            "vocab": vocab,
             "hidden": hidden,
             "ffn": ffn,
-            "layers": size("num_hidden_layers", self.layers, high=MOST_LAYERS),
+            "layers": layers,
             "heads": heads,
-            "kv_heads": heads
-            if self.kv_heads == 0
-            else read_kv_heads(read, heads, self.kv_heads, rounds=self.rounds_heads),
+            "kv_heads": kv_heads,
             "head_dim": self._head_dim(read, hidden, heads),
             "max_positions": positions,
             "position_rows": positions if is_learned else 0,
-            "gated_mlp": True,
-            "activation": read.text("hidden_act", default=self.activation),
-            "tied_embeddings": read.boolean("tie_word_embeddings", self.tied),
-            "position_embedding": self.position_embedding,
-            **(read_rotary(read, self.rotary_base, self.rotary_fraction) if is_rotary else {}),
-            "norm_epsilon": read.positive("rms_norm_eps", default=self.epsilon),
-            "attention_dropout": read.fraction("attention_dropout", default=attention_dropout),
         }
-        if self.attention_bias is not None:  # of the query, key, value and output projections
-            shape["qkv_bias"] = shape["output_bias"] = read.boolean(
-                "attention_bias", self.attention_bias
-            )
-        if self.mlp_bias is not None:
-            shape["mlp_bias"] = read.boolean("mlp_bias", self.mlp_bias)
-        if self.dropout is not None:
-            shape["dropout"] = read.fraction(self.dropout, default=hidden_dropout)
-        shape.update(self._windows(read, shape["layers"]))
-        for name, value in self.fields.items():
-            shape[name] = value(read, shape) if callable(value) else value
-        return {**shape, **self.more(read, shape)}
 
     def _head_dim(self, read: ConfigReader, hidden: int, heads: int) -> int:
         """The width of a head, as this class takes it where the key is missing or null."""
@@ -593,8 +601,10 @@ def _read_yarn(read: ConfigReader, inner: ConfigReader, parameters: Mapping[str,
     Where one of `mscale` and `mscale_all_dim` is absent or 0, transformers 5.23 leaves the other
     out of the rotation, and DeepSeek's own code doesn't.
     """
-    scales = [inner.positive(key, default=0.0) for key in _given(parameters, _SCALES)]
-    if (len(scales) == 1 and scales != [1.0]) or set(_given(parameters, _SCALES)) == {_SCALES[1]}:
+    given = _given(parameters, _SCALES)
+    scales = [inner.positive(key, default=0.0) for key in given]
+    is_uncertain = len(scales) == 1 and (scales != [1.0] or given == ["mscale_all_dim"])
+    if is_uncertain:
         return {}
     longest = read.positive("max_position_embeddings", default=2048)
     has_factor = parameters.get("attention_factor") is not None

@@ -56,9 +56,9 @@ def _flint(read: KeyReader, shape: Shape) -> list[str]:
 
 
 def _flint_dense(read: KeyReader, shape: Shape) -> frozenset[int]:
-    named = (
-        {0, 1} if read.value("mlp_only_layers") is None else read.layer_indices("mlp_only_layers")
-    )
+    named = frozenset({0, 1})
+    if read.value("mlp_only_layers") is not None:
+        named = read.layer_indices("mlp_only_layers")
     step = read.integer("decoder_sparse_step", default=1)
     return frozenset(i for i in range(shape["layers"]) if i in named or (i + 1) % step)
 
@@ -100,8 +100,8 @@ def _dots3(read: KeyReader, shape: Shape) -> list[str]:
 def _dots3_local(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     """The widths of Dots 3's local layers, which have their own.
 
-    They are in keys that begin with swa_, or where the config lists layers, in the layer's entry,
-    which leaves out what is as in other layers.
+    They are in keys that begin with swa_. Where the config lists layers, they are in the layer's
+    entry, and what that leaves out is as in other layers.
     """
     if kind != LOCAL:
         return {}
@@ -145,10 +145,9 @@ def _minimax(read: KeyReader, shape: Shape) -> list[str]:
 
 
 def _minimax_dense(read: KeyReader, shape: Shape) -> frozenset[int]:
-    often = read.value("moe_layer_freq")
-    return frozenset(
-        i for i, mark in enumerate(often if isinstance(often, list) else []) if not mark
-    )
+    listed = read.value("moe_layer_freq")
+    marks = listed if isinstance(listed, list) else []
+    return frozenset(i for i, mark in enumerate(marks) if not mark)
 
 
 def _blocks(read: KeyReader, shape: Shape) -> float:
@@ -194,7 +193,8 @@ def _gemma4(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     if shares_keys:
         heads = read.optional_integer("num_global_key_value_heads")
     if kind == LOCAL or PER_LAYER in read.config:
-        settings = read.of_layer(index)  # as transformers writes it, without the keys of above
+        # As transformers writes configs: a layer's own keys, in place of those above.
+        settings = read.of_layer(index)
         width = settings.optional_integer("head_dim") or shape["head_dim"]
         heads = settings.optional_integer("num_key_value_heads")
     return {
@@ -282,12 +282,14 @@ def _of_many(read: KeyReader, shape: Shape) -> Mixer:
 
 def _of_few(read: KeyReader, shape: Shape) -> Mixer:
     near, rate = _nearby(read, shape), _rate(read, _FEW)
+    heads, head_dim = read.integer("index_n_heads"), read.integer("index_head_dim")
+    top = read.integer("index_topk")
     indexer = CompressedIndexer(
         hidden=near.hidden,
         query_rank=near.query_rank,
-        heads=read.integer("index_n_heads"),
-        head_dim=read.integer("index_head_dim"),
-        top=(top := read.integer("index_topk")),
+        heads=heads,
+        head_dim=head_dim,
+        top=top,
         rate=rate,
     )
     mixer = replace(near, rate=rate, overlaps=True, top=top)
@@ -361,9 +363,10 @@ def _step(read: KeyReader, shape: Shape, kind: str, index: int) -> Shape:
     of_local = ConfigReader(read.mapping("attention_other_setting"))
     heads = read.optional_integer("num_sliding_attention_heads")
     heads = heads or of_local.optional_integer("num_attention_heads")
-    if PER_LAYER in read.config:
+    lists_layers = PER_LAYER in read.config
+    if lists_layers:
         heads = read.of_layer(index).optional_integer("num_attention_heads")
-    return {"heads": heads} if heads and (kind == LOCAL or PER_LAYER in read.config) else {}
+    return {"heads": heads} if heads and (kind == LOCAL or lists_layers) else {}
 
 
 def _step_plain(read: KeyReader, shape: Shape) -> frozenset[int]:
@@ -458,8 +461,9 @@ def _paired(read: KeyReader) -> int:
 
 
 def _shortcut(read: KeyReader, shape: Shape) -> Shape:
-    """LongCat's experts beside the first MLP of a pair of layers: some of those that a token picks
-    compute nothing, by chance as many as there are of them.
+    """LongCat's experts beside the first MLP of a pair of layers.
+
+    Some that a token picks are identity experts: in the mean, by their share of all experts.
     """
     count, picked = read.integer("num_experts"), read.integer("num_experts_per_tok")
     idle = read.optional_integer("zero_expert_num", low=0) or 0

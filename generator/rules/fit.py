@@ -50,19 +50,22 @@ def _host_bytes(job: Job) -> float:
     An unknown node is taken to have no more than the largest node type of the catalog. A user who
     pins `layout.offload` knows better: then there is no bound.
     """
-    largest_bytes = _LARGEST_HOST_SHARE_BYTES * job.cluster.accelerators_per_node
-    return job.cluster.host_memory_bytes or (inf if job.pins.offload is not None else largest_bytes)
+    if job.cluster.host_memory_bytes:
+        return job.cluster.host_memory_bytes
+    if job.pins.offload is not None:
+        return inf
+    return float(_LARGEST_HOST_SHARE_BYTES * job.cluster.accelerators_per_node)
 
 
 def _requested_bytes(job: Job) -> float:
     """The host memory of a node that the spec's launch options ask for; infinite without any."""
     options: Mapping[str, Any] = job.launch.options if knows(job, "launch") else {}
-    resources = dict(str(each).partition("=")[::2] for each in options.get("resources") or ())
+    parts = (str(resource).partition("=") for resource in options.get("resources") or ())
+    resources = {name: amount for name, _, amount in parts}
     # The key tells the units: a resource is a pod's, the option `memory` is sbatch's.
-    in_resources = "memory" in resources
-    return memory_bytes(
-        resources["memory"] if in_resources else options.get("memory"), of_slurm=not in_resources
-    )
+    if "memory" in resources:
+        return memory_bytes(resources["memory"], of_slurm=False)
+    return memory_bytes(options.get("memory"), of_slurm=True)
 
 
 def memory_bytes(text: object, *, of_slurm: bool) -> float:
@@ -74,11 +77,13 @@ def memory_bytes(text: object, *, of_slurm: bool) -> float:
     powers of 1,000 without `i`.
     """
     match = _AMOUNT.fullmatch(str(text))
-    if match is None or not python_float(match[1]):
+    amount = python_float(match[1]) if match else None
+    if match is None or not amount:
         return inf
-    power = "_kmgtp".index((match[2] or "_m"[of_slurm]).lower())
+    suffix = match[2] or ("m" if of_slurm else "")
+    power = ["", "k", "m", "g", "t", "p"].index(suffix.lower())
     base = 1024.0 if of_slurm or match[3] else 1000.0
-    return (python_float(match[1]) or 0.0) * base**power
+    return amount * base**power
 
 
 @layouts(checks="fit").rule(

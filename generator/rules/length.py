@@ -49,9 +49,9 @@ class LateRun(NamedTuple):
         Known as far as spec and arguments tell.
         """
         options = self.job.framework.options.get("output.resume", ())
-        return gives(self.job.launch.arguments, *options) or (
-            self.job.output.checkpoints is not None and self.job.output.resume
-        )
+        if gives(self.job.launch.arguments, *options):
+            return True
+        return self.job.output.checkpoints is not None and self.job.output.resume
 
     @property
     def takes(self) -> str:
@@ -66,7 +66,7 @@ class LateRun(NamedTuple):
 def _late(estimated: Estimated) -> Iterator[LateRun]:
     """The run, where it is longer than its limit."""
     run, limit = estimated.run, estimated.job.launch.time_limit_s
-    # without a number of jobs none gets as far as a checkpoint (TIME002)
+    # One segment is a run within its limit; None, jobs of which none saves anything (TIME002).
     if run is not None and limit is not None and run.segments != 1:
         yield LateRun(
             job=estimated.job,
@@ -113,17 +113,17 @@ def limits_allow_a_checkpoint(late: LateRun) -> Violations:
     """A time limit allows for the start and the steps up to the first checkpoint.
     Prevents: No error: each job is ended before it has saved anything new, for ever.
     Fix: set a longer launch.time_limit, save more often, or use faster storage"""
-    whole = late.estimate
-    if whole.segments is None:
-        step_s, best = whole.duration_s / whole.steps, whole.best_save_interval_steps
-        steps = 1 if saves_at_limit(late.job) else whole.save_interval_steps
+    run = late.estimate
+    if run.segments is None:
+        step_s, best = run.duration_s / run.steps, run.best_save_interval_steps
+        steps = 1 if saves_at_limit(late.job) else run.save_interval_steps
         first = f"{steps:,} step{'s' * (steps > 1)} {long_time(steps * step_s)}"
         takes = (
-            f"starting takes about {long_time(whole.restart_s)}, {first} and a checkpoint "
-            f"{long_time(whole.save_s)}"
+            f"starting takes about {long_time(run.restart_s)}, {first} and a checkpoint "
+            f"{long_time(run.save_s)}"
         )
         message = f"{takes}; time_limit is {clock(late.limit_s)}"
-        fits = best < steps and whole.restart_s + best * step_s + whole.save_s <= late.limit_s
+        fits = best < steps and run.restart_s + best * step_s + run.save_s <= late.limit_s
         oftener = f"save every {best:,} steps, or " if fits else ""
         yield _at(
             late, f"{message}: no job gets as far as a checkpoint", f"{oftener}{_alone(late)}"
@@ -148,7 +148,7 @@ def checkpoints_have_room(estimated: Estimated) -> Violations:
     if run is not None and room is not None and run.kept_bytes > room * 1e12:
         count = room * 1e12 // run.checkpoint_bytes
         hint = f"set save_interval to {ceil(run.steps / max(1, count)):,} or more steps"
-        # a framework has one of these at most
+        # A framework has one of these at most.
         if job.framework.retain_option:
             hint += f", or add {job.framework.retain_option} to launch.arguments"
         elif job.framework.keeps:
@@ -161,14 +161,14 @@ def checkpoints_have_room(estimated: Estimated) -> Violations:
 
 
 def _at(late: LateRun, message: str, hint: str, *, note: bool = False) -> Violation:
-    """Return the violation, as a note where the run may end well all the same.
+    """A violation at the time limit, which is a note where the run may end well all the same.
 
     It does where `note` says that it goes on, or where it may be so much faster than its estimate
     that it fits.
     """
     may_fit = late.estimate.wall_s * late.fastest_fraction <= late.limit_s
-    found = violation(late.job, _WHERE, message, hint)
-    return Violation(found.where, message, hint, severity=NOTE if note or may_fit else None)
+    severity = NOTE if note or may_fit else None
+    return violation(late.job, _WHERE, message, hint, severity=severity)
 
 
 def _alone(late: LateRun) -> str:
@@ -182,7 +182,5 @@ def _alone(late: LateRun) -> str:
     node, times = late.job.cluster.accelerators_per_node, late.estimate.wall_s / late.limit_s
     if times > min(late.layout.gradient_accumulation, _MOST_GPU_FACTOR):
         return longer
-    return (
-        f"{longer}, or at least "
-        f"{late.job.says('gpus', -(-ceil(late.job.gpus * times) // node) * node)}"
-    )
+    more_gpus = -(-ceil(late.job.gpus * times) // node) * node  # of whole nodes
+    return f"{longer}, or at least {late.job.says('gpus', more_gpus)}"

@@ -22,6 +22,7 @@ Judgement = Iterator[Any]
 
 
 def _whole(planned: Any) -> Iterable[Any]:
+    """What is planned is the only subject of itself."""
     return (planned,)
 
 
@@ -156,8 +157,8 @@ def layouts(
     """Layouts as a rule judges them; with `checks="fit"`, each with its ledger.
 
     `reads` are fields of `Layout`, of which the first is where a finding points, and facts of the
-    job. The rule binds jobs whose engine `of` says yes to and has the `detail`, and whose facts
-    alone `applies` says yes to; what is left out binds all.
+    job. The rule binds jobs for whose engine `of` is true, whose engine has the `detail`, and for
+    which `applies` is true; a condition that is left out binds all.
     """
     fields = tuple(name for name in reads if name in FIELDS)
     facts = tuple(name for name in reads if name not in FIELDS)

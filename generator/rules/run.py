@@ -91,9 +91,8 @@ def violations_of(rule: Rule, facts: Facts) -> Violations:
 
 
 def _by_product(rule: Rule, facts: Facts) -> Violations:
-    """Return the violation of a product by the sizes that are given.
-
-    These divide their total, of GPUs or of sequences.
+    """Return the violation of a product: the sizes that are given have to divide the total, of GPUs
+    or of sequences.
     """
     job, sizes = facts.job, pinned_values(facts.job.pins)
     if not rule.applies(job):
@@ -101,10 +100,8 @@ def _by_product(rule: Rule, facts: Facts) -> Violations:
     if rule in WORLD_RULES and knows(job, "gpus", "tensor", "pipeline", "context"):
         if job.engine.caps_sizes and sizes["tensor"] * sizes["pipeline"] > job.gpus:
             return  # it reduces sizes that are too large, which another rule reports
-        # The GPUs of a file needn't be whole nodes.
-        product = replace(
-            world_product(job, {key: sizes[key] for key in _SIZES if sizes[key] > 1}), step=1
-        )
+        product = world_product(job, {key: sizes[key] for key in _SIZES if sizes[key] > 1})
+        product = replace(product, step=1)  # the GPUs of a file needn't be whole nodes
         where = [f"/layout/{name}" for name in product.factors]
     elif rule in BATCH_RULES and knows(job, "gpus", "data", "global_batch", "micro_batch"):
         product = batch_product(job, {key: sizes[key] for key in ("micro_batch", "data")})
@@ -143,15 +140,11 @@ def check_pins(job: Job) -> tuple[Finding, ...]:
     ):
         (rule,) = binding_rules(job, rules)
         written = [name for name in product.factors if name in pinned]
-        # of a product of which some factors are known, these must divide the total
-        if (
-            written
-            and len(product.factors) < len(rule.columns.reads)
-            and product.total % product.known
-        ):
-            findings.append(
-                rule.at(job.locate(f"/layout/{written[0]}"), *product.explain(whole=False))
-            )
+        # Factors of which some are still open have to divide the total.
+        is_partial = len(product.factors) < len(rule.columns.reads)
+        if written and is_partial and product.total % product.known:
+            where = job.locate(f"/layout/{written[0]}")
+            findings.append(rule.at(where, *product.explain(whole=False)))
     return in_file_order(findings)
 
 
@@ -191,34 +184,33 @@ def lighter(job: Job) -> Iterator[tuple[str, Any, Job]]:
 
     Keys that the job sets, and values that framework or accelerator don't have, are left out.
     """
-    training, known = job.training, {finding.rule for finding in check_job(job)}
-    keys: dict[str, tuple[bool, Any]] = {
-        "kernels": (
-            training.kernels is None
-            and not job.fuses_kernels
-            and job.model.family in _BY_LIGER.split(),
-            "fused",
-        ),
-        "cross_entropy": (
-            (training.cross_entropy or job.framework.cross_entropy) == "fused"
-            and job.engine.fused_logit_bytes > job.engine.unfused_logit_bytes,
-            "unfused",
-        ),
-        "gradient_dtype": (
-            training.gradient_dtype is None and training.precision != "fp32",
-            "same",
-        ),
-        "fp8_parameters": (training.is_narrow and not training.fp8_parameters, True),
-        "moment_dtype": (training.moment_dtype is None, "bf16"),
-        "optimizer": (training.optimizer == "adamw", "adamw-8bit"),
-    }
-    for name, (is_open, value) in keys.items():
+    broken = {finding.rule for finding in check_job(job)}
+    for name, value in _lighter_values(job):
         changed: dict[str, Any] = {name: value}
-        if not (is_open and job.framework.can_say(changed)):
+        if not job.framework.can_say(changed):
             continue
-        changed_job = replace(job, training=replace(training, **changed))
-        if {finding.rule for finding in check_job(changed_job)} <= known:
+        changed_job = replace(job, training=replace(job.training, **changed))
+        if {finding.rule for finding in check_job(changed_job)} <= broken:
             yield name, value, changed_job
+
+
+def _lighter_values(job: Job) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of `training` that a job leaves open, each with a value that saves memory."""
+    training, engine = job.training, job.engine
+    may_use_liger = training.kernels is None and job.model.family in _BY_LIGER.split()
+    if may_use_liger and not job.fuses_kernels:
+        yield "kernels", "fused"
+    loss = training.cross_entropy or job.framework.cross_entropy
+    if loss == "fused" and engine.fused_logit_bytes > engine.unfused_logit_bytes:
+        yield "cross_entropy", "unfused"
+    if training.gradient_dtype is None and training.precision != "fp32":
+        yield "gradient_dtype", "same"
+    if training.is_narrow and not training.fp8_parameters:
+        yield "fp8_parameters", True
+    if training.moment_dtype is None:
+        yield "moment_dtype", "bf16"
+    if training.optimizer == "adamw":
+        yield "optimizer", "adamw-8bit"
 
 
 def check_fit(job: Job, layout: Layout, ledger: Memory) -> tuple[Finding, ...]:
@@ -241,17 +233,14 @@ def hint_of_memory(job: Job, layout: Layout, ledger: Memory) -> str:
     Changes of the layout come first, then the keys of `training` that help.
     """
     hint = hint_of_layouts(job, layout, figures=True)
-    needs = (
-        (job.says(key, value), float(memory(other, layout).required_bytes))
-        for key, value, other in lighter(job)
-    )
-    freed = sorted(
-        ((float(ledger.required_bytes) - need, said) for said, need in needs), reverse=True
-    )
+    freed = []
+    for key, value, changed_job in lighter(job):
+        need = float(memory(changed_job, layout).required_bytes)
+        freed.append((float(ledger.required_bytes) - need, job.says(key, value)))
     texts = [
-        f"{said} ({gib(count)} GiB less)"
-        for count, said in freed
-        if count >= LEAST_FREED * ledger.capacity_bytes
+        f"{said} ({gib(freed_bytes)} GiB less)"
+        for freed_bytes, said in sorted(freed, reverse=True)
+        if freed_bytes >= LEAST_FREED * ledger.capacity_bytes
     ]
     return f"{hint}; where results may change, also {', '.join(texts)}" if texts else hint
 

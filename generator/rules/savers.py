@@ -1,7 +1,6 @@
-"""Changes of a layout after which a run needs less device memory, and fits: hints for one that is
-too large.
+"""Hints for a layout that needs too much device memory: changes after which it fits.
 
-Every change is tried: it breaks no rule, and its memory is estimated.
+Every change that is named was tried: it breaks no rule, and its memory was estimated.
 """
 
 from __future__ import annotations
@@ -55,9 +54,7 @@ def _needs(ledger: Memory, figures: bool) -> str:
 
 
 def _changes(job: Job, layout: Layout) -> Iterator[_Change]:
-    """Every change of one key that can need less memory, those first that cost little time in most
-    jobs.
-    """
+    """Every change of one key that may save memory, first those that mostly cost little time."""
     for size in reversed(divisors(layout.micro_batch)[:-1]):
         yield "micro_batch", size
     for stage in range(layout.zero_stage + 1, _HIGHEST_STAGE + 1):
@@ -74,8 +71,9 @@ def _changes(job: Job, layout: Layout) -> Iterator[_Change]:
 
 
 def _with(layout: Layout, *changes: _Change) -> Layout:
-    """A layout with other values of some keys, for the same GPUs and, where it divides, the same
-    batch.
+    """A layout with other values of some keys, on as many GPUs.
+
+    It has the same batch, where that divides.
     """
     changed = replace(layout, **dict(changes))
     if ("recompute", Recompute.FULL) in changes:

@@ -1,7 +1,5 @@
-"""The words of rules.
-
-They say where requirements are from, give violations their places, and write numbers and lists in
-messages.
+"""What rules are written with: sources of requirements, violations with their places, and the
+numbers that hints suggest.
 """
 
 from __future__ import annotations
@@ -61,9 +59,8 @@ def divisors(number: int, limit: int | None = None) -> list[int]:
     numbers from 2^63 on, only 1 and the number itself are found.
     """
     all_divisors = _divisors(number)
-    return (
-        [*all_divisors] if limit is None else [*all_divisors[: bisect_right(all_divisors, limit)]]
-    )
+    count = len(all_divisors) if limit is None else bisect_right(all_divisors, limit)
+    return [*all_divisors[:count]]
 
 
 @lru_cache(maxsize=256)
@@ -71,6 +68,7 @@ def _divisors(number: int) -> tuple[int, ...]:
     """From the prime factors, which are found by trial division."""
     all_divisors, rest, prime = [1], number, 2 if number < _LARGEST else number
     while rest > 1:
+        # Without a factor up to its root, the rest is prime, or is taken for one.
         prime = prime if prime * prime <= rest and prime < _LARGEST_PRIME else rest
         powers = [1]
         while rest % prime == 0:

@@ -28,7 +28,7 @@ from ..planned import jobs, parallel_jobs
 from ..violations import azureml, derived, violation
 
 _CACHE: Final = "--data-cache-path"
-# where a mount is, of claim:/path:ro or source:/path:ro
+#: A mount that can't be written, `claim:/path:ro` or `source:/path:ro`; its group is the path.
 _READ_ONLY: Final = lazy_pattern(r"(?:^|:)(/[^:]*):ro\b")
 
 
@@ -44,13 +44,13 @@ def mounted_names_are_declared(job: Job) -> Violations:
     Prevents: ValidationException: Inputs to job does not contain 'NAME' referenced in command
     Fix: declare it in launch.azureml.inputs or outputs
     """
+    if not binds(job):
+        return
     bound = bindings(job)
     texts = [(pointer, path) for _, pointer, path in bound_values(job)]
     texts += [
         (f"/launch/arguments/{index}", word) for index, word in enumerate(job.launch.arguments)
     ]
-    if not binds(job):
-        return
     for pointer, text in texts:
         for match in EXPRESSION.finditer(text):
             section, name = match[1], match[2]
@@ -95,9 +95,10 @@ def data_names_its_files(job: Job) -> Violations:
         return
     for key, pointer, path in bound_values(job):
         asset, expression = ASSET.fullmatch(path), EXPRESSION.fullmatch(path)
-        if key == "data.path" and (
-            expression or (asset and not asset[2]) or (is_uri(path) and path.endswith("/"))
-        ):
+        is_whole_asset = asset is not None and not asset[2]
+        is_uri_of_folder = is_uri(path) and path.endswith("/")
+        is_folder = expression is not None or is_whole_asset or is_uri_of_folder
+        if key == "data.path" and is_folder:
             message = (
                 f"data.path is {path}, a folder, of which {job.framework} needs the files' name"
             )
@@ -128,14 +129,15 @@ def cache_can_be_written(job: Job) -> Violations:
         return
     bound = bindings(job)
     options: Mapping[str, Any] = job.launch.options
-    words = (word for key in ("volumes", "container_mounts") for word in options.get(key, ()))
-    folders = tuple(f"{match[1]}/" for word in words if (match := _READ_ONLY.search(word)))
+    mounts = (*options.get("volumes", ()), *options.get("container_mounts", ()))
+    matches = filter(None, map(_READ_ONLY.search, mounts))
+    folders = tuple(f"{match[1]}/" for match in matches)
     texts = [bound.word(path) for path in job.data.path]
     if any(EXPRESSION.match(text) or text.startswith(folders) for text in texts):
         name = next(iter(bound.outputs), None)
-        folder = (
-            f"${{{{outputs.{name}}}}}/data-cache" if name else "and a folder that all nodes share"
-        )
+        folder = "and a folder that all nodes share"
+        if name:
+            folder = f"${{{{outputs.{name}}}}}/data-cache"
         message = (
             "data.path is mounted read-only, and the samples' order is written beside "
             f"it without {_CACHE}"
@@ -199,10 +201,9 @@ def outputs_are_places(job: Job) -> Violations:
         return
     for key, pointer, path in bound_values(job):
         match = EXPRESSION.match(path)
-        read_only = ASSET.fullmatch(path) is not None or (
-            match is not None and match[1] == "inputs"
-        )
-        if key.startswith("output.") and read_only:
+        is_input = match is not None and match[1] == "inputs"
+        is_read_only = is_input or ASSET.fullmatch(path) is not None
+        if key.startswith("output.") and is_read_only:
             message = f"{key} is {path}, which can be read, not written"
             yield violation(
                 job,
@@ -242,23 +243,27 @@ def arguments_agree(job: Job) -> Violations:
     said |= {key_of(option): key for option, key in job.framework.decides.items()}
     # Other words of Megatron's are options for something else.
     common = {} if job.engine.has_parallel_layers else _COMMON
-    for option in {each.key: each for each in options_of(job.launch.arguments)}.values():
+    last_options = {option.key: option for option in options_of(job.launch.arguments)}
+    for option in last_options.values():
         key, text = said.get(option.key) or common.get(option.key), " ".join(option.values)
-        if key and (mismatch := _other(job, key, text)):
-            value, other = mismatch
-            message = (
-                f"{key} is {value}, but launch.arguments have {option.written} {text}".rstrip()
-            )
-            by_us = option.key in said  # and so not asked of the script
+        mismatch = _other(job, key, text) if key else None
+        if key is None or mismatch is None:
+            continue
+        value, other = mismatch
+        message = f"{key} is {value}, but launch.arguments have {option.written} {text}".rstrip()
+        by_us = option.key in said  # dsgen writes the option, so the script need not
+        if key == "model":
+            write = f"write the name of {value} there"
+        elif by_us or key == _ATTENTION:
+            write = f"remove {option.written}"
+        else:
             write = f"write {option.written} {value.replace(',', '')}"
-            write = f"remove {option.written}" if by_us or key == _ATTENTION else write
-            write = f"write the name of {value} there" if key == "model" else write
-            # A script of the user's own may mean something else by the word.
-            # The plan writes --max_steps, which goes before the Trainer's epochs.
-            unsure = (job.engine.scripted and not by_us) or key == _EPOCHS
-            severity = WARNING if unsure else None
-            where = job.locate(f"/launch/arguments/{option.at}")
-            yield Violation(where, message, f"{write}, or set {other}", severity=severity)
+        # A script of the user's own may mean something else by the word.
+        # The plan writes --max_steps, which goes before the Trainer's epochs.
+        is_unsure = (job.engine.scripted and not by_us) or key == _EPOCHS
+        severity = WARNING if is_unsure else None
+        where = job.locate(f"/launch/arguments/{option.at}")
+        yield Violation(where, message, f"{write}, or set {other}", severity=severity)
 
 
 _ATTENTION: Final = "training.attention"
@@ -289,20 +294,21 @@ _COMMON: Final = {
 #: Keys of `training` that decide what is learned, and have defaults of dsgen's.
 _LEARNED: Final = ("learning_rate", "weight_decay", "gradient_clipping", "sequence_length")
 _SPARES: Final = ("training.learning_rate", "training.weight_decay", "training.gradient_clipping")
-#: The whole value of an option for attention, by the kind that it is; of others, such as sdpa,
-#: kernels differ.
+#: The whole value of an option for attention, by the kind that it asks for. What others, such as
+#: sdpa, run depends on the machine.
 _KINDS: Final = {
     "unfused": lazy_pattern(r"eager|disabled|unfused|local"),
     "flash": lazy_pattern(r"(?:true|fused|.*(?:flash|fa[0-9]).*)?", re.IGNORECASE),
 }
-#: begins so: a file's, which says little of what is in it
+#: A name that begins so is a path, which says little of the model in it.
 _PATH: Final = lazy_pattern(r"[./~$]|.*[:\\$]|(?:[^/]*/){2}")
 _SHAPE: Final = attrgetter("layers", "hidden", "heads", "ffn", "vocab")
 
 
 def filled_in(job: Job) -> dict[str, str]:
-    """The keys of `training` that decide what is learned, and are neither in the spec nor given by
-    an option of launch.arguments, with dsgen's values of them.
+    """The keys of `training` that decide what is learned and that dsgen fills in, with its values.
+
+    Neither the spec nor an option of launch.arguments gives them.
     """
     meant = {key_of(option): key for option, key in job.framework.decides.items()} | _COMMON
     keys_of_arguments = {meant.get(option.key) for option in options_of(job.launch.arguments)}
@@ -316,19 +322,8 @@ def filled_in(job: Job) -> dict[str, str]:
 
 def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The value of the spec, and the key with that of an option, where the two differ."""
-    if key == "model":  # where both it and an option name one of the catalog, of different shapes
-        entry = (
-            None if _PATH.match(text) or find_model(job.model.name) is None else find_model(text)
-        )
-        if entry is None or entry.name == job.model.name:
-            return None
-
-        from ...job.hf_config import model_from_config  # saves start-up time: few specs name two
-
-        other_model = model_from_config(entry.config, name=entry.name, source=entry.source)
-        return (
-            (job.model.name, f"model: {text}") if _SHAPE(other_model) != _SHAPE(job.model) else None
-        )
+    if key == "model":
+        return _other_model(job, text)
     if key == _ATTENTION:
         value = job.training.attention
         text = next((kind for kind in _KINDS if _KINDS[kind].fullmatch(text)), "")
@@ -340,6 +335,22 @@ def _other(job: Job, key: str, text: str) -> tuple[str, str] | None:
     return (value, f"{key}: {text}") if text not in ("", value) else None
 
 
+def _other_model(job: Job, text: str) -> tuple[str, str] | None:
+    """The spec's model, and the one that an option names, where both are of the catalog and their
+    shapes differ.
+    """
+    is_comparable = not _PATH.match(text) and find_model(job.model.name) is not None
+    entry = find_model(text) if is_comparable else None
+    if entry is None or entry.name == job.model.name:
+        return None
+
+    from ...job.hf_config import model_from_config  # saves start-up time: few specs name two
+
+    other_model = model_from_config(entry.config, name=entry.name, source=entry.source)
+    is_same = _SHAPE(other_model) == _SHAPE(job.model)
+    return None if is_same else (job.model.name, f"model: {text}")
+
+
 def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     """The spec's number for a key, and the key with that of an option, where the two differ."""
     # A number of no weight in a plan counts where it is the spec's own, or repeated in the
@@ -347,32 +358,34 @@ def _other_number(job: Job, key: str, text: str) -> tuple[str, str] | None:
     is_of_spec = (
         not job.engine.has_parallel_layers or f"/{key.replace('.', '/')}" in job.origin.locations
     )
-    training, written, (section, _, last) = job.training, python_float(text), key.rpartition(".")
+    if key in _SPARES and not is_of_spec:
+        return None
+    value, written = _number_of_spec(job, key), python_float(text)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+
+    # Steps and samples that follow from tokens are rounded up or down: both are right.
+    section, _, last = key.rpartition(".")
+    is_of_duration = section == "training.duration" and key != _EPOCHS
+    is_rounded = is_of_duration and job.training.duration_steps is None
+    if written is None or written <= 0 or abs(written - value) <= is_rounded:
+        return None
+    is_nested = is_of_duration or section == "training.lora"
+    return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if is_nested else f"{key}: {text}"
+
+
+def _number_of_spec(job: Job, key: str) -> object:
+    """What a job has for a key of `training` or `layout`; None where it has nothing."""
+    training, (section, _, last) = job.training, key.rpartition(".")
     if key == _EPOCHS:
-        value = training.duration_epochs
-    elif key.startswith("training.duration"):
-        value = training.duration_tokens if training.batch_ramp is None else None
-        if value is not None:
-            value = value / training.sequence_length if last == "samples" else training.steps
-    else:
-        value = getattr(
-            {"training": training, "training.lora": training.lora}.get(section, job.pins),
-            last,
-            None,
-        )
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or (key in _SPARES and not is_of_spec)
-    ):
-        return None
-    # up or down, both are right
-    rounds = key.startswith("training.duration") and training.duration_steps is None
-    rounds = rounds and key != _EPOCHS
-    if written is None or written <= 0 or abs(written - value) <= rounds:
-        return None
-    nested = section in ("training.duration", "training.lora") and key != _EPOCHS
-    return f"{value:,.15g}", f"{section}: {{{last}: {text}}}" if nested else f"{key}: {text}"
+        return training.duration_epochs
+    if section == "training.duration":
+        tokens = training.duration_tokens if training.batch_ramp is None else None
+        if tokens is None:
+            return None
+        return tokens / training.sequence_length if last == "samples" else training.steps
+    holder = {"training": training, "training.lora": training.lora}.get(section, job.pins)
+    return getattr(holder, last, None)
 
 
 @jobs.rule("DATA009", ERROR, "silent", derived("the text of data.path goes to the script as it is"))
@@ -383,9 +396,8 @@ def paths_suit_the_script(job: Job) -> Violations:
     path, taken, where = job.data.path, job.framework.data_paths, "/data/path"
     weights = [python_float(word) is not None for word in path]
     if any(weights) and weights != [True, False] * (len(path) // 2):
-        counts = (
-            f"{counted(sum(weights), 'weight')} and {counted(len(path) - sum(weights), 'path')}"
-        )
+        count = sum(weights)
+        counts = f"{counted(count, 'weight')} and {counted(len(path) - count, 'path')}"
         message = f"data.path has {counts}, not in turn"
         yield violation(
             job,

@@ -1,6 +1,5 @@
-"""Rules on the model and the batch.
-
-They are compared with the sequence length, and with what each framework can express.
+"""Rules on the model and the batch: the sequence length against them, and what each framework can
+express of them.
 """
 
 from __future__ import annotations
@@ -315,89 +314,99 @@ def missing_parts(job: Job) -> tuple[str, ...]:
     gated = "a gate on attention's output"
     if job.engine.layers == "composed":
         parts = {**_missing(job, _scalings(job)), gated: bool(gates - {"elements"})}
-    else:  # beyond what rules of its own refuse
-        model, window = job.model, job.model.sliding_window
-        routed, attentions = model.part(Experts), model.attentions
-        rotates = model.position_embedding == "rotary"
-        parts = {
-            **_missing(job, ("none",)),
-            gated: bool(gates),
-            "normalisation of queries and keys": any(
-                mixer.qk_norm in ("head", "l2") for mixer in attentions
-            ),
-            "layers without positions": rotates and not all(m.rotary for m in attentions),
-            "a router with sigmoid scores": routed is not None
-            and routed.router_scores == "sigmoid",
-            "clamped activations": model.feed_forward.clamp is not None,
-            "attention sinks": model.attention_sinks,
-            "query, key and value biases without others": not model.linear_bias
-            and any(mixer.qkv_bias for mixer in attentions),
-            "sliding-window attention": window is not None
-            and window < job.training.sequence_length,
-        }
+    else:
+        parts = {**_missing(job, ("none",)), gated: bool(gates), **_missing_of_fixed(job)}
     return tuple(part for part, needed in parts.items() if needed)
+
+
+def _missing_of_fixed(job: Job) -> dict[str, bool]:
+    """The further parts that an engine with layers of one kind misses.
+
+    Those that rules of its own refuse aren't among them.
+    """
+    model, window = job.model, job.model.sliding_window
+    routed, attentions = model.part(Experts), model.attentions
+    rotates = model.position_embedding == "rotary"
+    has_sigmoid = routed is not None and routed.router_scores == "sigmoid"
+    has_window = window is not None and window < job.training.sequence_length
+    return {
+        "normalisation of queries and keys": any(m.qk_norm in ("head", "l2") for m in attentions),
+        "layers without positions": rotates and not all(m.rotary for m in attentions),
+        "a router with sigmoid scores": has_sigmoid,
+        "clamped activations": model.feed_forward.clamp is not None,
+        "attention sinks": model.attention_sinks,
+        "query, key and value biases without others": not model.linear_bias
+        and any(m.qkv_bias for m in attentions),
+        "sliding-window attention": has_window,
+    }
 
 
 def _missing(job: Job, scalings: tuple[str, ...]) -> dict[str, bool]:
     """Return the parts that neither Megatron has, but for these rotary scalings."""
-    model, part, routed = job.model, job.model.feed_forward, job.model.part(Experts)
-    chunks = [m.span.window for m in model.attentions if m.span.chunked]
-    kinds = model.stack.kinds
+    model, part, kinds = job.model, job.model.feed_forward, job.model.stack.kinds
+    attentions = model.attentions
+    grouped = [mixer for mixer in attentions if isinstance(mixer, GroupedQuery)]
+    chunks = [mixer.span.window for mixer in attentions if mixer.span.chunked]
+    tokens = job.training.sequence_length
     return {
         f"MLPs gated by {part.activation}": part.gated and part.activation not in _SILU,
         f"MLPs with {part.activation}": not part.gated and part.activation not in _PLAIN,
         _scaling(model): model.rotary_scaling not in scalings,
         "normalisation of queries and keys over all heads at once": any(
-            mixer.qk_norm == "full" for mixer in model.attentions
+            mixer.qk_norm == "full" for mixer in attentions
         ),
         "attention and MLP side by side": any(k.norms == 1 and k.blocks == 2 for k in kinds),
-        "two softmax maps that are subtracted": any(
-            isinstance(m, GroupedQuery) and m.maps > 1 for m in model.attentions
-        ),
-        "values of another width than keys": any(
-            isinstance(m, GroupedQuery) and m.value_dim != m.head_dim for m in model.attentions
-        ),
+        "two softmax maps that are subtracted": any(m.maps > 1 for m in grouped),
+        "values of another width than keys": any(m.value_dim != m.head_dim for m in grouped),
         "keys and values shared between layers, or with one another": any(
-            isinstance(m, GroupedQuery) and (m.takes_keys or m.values_are_keys)
-            for m in model.attentions
+            m.takes_keys or m.values_are_keys for m in grouped
         ),
-        "normalisation of attention's output": any(
-            isinstance(m, GroupedQuery) and m.output_norm for m in model.attentions
-        ),
-        "attention heads that differ by layer": len(
-            {(m.heads, m.kv_heads, m.head_dim) for m in model.attentions}
-        )
-        > 1,
-        "normalisation after attention and MLP": any(
-            layer.norms > 2 or layer.norm_after for layer in kinds
-        ),
+        "normalisation of attention's output": any(m.output_norm for m in grouped),
+        "attention heads that differ by layer": _have_different_heads(attentions),
+        "normalisation after attention and MLP": any(k.norms > 2 or k.norm_after for k in kinds),
         "normalisation without parameters": model.norm.kind == "none",
         "normalisation without biases": model.norm.kind == "layernorm-no-bias",
-        "attention in chunks": any(
-            chunk is not None and chunk < job.training.sequence_length for chunk in chunks
-        ),
-        # Source: core_v0.16.1 megatron/core/transformer/moe/moe_utils.py,
-        # topk_routing_with_score_function
-        "sigmoid scores of experts that don't add up to 1": routed is not None
-        and routed.router_scores == "sigmoid"
-        and not routed.router_normalizes
-        and routed.per_token > 1,
+        "attention in chunks": any(chunk is not None and chunk < tokens for chunk in chunks),
+        "sigmoid scores of experts that don't add up to 1": _has_raw_sigmoid_scores(model),
         **dict.fromkeys(model.extras, True),
-        # Source: core_v0.16.1 megatron/core/ssm/mamba_mixer.py, whose other shapes no option says
-        "Mamba-2 layers of another form": any(
-            isinstance(m, Mamba2)
-            and (m.kernel != 4 or not m.conv_bias or m.bias or m.output_bias or not m.gated_norm)
-            for m in model.mixers
-        ),
+        "Mamba-2 layers of another form": any(map(_is_mamba2_of_another_form, model.mixers)),
         "an embedding of another width": model.embedding_width is not None,
     }
+
+
+def _have_different_heads(attentions: tuple[SoftmaxAttention, ...]) -> bool:
+    return len({(mixer.heads, mixer.kv_heads, mixer.head_dim) for mixer in attentions}) > 1
+
+
+def _has_raw_sigmoid_scores(model: Model) -> bool:
+    """Ask whether sigmoid scores weigh several experts of a token as they are.
+
+    **Source**: core_v0.16.1 megatron/core/transformer/moe/moe_utils.py,
+    topk_routing_with_score_function, which makes them add up to 1.
+    """
+    routed = model.part(Experts)
+    if routed is None or routed.router_scores != "sigmoid":
+        return False
+    return not routed.router_normalizes and routed.per_token > 1
+
+
+def _is_mamba2_of_another_form(mixer: Mixer) -> bool:
+    """Ask whether a mixer is a Mamba-2 that no option says.
+
+    **Source**: core_v0.16.1 megatron/core/ssm/mamba_mixer.py.
+    """
+    if not isinstance(mixer, Mamba2):
+        return False
+    has_further_bias = mixer.bias or mixer.output_bias or not mixer.conv_bias
+    return mixer.kernel != 4 or has_further_bias or not mixer.gated_norm
 
 
 def _scaling(model: Model) -> str:
     """Name the scaling of rotary positions, with the numbers of YaRN that no option says."""
     name = f"{model.rotary_scaling} scaling of rotary positions"
-    latent = model.yarn is not None and model.part(Latent) is not None
-    unsaid = model.yarn.unsaid_of_latents if latent and model.yarn is not None else {}
+    unsaid: Mapping[str, float] = {}
+    if model.yarn is not None and model.part(Latent) is not None:
+        unsaid = model.yarn.unsaid_of_latents
     numbers = " and ".join(f"{key} {json.dumps(number)}" for key, number in unsaid.items())
     return f"{name} with {numbers}" if numbers else name
 

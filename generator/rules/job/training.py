@@ -1,7 +1,5 @@
-"""Rules on the job and its training.
-
-The job is compared with its machines and what starts it there, its training with model and
-framework.
+"""Rules on the job and its training: the job against its machines and what starts it there, its
+training against model and framework.
 """
 
 from __future__ import annotations
@@ -45,11 +43,9 @@ def calibration_names_constants(job: Job) -> Violations:
     if unknown:
         near = closest(unknown[0], constants())
         message = f"unknown constant {unknown[0]} in the calibration {job.calibration.source}"
-        hint = (
-            f"did you mean `{near}`? or run `dsgen calibrate` again"
-            if near
-            else "run `dsgen calibrate` again"
-        )
+        hint = "run `dsgen calibrate` again"
+        if near:
+            hint = f"did you mean `{near}`? or {hint}"
         yield violation(job, "/calibration", message, hint)
 
 
@@ -267,7 +263,8 @@ _KERNEL = "ops/csrc/quantization/pt_binding.cpp:154"
 FIRST_WITH_BF16 = (0, 19, 6)
 
 
-def _asked(job: Job) -> Iterator[str]:
+def _quantized_keys(job: Job) -> Iterator[str]:
+    """The keys of ZeRO++'s quantized communication that the job sets."""
     for key in ("quantized_weights", "quantized_gradients"):
         if getattr(job.training, key):
             yield key
@@ -285,7 +282,7 @@ def quantized_communication_is_deepspeeds(job: Job) -> Violations:
     Fix: remove the key, or use a framework that runs on DeepSpeed"""
     if job.engine.has_buckets:
         return
-    for key in _asked(job):
+    for key in _quantized_keys(job):
         message = (
             f"training.{job.says(key, True)} is not available with "
             f"{job.says('framework', job.framework)}"
@@ -307,7 +304,7 @@ def quantized_values_are_half(job: Job) -> Violations:
     Fix: set training.precision to fp16, or remove quantized_gradients
     """
     precision, reads_bf16 = job.training.precision, job.deepspeed_version >= FIRST_WITH_BF16
-    for key in _asked(job):
+    for key in _quantized_keys(job):
         converts = key == "quantized_weights" and reads_bf16 and precision in ("bf16", "fp8")
         if precision != "fp16" and not converts:
             both = f"training.{job.says(key, True)} with {job.says('precision', precision)}"
@@ -321,9 +318,9 @@ def quantized_values_are_half(job: Job) -> Violations:
 
 
 def _narrow_states(job: Job) -> list[tuple[str, str]]:
-    """The state types that are set and not fp32."""
+    """The keys of state types that are set and not fp32, with their values."""
     types = [(key, getattr(job.training, key)) for key in ("moment_dtype", "master_dtype")]
-    return [(key, kept) for key, kept in types if kept not in (None, "fp32")]
+    return [(key, dtype) for key, dtype in types if dtype not in (None, "fp32")]
 
 
 @jobs.rule(
@@ -416,14 +413,16 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
     training = job.training
     takes = {"fp8_parameters": ("fp8", "nvfp4"), "fp8_recipe": ("fp8",)}
     settings = {"fp8_parameters": training.fp8_parameters, "fp8_recipe": training.fp8_recipe}
-    for key in (key for key in settings if settings[key] not in (False, "delayed")):
+    for key, setting in settings.items():
+        if setting in (False, "delayed"):  # the defaults
+            continue
         missing = []
         if not job.engine.chooses_types:
             missing.append((job.says("framework", job.framework), "megatron-lm", "framework"))
         if training.precision not in takes[key]:
             missing.append((job.says("precision", training.precision), "fp8", "precision"))
-        for found, wanted, name in missing:
-            message = f"{job.says(key, settings[key])} with {found} has no effect"
+        for said, wanted, name in missing:
+            message = f"{job.says(key, setting)} with {said} has no effect"
             hint = f"use {job.says(name, wanted)}, or remove {key}"
             yield violation(job, f"/training/{key}", message, hint)
 
@@ -526,7 +525,9 @@ def mode_suits_the_job(job: Job) -> Violations:
     if not job.framework.recipes:
         usual = "pretrain" if training.lora is None else "lora"
         stated = {"mode": training.mode != usual, "weights": training.weights}
-        for key in (key for key, is_stated in stated.items() if is_stated):
+        for key, is_stated in stated.items():
+            if not is_stated:
+                continue
             message = f"training.{key} is not available with {job.says('framework', job.framework)}"
             hint = f"remove it, or use {job.says('framework', 'megatron-bridge')}"
             yield violation(job, f"/training/{key}", message, hint)
@@ -584,21 +585,17 @@ def lora_modules_exist(job: Job) -> Violations:
     Prevents: No error: names that the model lacks get no adapter, unless none is left.
     Fix: name modules that the model has in training.lora.modules"""
     lora = job.training.lora
-    if (
-        lora is None
-        or lora.modules in ((ALL_LINEAR,), (ATTENTION,))
-        or not has_known_modules(job.model)
-    ):
+    if lora is None or lora.modules in ((ALL_LINEAR,), (ATTENTION,)):
+        return
+    if not has_known_modules(job.model):
         return
     kinds = job.model.stack.kinds
-    names = list(dict.fromkeys(p.name for layer in kinds for p in layer.projections))
+    names = list(dict.fromkeys(each.name for layer in kinds for each in layer.projections))
     missing = [name for name in lora.modules if name not in names]
     if missing:
-        experts = (
-            f", whose {job.model.experts} routed experts are no linear layers"
-            if job.model.experts
-            else ""
-        )
+        experts = ""
+        if job.model.experts:
+            experts = f", whose {job.model.experts} routed experts are no linear layers"
         message = f"{', '.join(missing)}: no linear layer of {job.model.name}{experts}"
         yield violation(
             job,

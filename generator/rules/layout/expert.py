@@ -28,7 +28,7 @@ from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megat
 
 
 def _has_biased_experts(job: Job) -> bool:
-    """Ask whether the experts have biases: Megatron-LM's option for that is one for all layers."""
+    """Ask whether the experts have biases: Megatron-LM has one option for those of all layers."""
     return job.model.experts > 0 and job.model.linear_bias
 
 
@@ -37,6 +37,7 @@ _BIASES = (
     "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py @ "
     "core_v0.16.1 (an assertion)"
 )
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _experts = partition_layouts("expert", "experts", applies=is_moe)
 _dense = layouts("expert", "experts", applies=lambda job: not job.model.experts)
 _replicas = partition_layouts("expert", "data", "context", "gpus", "experts")
@@ -104,11 +105,9 @@ def expert_divides_ranks_of_a_stage(job: Job, layout: LayoutLike) -> Judgement:
     """
     ranks = layout.data * layout.context * layout.tensor
     yield divides(layout.expert * layout.expert_tensor, ranks)
-    fitting = [
-        e
-        for e in divisors(ranks // layout.expert_tensor)
-        if not job.model.experts or job.model.experts % e == 0
-    ]
+    experts = job.model.experts
+    sizes = divisors(ranks // layout.expert_tensor)
+    fitting = [size for size in sizes if not experts or experts % size == 0]
     cut = f" × {given(job, layout, 'expert_tensor')}" if layout.expert_tensor > 1 else ""
     message = (
         f"{given(job, layout, 'expert')}{cut} does not divide the {ranks} ranks of a pipeline stage"

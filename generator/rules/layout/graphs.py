@@ -25,6 +25,7 @@ def _has_drops_in_graphs(job: Job) -> bool:
     )
 
 
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _partial = composed_layouts("recompute", "recompute_modules", applies=_is_partial)
 _dropped = composed_layouts("recompute_modules", "recompute", applies=_has_drops_in_graphs)
 _replayed = composed_layouts(

@@ -1,6 +1,5 @@
-"""The two products that every layout satisfies: the world and the global batch.
-
-Also what is known of a layout before the search.
+"""The two products that every layout satisfies, the world and the global batch; and what is known
+of a layout before the search.
 
 The search meets the products by construction; a layout that the user pinned may not.
 """
@@ -47,8 +46,10 @@ class Product:
         return prod(self.factors.values())
 
     def explain(self, *, whole: bool) -> tuple[str, str | None]:
-        """Message and hint, where the product is not the total; unless `whole`, where known factors
-        don't divide it.
+        """Message and hint on factors that are wrong.
+
+        All factors are known where they are `whole`, and their product isn't the total. Else it
+        doesn't divide the total.
         """
         terms = " × ".join(
             self.vocabulary.says(name, value) for name, value in self.factors.items()
@@ -182,9 +183,11 @@ def pinned_values(pins: Pins) -> dict[str, Any]:
     for name, choices in (("recompute", RECOMPUTE), ("offload", OFFLOAD)):
         if name in values:
             values[name] = choices[values[name]]
-    if modules := values.pop("recompute_modules", ()):
+    modules = values.pop("recompute_modules", ())
+    if modules:
         values["recompute_modules"] = Modules.of(modules)
-    follows = {  # what is left open, but follows from a detail that is fixed
+    # What is left open, but follows from a detail that is fixed.
+    follows = {
         "recompute_layers": ("recompute", Recompute.FULL),
         "recompute_group": ("recompute", Recompute.FULL),
         "recompute_modules": ("recompute", Recompute.SELECTIVE),
@@ -221,7 +224,7 @@ def known_values(job: Job) -> dict[str, Any]:
     missing = [name for name in WORLD_FACTORS if name not in known]
     if "tensor" in known and not job.engine.has("expert_tensor"):
         known.setdefault("expert_tensor", known["tensor"])
-    # whoever sets one of them leaves the others
+    # Who sets one of these details wants the defaults of the others.
     if any(name in known for name in RECOMPUTE_DETAILS):
         known = {**{name: DEFAULTS[name] for name in RECOMPUTE_DETAILS}, **known}
     rest = prod(known[name] for name in WORLD_FACTORS if name in known)

@@ -1,6 +1,5 @@
-"""Rules on communication that Megatron-LM runs beside compute.
-
-That of tensor ranks runs by user buffers, that of experts by micro-batches.
+"""Rules on communication that Megatron-LM runs beside compute: that of tensor ranks by user
+buffers, that of experts beside another micro-batch.
 """
 
 from __future__ import annotations
@@ -22,20 +21,19 @@ _HALF = ("bf16", "fp16", "fp8", "nvfp4")  #: narrow products are computed on top
 
 
 def _has_engine(job: Job) -> bool:
-    """Ask whether Transformer Engine runs here, and its user buffers, over NVLink
+    """Ask whether Transformer Engine's user buffers run here: they need NVLink
     (NVIDIA/TransformerEngine 985).
     """
     joined = not knows(job, "intra_node") or job.cluster.intra_node != "pcie"
     return job.cluster.accelerator.generation.transformer_engine and joined
 
 
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _buffers = detail_layouts("tensor_overlap", "tensor", "accelerators_per_node")
 _devices = detail_layouts("tensor_overlap", "accelerator", applies=lambda job: not _has_engine(job))
 _precise = detail_layouts(
     "expert_overlap", "precision", applies=lambda job: job.training.precision not in _HALF
 )
-
-
 _packed = detail_layouts("expert_overlap", applies=lambda job: job.packs_sequences)
 
 

@@ -1,6 +1,5 @@
-"""Rules on layouts of models that Megatron-LM takes as a pattern of layers.
-
-These are Mamba-2, attention, MLPs and experts, each alone.
+"""Rules on layouts of models that Megatron-LM takes as a pattern of layers, each of which is
+Mamba-2, attention, an MLP or experts alone.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from ...text.wording import dots
 from ..planned import Judgement, composed_layouts
 from ..violations import megatron_lm
 
-_PATTERNS: Final = (0, 17)  #: with | between chunks, and / before depths
+#: The first Megatron-Core with | between chunks of a pattern, and / before depths.
+_PATTERNS: Final = (0, 17)
+#: The first that computes the layers of a pattern again.
 _REPEATED: Final = (0, 18)
 _RELEASES: Final = "core_v0.16.1 to core_v0.19.0"
 

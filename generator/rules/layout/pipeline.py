@@ -81,6 +81,7 @@ _DEFAULT_GROUPS = InFiles(
 _CONSTANT_BATCH = InFiles(
     unless=("--rampup-batch-size", "--step-batch-size-schedule"), severity=NOTE
 )
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _interleaved = layouts(
     "gradient_accumulation", "virtual_pipeline", "pipeline", "gpus", detail="virtual_pipeline"
 )

@@ -1,7 +1,5 @@
-"""Rules on saving memory.
-
-They are on offload to the host, LoRA against offload and tensor parallelism, and recomputation of
-activations.
+"""Rules on saving memory: offload to the host, LoRA against offload and tensor parallelism, and
+recomputation of activations.
 """
 
 from __future__ import annotations
@@ -271,7 +269,7 @@ def own_modules(job: Job) -> Modules:
     return modules
 
 
-#: Sets of modules that are tried, the cheapest to repeat first. Of each a model may lack some.
+#: Sets of modules that are tried, the cheapest to repeat first. A model may lack some of a set.
 _LIGHT = Modules.LAYERNORM | Modules.MOE_ACT
 _MEDIUM = _LIGHT | Modules.MLA_UP_PROJ
 _SETS = (
@@ -300,9 +298,8 @@ def module_choices(job: Job) -> list[Modules]:
     if job.training.is_narrow:
         own &= ~_LIGHT
     attention = Modules.CORE_ATTN if job.training.attention == "unfused" else Modules(0)
-    return [
-        modules | attention for modules in dict.fromkeys(each & own for each in _SETS if each & own)
-    ]
+    of_model = dict.fromkeys(modules & own for modules in _SETS if modules & own)
+    return [modules | attention for modules in of_model]
 
 
 def says_modules(job: Job, modules: Modules) -> str:

@@ -1,6 +1,5 @@
-"""Rules on sequence parallelism and context parallelism.
-
-The first is Megatron's, along tensor ranks; the second is a ring, Ulysses, or both.
+"""Rules on sequence parallelism, which is Megatron's, along tensor ranks, and on context
+parallelism: a ring, Ulysses, or both.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from ..violations import (
 )
 from .tensor import has_grouped_heads, tensor_values
 
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _along_tensor = parallel_layouts("sequence_parallel", "tensor")
 _ulysses_sequence = exchange_layouts("context", "sequence_length")
 _ulysses_cut = exchange_layouts("context", "sequence_parallel")
@@ -72,8 +72,9 @@ _older_ulysses = replaced_layouts(
 
 
 def _first_with_ulysses(job: Job) -> tuple[int, ...]:
-    """The first DeepSpeed with what accelerate calls, or that makes Ulysses' groups of a config
-    that is a file.
+    """The first DeepSpeed with the Ulysses that the framework calls.
+
+    Earlier ones lack what accelerate calls, or make no groups where the config is a file.
     """
     return job.framework.first_with_ulysses
 
@@ -296,14 +297,15 @@ def context_cuts_delta_heads(job: Job, layout: LayoutLike) -> Judgement:
     cut, has_it = layout.tensor * layout.context, job.megatron_version >= _DELTA_CONTEXT
     whole = divides(cut, gcd(mixer.key_heads, mixer.value_heads)) & has_it
     yield implies(layout.context > 1, whole)
-    says, mine = job.says("context", layout.context), dots(job.megatron_version)
-    message = (
-        f"{given(job, layout, 'context', 'tensor')} does not divide the {mixer.key_heads} key "
-        f"heads and {mixer.value_heads} value heads of the gated delta rule"
-        if has_it
-        else f"{says} is refused with the gated delta rule by Megatron-Core {mine}"
-    )
-    yield message, f"use {job.says('context', 1)}" + ("" if has_it else ", or release 0.18")
+    hint = f"use {job.says('context', 1)}"
+    if has_it:
+        both = given(job, layout, "context", "tensor")
+        heads = f"{mixer.key_heads} key heads and {mixer.value_heads} value heads"
+        yield f"{both} does not divide the {heads} of the gated delta rule", hint
+    else:
+        says, mine = job.says("context", layout.context), dots(job.megatron_version)
+        message = f"{says} is refused with the gated delta rule by Megatron-Core {mine}"
+        yield message, f"{hint}, or release 0.18"
 
 
 @_grouped.rule(
@@ -368,10 +370,10 @@ def exchanges_heads_only(job: Job) -> bool:
     """
     if not job.engine.has("context_heads"):
         return False
+    if job.model.attention_sinks:
+        return True
     window = job.model.sliding_window if knows(job, "sequence_length") else None
-    return job.model.attention_sinks or (
-        window is not None and window < job.training.sequence_length
-    )
+    return window is not None and window < job.training.sequence_length
 
 
 _elsewhere = without_detail("context_heads")
@@ -471,12 +473,11 @@ def latent_attention_keeps_a_ring(job: Job, layout: LayoutLike) -> Judgement:
     Fix: set layout.context_heads to less than context
     """
     yield np.logical_or(layout.context_heads == 1, layout.context_heads < layout.context)
-    given = (
-        f"{job.says('context_heads', layout.context_heads)} and "
-        f"{job.says('context', layout.context)}"
-    )
-    message = f"{given} with the latent attention of {job.model.name}: no ring is left"
-    yield message, f"use {job.says('context_heads', *(divisors(int(layout.context))[:-1] or [1]))}"
+    heads = job.says("context_heads", layout.context_heads)
+    both = f"{heads} and {job.says('context', layout.context)}"
+    message = f"{both} with the latent attention of {job.model.name}: no ring is left"
+    fewer = divisors(int(layout.context))[:-1] or [1]
+    yield message, f"use {job.says('context_heads', *fewer)}"
 
 
 @_packed.rule(

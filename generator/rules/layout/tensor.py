@@ -25,10 +25,8 @@ from ..violations import deepspeed, derived, divisors, megatron_deepspeed, megat
 
 def tensor_domain(job: Job) -> int:
     """Accelerators joined by the fast fabric: a node, or the rack in rack-scale systems."""
-    cluster = job.cluster
-    return max(
-        cluster.accelerators_per_node, cluster.link_domain if knows(job, "link_domain") else 1
-    )
+    joined = job.cluster.link_domain if knows(job, "link_domain") else 1
+    return max(job.cluster.accelerators_per_node, joined)
 
 
 def widths(job: Job) -> dict[str, int]:
@@ -77,10 +75,12 @@ def _undivided(tensor: int, named: dict[str, int]) -> str:
 
 
 _SLOWER = derived("tensor parallelism between nodes is an order of magnitude slower")
+# With such an option files cut other sizes than these rules know.
 _NOT_LATENT = InFiles(unless=("--multi-latent-attention",))
 _CUT_AS_REST = InFiles(unless=("--expert-tensor-parallel-size",))
 _USUAL_PADDING = InFiles(unless=("--make-vocab-size-divisible-by",))
 _EQUAL_LAYERS = InFiles(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _heads = layouts("tensor", "tensor_cuts")
 _vocabulary = parallel_layouts("tensor", "vocab")
 _kv_heads = layouts(

@@ -1,6 +1,5 @@
-"""Rules on ZeRO stages, and on states that are sharded over a part of the replicas.
-
-Optimizer instances, MiCS and hpZ shard them so.
+"""Rules on ZeRO stages, and on states that are sharded over a part of the replicas, as by optimizer
+instances, MiCS and hpZ.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ _FSDP = (
     "expert parallelism only"
 )
 
+# The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _older_autotp = replaced_layouts(
     "zero_stage", "tensor", applies=lambda job: job.deepspeed_version < FIRST_AUTOTP_WITH_STAGE_3
 )
@@ -101,8 +101,7 @@ def lamb_needs_whole_tensors(job: Job, layout: LayoutLike) -> Judgement:
     yield layout.zero_stage == 0
     message = (
         f"{job.says('zero_stage', layout.zero_stage)} with {job.says('optimizer', 'lamb')} is "
-        "refused as untested: its"
-        " trust ratio needs whole layers, which only stage 0 keeps"
+        "refused as untested: its trust ratio needs whole layers, which only stage 0 keeps"
     )
     yield message, f"use {job.says('zero_stage', 0)}, or training.{job.says('optimizer', 'adamw')}"
 
