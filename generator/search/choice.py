@@ -91,12 +91,13 @@ def named_rows(job: Job, estimates: Estimates, chosen: int) -> dict[str, int]:
     return named | {"roomy": fastest(roomy)} if len(roomy) else named
 
 
-def is_pinned(job: Job, found: Feasible) -> bool:
-    """Whether the job pins keys of the layout, and these leave one layout that breaks no rule but
-    those of memory.
-    """
-    too_large = sum(found.rejected_by.get(rule.id, 0) for rule in FIT_RULES)
-    return job.pins != Pins() and len(found.layouts) == found.fitting == 1 and not too_large
+def is_pinned(job: Job, feasible: Feasible) -> bool:
+    """Whether the job's pins leave one layout alone, those that don't fit included."""
+    if job.pins == Pins():
+        return False
+    too_large = sum(feasible.rejected_by.get(rule.id, 0) for rule in FIT_RULES)
+    has_one = len(feasible.layouts) == feasible.fitting == 1
+    return has_one and not too_large
 
 
 def reason(
@@ -126,9 +127,8 @@ def why_first(ours: Plan, theirs: Plan, other: str, *, bold: bool = False) -> st
     Such as: `expected 15.9 s (estimate 15.6), the fastest 16.4 s (15.2): 6.0% chance of running out
     of memory`.
     """
-    our_estimate, their_estimate = _told_apart(
-        [float(plan.step_time.total_s) for plan in (ours, theirs)]
-    )
+    estimates_s = [float(plan.step_time.total_s) for plan in (ours, theirs)]
+    our_estimate, their_estimate = _told_apart(estimates_s)
     if bold:
         return f"estimate {our_estimate} s, {other} {their_estimate} s"
     our_time, their_time = _told_apart([plan.choice.decides_s for plan in (ours, theirs)])
@@ -175,34 +175,36 @@ def _with_digits(seconds: float, digits: int = 4) -> str:
 
 
 def _causes_against(ours: Plan, theirs: Plan) -> Iterator[str]:
-    """What makes their expected time longer than ours beside the estimate, the largest first: as
-    many causes as turn the order of the estimates.
+    """What makes their expected time longer than ours beside the estimate, the largest cause first.
 
-    The expected time is the estimate times a factor for each cause, so their logarithms add up.
+    There are as many causes as it takes to turn the order of the estimates. The expected time is
+    the estimate times a factor for each cause, so their logarithms add up.
     """
-    our_choice, their_choice = ours.choice, theirs.choice
-    survival = [max(1 - c.out_of_memory_chance, _LEAST_CHANCE) for c in (our_choice, their_choice)]
-    unknown = [our_choice.unmeasured, their_choice.unmeasured]
-    kinds = [int(parallel_kinds(plan.layout)) for plan in (ours, theirs)]
-    shares = [_card_share(plan) for plan in (ours, theirs)]
-    used = [gib(share * float(ours.memory.capacity_bytes)) for share in shares]
+    their_chance = theirs.choice.out_of_memory_chance
+    our_survival = max(1 - ours.choice.out_of_memory_chance, _LEAST_CHANCE)
+    their_survival = max(1 - their_chance, _LEAST_CHANCE)
+    our_unmeasured, their_unmeasured = ours.choice.unmeasured, theirs.choice.unmeasured
+    our_kinds, their_kinds = int(parallel_kinds(ours.layout)), int(parallel_kinds(theirs.layout))
+    our_share, their_share = _card_share(ours), _card_share(theirs)
+    capacity = float(ours.memory.capacity_bytes)
+    our_use, their_use = gib(our_share * capacity), gib(their_share * capacity)
 
     log_factors = {
-        f"{their_choice.out_of_memory_chance:.1%} chance of running out of memory": (
-            log(survival[0] / survival[1])
+        f"{their_chance:.1%} chance of running out of memory": log(our_survival / their_survival),
+        _never_measured(our_unmeasured, their_unmeasured): (
+            (len(their_unmeasured) - len(our_unmeasured)) * log(unmeasured_factor())
         ),
-        _never_measured(*unknown): ((len(unknown[1]) - len(unknown[0])) * log(unmeasured_factor())),
-        f"{counted(kinds[1], 'kind')} of parallelism instead of {kinds[0]}": (
-            (kinds[1] - kinds[0]) * log(KIND_FACTOR)
+        f"{counted(their_kinds, 'kind')} of parallelism instead of {our_kinds}": (
+            (their_kinds - our_kinds) * log(KIND_FACTOR)
         ),
-        f"{used[1]} GiB (with half of the cache) instead of {used[0]}": (
-            log((1 + WHOLE_CARD * shares[1]) / (1 + WHOLE_CARD * shares[0]))
+        f"{their_use} GiB (with half of the cache) instead of {our_use}": (
+            log((1 + WHOLE_CARD * their_share) / (1 + WHOLE_CARD * our_share))
         ),
     }
     causes = [cause for cause, log_factor in log_factors.items() if log_factor > 0]
     causes.sort(key=lambda cause: -log_factors[cause])
 
-    # Their estimate is that much less than ours.
+    # So much shorter is their estimate than ours, as a logarithm.
     to_turn = log(float(ours.step_time.total_s) / float(theirs.step_time.total_s))
     for number, cause in enumerate(causes):
         if number and to_turn < 0:

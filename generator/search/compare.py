@@ -169,18 +169,23 @@ class Difference:
 
 def _largest(causes: Iterable[Cause]) -> list[Cause]:
     """The causes with the largest differences, the largest first."""
-    ranked = sorted((cause for cause in causes if cause.more), key=lambda cause: -abs(cause.more))[
-        :_MOST_NAMED
+    differing = (cause for cause in causes if cause.more)
+    ranked = sorted(differing, key=lambda cause: -abs(cause.more))
+    return [
+        cause
+        for cause in ranked[:_MOST_NAMED]
+        if abs(cause.more) >= _SMALLEST_SHARE * abs(ranked[0].more)
     ]
-    return [cause for cause in ranked if abs(cause.more) >= _SMALLEST_SHARE * abs(ranked[0].more)]
 
 
 def _listed(causes: Iterable[Cause], unit: float, symbol: str) -> str:
     """Causes with their differences, each with its sign and two digits: `+0.015`, `-1.9`, `+31`."""
-    sizes = ((cause.says, cause.more / unit) for cause in causes)
-    return ", ".join(
-        f"{name} {size:{'+,.0f' if abs(size) >= 10 else '+.2g'}} {symbol}" for name, size in sizes
-    )
+    texts = []
+    for cause in causes:
+        size = cause.more / unit
+        shown = f"{size:+,.0f}" if abs(size) >= 10 else f"{size:+.2g}"
+        texts.append(f"{cause.says} {shown} {symbol}")
+    return ", ".join(texts)
 
 
 _FIT_IDS = {rule.id for rule in FIT_RULES}
@@ -256,11 +261,9 @@ class Comparison:
         difference, verdict = self.difference, self.verdict
         broken = "; ".join(f"{finding.message} [{finding.rule}]" for finding in self.findings)
         if verdict == "forbidden":
-            ran = (
-                f"; if it ran, {difference.speed_text}: {difference.time_causes}"
-                if difference
-                else ""
-            )
+            ran = ""
+            if difference:
+                ran = f"; if it ran, {difference.speed_text}: {difference.time_causes}"
             return f"{self._changes}not allowed: {broken}{ran}"
         if verdict == "too large":
             return f"{self._changes}does not fit: {broken}{self._what_it_takes()}"
@@ -293,8 +296,8 @@ class Comparison:
         return f"with {also}; " if also else ""
 
     def _what_it_takes(self) -> str:
-        """For a layout that doesn't fit: where it needs more memory than ours, with which headroom
-        it would fit, and its speed.
+        """For a layout that doesn't fit: where it needs more memory than ours, the headroom with
+        which it would fit, and its speed.
         """
         difference, plan, parts = self.difference, self.theirs, []
         if difference and difference.memory_text:
@@ -364,13 +367,12 @@ def compare(job: Job, asked: Asked, ours: Plan | None, *, bold: bool = False) ->
 
     also_changed: tuple[str, ...] = ()
     if ours is not None and theirs is not None:
-        parts_of_asked = (part for name in asked for part in PARTS_OF.get(name, ()))
-        # What a searched key is set to brings its own parts along.
-        expected = {**asked, **dict.fromkeys(parts_of_asked if None in asked.values() else ())}
+        expected = {*asked}
+        if None in asked.values():  # what a searched key is set to brings its own parts along
+            expected.update(part for name in asked for part in PARTS_OF.get(name, ()))
         also_changed = changed(ours.layout, theirs.layout, expected)
-    pins = {
-        f.name: value for f in fields(job.pins) if (value := getattr(job.pins, f.name)) is not None
-    }
+    values = {f.name: getattr(job.pins, f.name) for f in fields(job.pins)}
+    pins = {name: value for name, value in values.items() if value is not None}
     overruled = tuple(
         job.says(name, pins[name]) for name in pins if asked.get(name, pins[name]) != pins[name]
     )
@@ -399,8 +401,8 @@ def _pinned(job: Job, asked: Asked) -> Job:
 def _freed(job: Job, asked: Asked, ours: Plan | None) -> Job:
     """The job without the pins that contradict the asked keys.
 
-    A pin does so by the number of GPUs or the batch, where all else is as in our plan. As few pins
-    go as leave no contradiction; none where that can't be had.
+    A pin contradicts them if GPUs or batch don't divide with both, and all else as in our plan. As
+    few pins go as leave no contradiction; none where there always is one.
     """
 
     def without(names: Iterable[str]) -> Job:
@@ -490,7 +492,7 @@ def _obstacles(job: Job, feasible: Feasible) -> tuple[Finding, ...]:
     if broken_by_pins:
         return broken_by_pins
 
-    # The pinned degrees decide the number of replicas, and that doesn't divide the batch.
+    # The pinned sizes decide the number of replicas, and that doesn't divide the batch.
     values = known_values(job)
     if not feasible.considered and "data" in values:
         (rule,) = binding_rules(job, BATCH_RULES)

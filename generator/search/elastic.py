@@ -133,9 +133,9 @@ _OPTIONAL_CHECKPOINT_FIELDS: Final = (
     "zero_copies",
     "zero_hpz",
 )
-#: Plans on the most GPUs of which the shared layout is chosen: so many of the best,
+#: The shared layout is chosen of so many of the best plans on the most GPUs.
 _CANDIDATES: Final = 60
-#: and no slower than so many times the best.
+#: None of them takes longer than so many times the best.
 _SLOWEST: Final = 1.1
 #: How far another global batch may be, as a share of the job's, to be suggested.
 _NEARBY: Final = 0.25
@@ -214,7 +214,7 @@ def plan_counts(
         smaller = replace(shared, gpus=gpus)
         why_not = _why_unsuited(smaller, layout, gpus)
         if why_not is None:
-            # Looked at before the search, which would spend long on explaining why nothing fits.
+            # Asked before the search, which would spend long on explaining why nothing fits.
             feasible = feasible_layouts(smaller)
             if len(feasible.layouts):
                 plans += search(smaller, top=1, bold=bold, explain=False).plans

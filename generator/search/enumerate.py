@@ -1,10 +1,10 @@
 """Every layout of a job, as columns: all that satisfy the two product identities and the user's
 pins.
 
-The table grows one variable at a time, depth first in blocks of bounded size. A rule is applied as
-soon as the columns it reads exist, and the layouts it removes are counted with those that would
-still have grown from these rows, so the counts are those of the whole product, and memory is that
-of a few blocks.
+The table grows one variable at a time, depth first in blocks of bounded size, so that memory is
+that of a few blocks. A rule is applied as soon as the columns that it reads exist. A row that it
+removes counts as all layouts that would still have grown from it, so that counts are those of the
+whole product.
 """
 
 from __future__ import annotations
@@ -201,23 +201,21 @@ class Enumeration:
         table = _Table({}, np.ones(1, np.int64))
         left = np.array([len(sizes) - 1])  # of the GPUs, as numbers of sizes
         for name in FACTORS:
-            weights = (
-                np.ones(len(sizes), np.int64)
-                if name not in pins
-                else (sizes == pins[name]).astype(np.int64)
-            )
+            weights = np.ones(len(sizes), np.int64)
+            if name in pins:
+                weights = (sizes == pins[name]).astype(np.int64)
             for domain in self._domains.values():
                 if (domain.depends or FACTORS[0]) == name:
                     weights = weights * domain.sizes
-            last = left[:, None] == np.arange(len(sizes))
-            rows, chosen = np.nonzero(
-                (last if name == FACTORS[-1] else quotient[left] >= 0) & (weights > 0)
-            )
+            # The last factor is all that is left, the others are any divisor of it.
+            is_possible = quotient[left] >= 0
+            if name == FACTORS[-1]:
+                is_possible = left[:, None] == np.arange(len(sizes))
+            rows, chosen = np.nonzero(is_possible & (weights > 0))
             table, left = table.take(rows), quotient[left[rows], chosen]
             table = _Table({**table.columns, name: sizes[chosen]}, table.weight * weights[chosen])
-        return table.take(
-            np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")])
-        )
+        order = np.lexsort([table.columns[name] for name in ("context", "pipeline", "tensor")])
+        return table.take(order)
 
     def __iter__(self) -> Iterator[Layouts]:
         table = self._divisions
@@ -242,15 +240,15 @@ class Enumeration:
         if not variables:
             yield table
             return
-        name, domain = variables[0].name, self._domains[variables[0].name]
+        name = variables[0].name
+        domain = self._domains[name]
         number = np.zeros(len(table), np.int64)  # of each row's list of values
         if domain.depends:
             number = np.searchsorted(domain.factors, table.columns[domain.depends])
         columns = (column for name, column in table.columns.items() if name not in ALTERNATIVES)
         for piece in _pieces(domain.sizes[number], starts(columns, len(table))):
-            grown = self._judged(
-                self._crossed(table.take(piece), name, domain, number[piece]), name
-            )
+            crossed = self._crossed(table.take(piece), name, domain, number[piece])
+            grown = self._judged(crossed, name)
             if len(grown):
                 yield from self._grown(grown, variables[1:])
 
@@ -266,9 +264,8 @@ class Enumeration:
         first = np.repeat(begin[number] - (np.cumsum(counts) - counts), counts)
         columns[name] = taken(domain.flat, places(first + np.arange(len(first))))
         if name == "micro_batch":
-            columns["gradient_accumulation"] = self.job.training.global_batch // (
-                columns["data"] * columns[name]
-            )
+            batch = self.job.training.global_batch
+            columns["gradient_accumulation"] = batch // (columns["data"] * columns[name])
         return _Table(columns, np.repeat(table.weight // np.maximum(counts, 1), counts))
 
     def _judged(self, table: _Table, stage: str) -> _Table:
@@ -291,6 +288,11 @@ def _repeated(column: Column, counts: Column) -> Column:
     if is_constant(column):
         return as_column(column[:1], int(counts.sum()))
     return np.repeat(column, counts)
+
+
+def has_layouts(job: Job, *, without: Collection[str] = ()) -> bool:
+    """Tell whether any layout breaks no rule, but for the rules `without`."""
+    return any(True for _ in Enumeration(job, without=without))
 
 
 def joined(blocks: Iterable[Layouts]) -> Layouts:
@@ -325,8 +327,9 @@ def _by_stage(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
 
 
 def _pieces(counts: Column, first: NDArray[np.bool_]) -> Iterator[slice]:
-    """Consecutive rows that grow to a block each, cut before the `first` of some; those between may
-    grow to more.
+    """Consecutive rows that grow to a block each.
+
+    They are cut only where `first` is true. Rows between two such places may grow to more.
     """
     stops = np.flatnonzero(np.append(first[1:], True)) + 1
     ends = np.cumsum(counts)[stops - 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,14 @@ class Estimates:
         )
 
 
+class _Fitting(NamedTuple):
+    """Rows that fit, with their memory."""
+
+    layouts: Layouts
+    required_bytes: Floats
+    device_bytes: Floats
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Promising:
     """Rows whose smallest micro-batch fits, of some legal rows."""
@@ -92,8 +100,7 @@ class Feasible(Estimates):
 
 
 def asks_script(job: Job) -> bool:
-    """Return whether context parallelism is left to the user: outside Megatron the training script
-    has to know of it.
+    """Return whether context parallelism is left to the user, whose script has to know of it.
 
     Source: DeepSpeed's Ulysses refuses batches without position_ids
     (runtime/sequence_parallel/ulysses_sp.py @ 0.19.8); torch's context parallelism drops masks, so
@@ -113,10 +120,10 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
     memory demand.
     """
     job = with_known_context(job)
-    np.empty(_FREED_ONCE, np.uint8)
+    np.empty(_FREED_ONCE, np.uint8)  # for its effect on the allocator alone
     enumeration, legal = Enumeration(job, without=without), 0
     removed: dict[str, int] = {}
-    kept: list[tuple[Layouts, Floats, Floats]] = []
+    kept: list[_Fitting] = []
     nearest: _Promising | None = None
     for rows in _chunks(enumeration):
         legal += len(rows)
@@ -126,13 +133,17 @@ def feasible_layouts(job: Job, *, without: Collection[str] = ()) -> Feasible:
         if len(promising.layouts):
             ledger = memory(job, promising.layouts, promising.lasting, promising.groups)
             fits = places(_fit(job, promising.layouts, ledger, removed))
-            required, device = (
-                taken(sizes, fits) for sizes in (ledger.required_bytes, ledger.device_bytes)
+            kept.append(
+                _Fitting(
+                    layouts=promising.layouts.take(fits),
+                    required_bytes=taken(ledger.required_bytes, fits),
+                    device_bytes=taken(ledger.device_bytes, fits),
+                )
             )
-            kept.append((promising.layouts.take(fits), required, device))
 
-    layouts = joined(rows for rows, _, _ in kept)
-    required, device = (np.concatenate([np.zeros(0), *(part[i] for part in kept)]) for i in (1, 2))
+    layouts = joined(part.layouts for part in kept)
+    required = np.concatenate([np.zeros(0), *(part.required_bytes for part in kept)])
+    device = np.concatenate([np.zeros(0), *(part.device_bytes for part in kept)])
     estimated = [
         estimates(job, layouts.take(cut), required[cut], device[cut])
         for cut in chunks(len(layouts))
@@ -196,12 +207,12 @@ def _promising(job: Job, rows: Layouts, removed: dict[str, int]) -> _Promising:
 
 
 def _group_begins(job: Job, rows: Layouts) -> NDArray[np.intp]:
-    """The first row of each group of rows that differ in the micro-batch alone; they follow each
-    other, the smallest first.
+    """The first row of each group of rows that differ in the micro-batch alone.
 
-    Micro-batches of several sequences are a group of their own, because attention copies more of
-    them than of one. So is one micro-batch in a step where it may need less than the row before
-    it: gradients or layers of a second one are not held.
+    Rows of a group follow each other, the smallest micro-batch first. Micro-batches of several
+    sequences are a group of their own, because attention copies more of them than of one. So is a
+    single micro-batch a step where it may need less than the row before it: it holds no gradients
+    or layers of a second one.
     """
     columns = [getattr(rows, name) for name in STAGES if name != "micro_batch"]
     needs_less_alone = job.engine.frees_gradients | job.engine.defers_reduction

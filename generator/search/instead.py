@@ -1,5 +1,5 @@
-"""What a plan costs against what its job leaves no room for: its pins, its framework, and the way
-that this shards the states.
+"""A plan against what its job excludes: the same job without its pins, with another framework, or
+with another way to shard the states.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from ..estimate.layout import FIELDS
 from ..estimate.layout_words import stage_in_words
@@ -64,10 +65,12 @@ def unpinned_text(plan: Plan, free: Plan, *, searched: bool = True) -> str:
 def other_framework(plan: Plan, frameworks: Iterable[Framework]) -> Plan | None:
     """The best plan of the job with another framework where it is over a tenth faster.
 
-    That is in the expected time, which decides, and in the estimate. Pins are those of a framework,
-    and so is what `launch` gives its script: both are left open. A framework that a rule refuses
-    for the job isn't named; of those whose estimates were measured on the same runs, the last is.
-    One that has no option for a part of the model would train another model: it is named where no
+    It is so by the expected time, which decides, and by the estimate. Pins belong to a framework,
+    and so do the arguments that `launch` gives its script: both are left open. A framework that a
+    rule refuses for the job isn't named; of those whose estimates were measured on the same runs,
+    the last is.
+
+    One that has no option for a part of the model would train another model. It is named where no
     complete one is, and only for half the time or less, as its code has to be changed first.
     """
     job = plan.job
@@ -95,7 +98,7 @@ def _fastest(plan: Plan, jobs: Iterable[Job], factor: float) -> Plan | None:
     searched.
     """
     tried = {plan.job.engine.measured_as}
-    searched: list[tuple[Job, Feasible]] = []
+    searched: list[_Searched] = []
     for job in jobs:
         if job.engine.measured_as in tried:
             continue
@@ -104,18 +107,21 @@ def _fastest(plan: Plan, jobs: Iterable[Job], factor: float) -> Plan | None:
             tried.add(job.engine.measured_as)
             searched.append(result)
 
-    # Whose layouts are the best as they are comes first, so that most others can't win any more.
     best: Plan | None = None
-    limit_s, fastest_s = (seconds / factor for seconds in (plan.choice.decides_s, _step_s(plan)))
-    searched.sort(key=lambda each: float(each[1].expected_s.min(initial=inf)))
-    for candidate, layouts in searched:
-        if not len(layouts.layouts) or lowest_s(candidate, layouts) >= min(limit_s, fastest_s):
+    limit_s = plan.choice.decides_s / factor
+    fastest_s = _step_s(plan) / factor
+    # Who has the best layouts before details are turned comes first: most others can't win then.
+    searched.sort(key=lambda each: float(each.feasible.expected_s.min(initial=inf)))
+    for candidate, feasible in searched:
+        if not len(feasible.layouts):
             continue
-        found_plan = best_plan(candidate, layouts)
-        if found_plan is None or _step_s(found_plan) >= fastest_s:
+        if lowest_s(candidate, feasible) >= min(limit_s, fastest_s):
             continue
-        if found_plan.choice.decides_s < limit_s:
-            best, limit_s = found_plan, found_plan.choice.decides_s
+        candidate_plan = best_plan(candidate, feasible)
+        if candidate_plan is None or _step_s(candidate_plan) >= fastest_s:
+            continue
+        if candidate_plan.choice.decides_s < limit_s:
+            best, limit_s = candidate_plan, candidate_plan.choice.decides_s
     return best
 
 
@@ -131,9 +137,9 @@ def other_sharding(plan: Plan, framework: Framework) -> Plan | None:
     """The best plan of the job with another way to shard; None where a rule refuses it, or nothing
     fits.
 
-    All pins hold, as they do where the spec sets the other. Where that leaves nothing, those hold
-    that no rule refuses with it, else all but one of those that may differ in meaning, else those
-    that mean the same with both.
+    All pins hold, as they would if the spec set the other way. Where that leaves no plan, pins are
+    left out: those that rules refuse with the other way; else one of those whose meaning depends
+    on the way; else all of these.
     """
     job = plan.job
     other = replace(job, framework=framework)
@@ -146,7 +152,7 @@ def other_sharding(plan: Plan, framework: Framework) -> Plan | None:
     left_out = ((), refused, *((name,) for name in pinned), pinned)
     for pins in dict.fromkeys(replace(job.pins, **dict.fromkeys(names)) for names in left_out):
         result = _searched(job, replace(other, pins=pins))
-        best = None if result is None else best_plan(*result)
+        best = None if result is None else best_plan(result.job, result.feasible)
         if best is not None:
             return best
     return None
@@ -168,16 +174,25 @@ def sharding_text(plan: Plan, other: Plan) -> str:
         size = f"{abs(more) / GIB:.1f} GiB {'more' if more > 0 else 'less'}"
     name = other.job.framework.sharding
     stage = stage_in_words(other.layout, other.job.engine)
-    own, others = plan.job.pins, other.job.pins
-    dropped = [f"layout.{key}" for key in FIELDS if getattr(own, key) != getattr(others, key)]
+    before, after = plan.job.pins, other.job.pins
+    dropped = [f"layout.{key}" for key in FIELDS if getattr(before, key) != getattr(after, key)]
     without = f" (without {', '.join(dropped)})" if dropped else ""
     return f"training.sharding: {name}{without}: {stage}, {time}, {size}"
 
 
-def _searched(job: Job, other_job: Job) -> tuple[Job, Feasible] | None:
+class _Searched(NamedTuple):
+    """A changed job, and its layouts that fit."""
+
+    job: Job
+    feasible: Feasible
+
+
+def _searched(job: Job, other_job: Job) -> _Searched | None:
     """A changed job and its layouts that fit; None where a rule refuses what changed."""
     other_job = replace(other_job, deepspeed_config={})
-    return None if _is_refused(job, other_job) else (other_job, feasible_layouts(other_job))
+    if _is_refused(job, other_job):
+        return None
+    return _Searched(other_job, feasible_layouts(other_job))
 
 
 def _is_refused(job: Job, other_job: Job) -> bool:

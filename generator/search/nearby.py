@@ -1,12 +1,12 @@
 """A layout with other values of some keys, and all else as it is where that can be.
 
-Reasons and comparisons are made of it, so that both change what was asked about, and name what had
+Reasons and comparisons are both made with it: they change what was asked about, and name what had
 to change with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -214,7 +214,7 @@ def _where_fitting(
     return with_columns(rows, either), legal & fits
 
 
-def changed(before: Layout, after: Layout, asked: Mapping[str, Any]) -> tuple[str, ...]:
+def changed(before: Layout, after: Layout, asked: Container[str]) -> tuple[str, ...]:
     """Fields other than those that were asked about in which two layouts differ."""
     names = (name for name in FIELDS if name not in asked)
     return tuple(name for name in names if getattr(before, name) != getattr(after, name))

@@ -44,9 +44,7 @@ _CLUSTER = (
 
 def job_document(job: Job) -> dict[str, object]:
     """The job as it was resolved."""
-    training, cluster = job.training, job.cluster
-    of_run = ("duration_steps", "duration_epochs")  # which the run has in its own terms
-    of_recipes = ("mode", "weights")
+    cluster, config, pins = job.cluster, _sizes_of(job), asdict(job.pins)
     brings = job.framework.brings
     return {
         "name": job.name,
@@ -66,31 +64,31 @@ def job_document(job: Job) -> dict[str, object]:
                 name: getattr(job.model, name, None)
                 for name in ("layers", "hidden", "heads", "vocab")
             },
-            **({"config": config} if (config := _sizes_of(job)) else {}),
+            **({"config": config} if config else {}),
         },
         "cluster": {
             "name": cluster.name,
             "accelerator": cluster.accelerator.name,
             **{name: getattr(cluster, name) for name in _CLUSTER},
         },
-        "training": {
-            **{
-                f.name: getattr(training, f.name)
-                for f in fields(training)
-                if f.name not in of_run and (job.framework.recipes or f.name not in of_recipes)
-            },
-            **({"sharding": job.framework.sharding} if job.framework.sharding else {}),
-            "lora": asdict(training.lora) if training.lora else None,
-            "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
-        },
+        "training": _training_document(job),
         "data": {**asdict(job.data), "path": list(job.data.path)},
         "output": asdict(job.output),
         "reliability": asdict(job.reliability),
-        "pinned": {
-            f.name: value
-            for f in fields(job.pins)
-            if (value := getattr(job.pins, f.name)) is not None
-        },
+        "pinned": {name: value for name, value in pins.items() if value is not None},
+    }
+
+
+def _training_document(job: Job) -> dict[str, object]:
+    training, framework = job.training, job.framework
+    left_out = {"duration_steps", "duration_epochs"}  # which the run has in its own terms
+    if not framework.recipes:
+        left_out |= {"mode", "weights"}
+    return {
+        **{f.name: getattr(training, f.name) for f in fields(training) if f.name not in left_out},
+        **({"sharding": framework.sharding} if framework.sharding else {}),
+        "lora": asdict(training.lora) if training.lora else None,
+        "batch_ramp": asdict(training.batch_ramp) if training.batch_ramp else None,
     }
 
 
@@ -127,12 +125,11 @@ def _is_kept(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_kept, value))
     if isinstance(value, str):
-        return len(value) <= _MOST_TEXT and not {"/", "\\", " "} & {*value} and not find(value)
-    return (
-        value is None
-        or isinstance(value, (bool, int))
-        or (isinstance(value, float) and math.isfinite(value))
-    )
+        is_name = len(value) <= _MOST_TEXT and not {"/", "\\", " "} & {*value}
+        return is_name and not find(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, int)
 
 
 def calibration_document(calibration: Calibration) -> dict[str, object] | None:
@@ -361,29 +358,25 @@ class Plan:
 
         **Assumes** the same layout, and says nothing of memory: its states may need more, or less.
         """
-        training, known = self.job.training, {finding.rule for finding in check_job(self.job)}
-        # Gradients are summed as is usual for the format.
-        others = (
-            replace(
-                self.job,
-                training=replace(
-                    training,
-                    precision=each,
-                    gradient_dtype=None,
-                    fp8_parameters=False,
-                    fp8_recipe="delayed" if each == "nvfp4" else training.fp8_recipe,
-                ),
+        job, training = self.job, self.job.training
+        broken = {finding.rule for finding in check_job(job)}
+        step_s: dict[str, float] = {}
+        for precision in ("bf16", "fp16", "fp8", "nvfp4"):
+            is_supported = job.cluster.accelerator.supports(precision)
+            can_say = job.framework.can_say({"precision": precision})
+            if precision == training.precision or not is_supported or not can_say:
+                continue
+            in_precision = replace(
+                training,
+                precision=precision,
+                gradient_dtype=None,  # gradients are summed as is usual for the format
+                fp8_parameters=False,
+                fp8_recipe="delayed" if precision == "nvfp4" else training.fp8_recipe,
             )
-            for each in ("bf16", "fp16", "fp8", "nvfp4")
-            if each != training.precision
-            and self.job.cluster.accelerator.supports(each)
-            and self.job.framework.can_say({"precision": each})
-        )
-        return {
-            other.training.precision: float(step_time(other, self.layout).total_s)
-            for other in others
-            if {finding.rule for finding in check_job(other)} <= known
-        }
+            other = replace(job, training=in_precision)
+            if {finding.rule for finding in check_job(other)} <= broken:
+                step_s[precision] = float(step_time(other, self.layout).total_s)
+        return step_s
 
     @property
     def tokens_per_step(self) -> int:

@@ -1,9 +1,9 @@
 """Details that only trade memory for time, or hide one kind of communication: turned where they can
 matter.
 
-The enumeration leaves them at their defaults. What is best with them is found by branch and bound:
-a layout is refined only where its step time, without all that its details could still save, is
-within reach of those with a name.
+The enumeration leaves them at their defaults. The best layouts with them are found by branch and
+bound. The bound of a layout is its step time less all that its details could still save; it is
+refined only where that is within reach of the layouts with a name or a row.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def chunk_counts(job: Job, rows: Layouts, values: ChunkValues = chunk_values) ->
 
 
 def full_chunks(job: Job, pipeline: int) -> list[int]:
-    """Chunk counts of a stage of which all chunks are full, but for what embedding and loss cost in
-    layers.
-    """
+    """Chunk counts with which all chunks are full, but for what embedding and loss take of them."""
     layers, ends = job.model.layers, 1 + ceil(end_layers(job))
     return [
         count
@@ -122,7 +120,7 @@ def chunk_choices(job: Job, rows: Layouts, values: ChunkValues = chunk_values) -
 #: Share of the time that a detail has to save to be worth its place in a plan; less would be lost
 #: in any estimate.
 _LEAST_GAIN = 0.001
-#: Bytes with which a layout expects the least beyond its estimate.
+#: So little memory, in bytes, that nothing but the estimate makes the expected time.
 _NOTHING = 1.0
 #: Rows that are refined as far as the first: more than a screen has.
 _MOST_ROWS = 10
@@ -217,8 +215,8 @@ def open_details(job: Job) -> list[Detail]:
 class Reach:
     """The times up to which a layout can have a name or a row, from all that was found so far.
 
-    Few details make of a layout one that is smaller, and none one of a measured kind: what a layout
-    expects beyond its estimate, it expects with its details too.
+    The ratio of a layout's expected time to its estimate is taken to be the same with its details:
+    few of them make a layout smaller, and none makes its kind a measured one.
     """
 
     job: Job
@@ -262,9 +260,10 @@ class Reach:
         return shown
 
     def barely_named(self, rows: Estimates, gain: float) -> NDArray[np.bool_]:
-        """Find rows that would take a name, each from a plan that is slower by less than `gain`.
+        """Find rows that would take a name from a plan that is slower by less than `gain` alone.
 
-        Kept as a row that is shown, such a layout would make names depend on how many rows are.
+        If such a layout were kept because it is shown as a row, names would depend on how many rows
+        are shown.
         """
         roomy_s = np.where(rows.required_bytes <= roomy_bytes(self.job), rows.total_s, np.inf)
         named = ((rows.total_s, self.fastest), (roomy_s, self.roomy)) if self.names else ()
@@ -334,8 +333,12 @@ def refined(
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
-    waves = ((order[:_FIRST_WAVE], _FULL_CHUNKS), (order[_FIRST_WAVE:], _FULL_CHUNKS))
-    for cut, chunked in (*waves, (order, _OTHER_CHUNKS)):
+    waves = (
+        (order[:_FIRST_WAVE], _FULL_CHUNKS),
+        (order[_FIRST_WAVE:], _FULL_CHUNKS),
+        (order, _OTHER_CHUNKS),
+    )
+    for cut, chunked in waves:
         wave = rows.take(cut)
         held = reach.holds(wave, least[cut])
         if not held.any():
@@ -354,14 +357,15 @@ def refined(
 
 
 def lowest_s(job: Job, estimated: Estimates) -> float:
-    """Time in seconds that no details make any of some layouts shorter than, looser than `least_s`
-    and at once.
+    """A lower bound of the step times of some layouts with any details, in seconds.
+
+    It is looser than `least_s`, and found at once.
     """
     return float(_floor_with_chunks(job, estimated, open_details(job)).min())
 
 
 def least_s(job: Job, estimated: Estimates) -> float:
-    """Time in seconds that no details make any of some layouts shorter than."""
+    """A lower bound of the step times of some layouts with any details, in seconds."""
     details = open_details(job)
     return float(_floor_at(job, estimated, _fastest(job, estimated, details), details).min())
 
@@ -373,10 +377,10 @@ def _cuts_chunks(job: Job) -> bool:
 
 def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, Any]:
     """Values with which layouts are the fastest, whatever memory that takes."""
-    chunks = chunk_counts(job, rows.layouts).max(axis=1, initial=1) if _cuts_chunks(job) else None
-    return (
-        _largest(details) if chunks is None else {**_largest(details), "virtual_pipeline": chunks}
-    )
+    values = _largest(details)
+    if _cuts_chunks(job):
+        values["virtual_pipeline"] = chunk_counts(job, rows.layouts).max(axis=1, initial=1)
+    return values
 
 
 def _turned(
@@ -445,18 +449,19 @@ def _floor_with_chunks(job: Job, estimated: Estimates, details: Sequence[Detail]
 def _floor_at(
     job: Job, rows: Estimates, values: Mapping[str, Any], details: Sequence[Detail]
 ) -> Floats:
-    """Least time of layouts with `values`, when details with one best setting have it and others
-    hide all.
+    """Least time of layouts with `values`.
+
+    Details with a best setting have it, and others save all that they can.
     """
     settled = {name: value for d in details for name, value in d.best.items()}
     columns = with_columns(rows.layouts, {**settled, **values})
-    rest = [d for d in details if not d.best]
-    chunked = "virtual_pipeline" in values
-    total_s, savable = step_seconds(
-        job, columns, _saved([*rest, _FULL_CHUNKS] if chunked else rest)
-    )
+    others = [detail for detail in details if not detail.best]
+    is_chunked = "virtual_pipeline" in values
+    if is_chunked:
+        others.append(_FULL_CHUNKS)
+    total_s, savable = step_seconds(job, columns, _saved(others))
     floor = total_s - sum(savable.values())
-    return floor * _evened(job, columns) if chunked else floor
+    return floor * _evened(job, columns) if is_chunked else floor
 
 
 def _evened(job: Job, rows: Layouts) -> Floats:
@@ -492,8 +497,9 @@ def _largest(details: Iterable[Detail]) -> dict[str, Any]:
 def _traded(
     job: Job, estimated: Estimates, detail: Detail, details: Sequence[Detail], reach: Reach
 ) -> Estimates:
-    """Layouts that do in part what others do wholly, where these fit, and leave no room without any
-    such detail.
+    """Layouts that do in part what others do wholly.
+
+    The others fit, and wouldn't leave the roomy share of the card free if they did none of it.
     """
     whole = np.all(
         [getattr(estimated.layouts, name) == value for name, value in detail.replaces.items()],
@@ -539,11 +545,11 @@ def _made(
     *,
     gain: float = 0.0,
 ) -> tuple[Estimates, NDArray[np.int64]]:
-    """Every legal layout that a detail makes of some, that fits and is faster, and which rows they
-    are of.
+    """Every legal layout that a detail makes of some, that fits and is faster; and for each the row
+    that it was made of.
 
-    It is faster by more than `gain`, but for what details save that need this one, and within reach
-    with all that details `later` can save.
+    It is faster by more than `gain`, where what details that need this one can save counts as
+    saved. And it is within reach with all that the `later` details can save.
     """
     later = [*later]
     needing = [each for each in later if each.needs in detail.turns]
@@ -580,9 +586,8 @@ def _made(
         parts.append((timed.take(useful), places[useful]))
     if not parts:
         return rows.take(slice(0)), np.zeros(0, np.int64)
-    return joined_estimates(part for part, _ in parts), np.concatenate(
-        [places for _, places in parts]
-    )
+    made = joined_estimates(part for part, _ in parts)
+    return made, np.concatenate([places for _, places in parts])
 
 
 def _legal_settings(

@@ -1,11 +1,14 @@
 """The search: enumerate, filter by rules, estimate memory, filter by fit, estimate time, rank, and
 say why.
+
+Where nothing is left, it says which rule leaves nothing, and what would.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +28,7 @@ from ..rules.run import (
     pinned_layout,
 )
 from .choice import is_pinned, named_rows, ranking, reason
-from .enumerate import Enumeration
+from .enumerate import has_layouts
 from .feasible import Feasible, feasible_layouts, has_plan, make_plan, make_plans
 from .plan import Infeasible, Plan, SearchResult
 from .reasons import decisions
@@ -42,15 +45,17 @@ def binding_rule(job: Job, feasible: Feasible) -> tuple[str, Plan | None]:
     """
     if feasible.nearest is not None:  # what the nearest of the legal layouts lacks is what binds
         nearest = make_plan(job, feasible.nearest)
-        return next(f.rule for f in nearest.findings if f.severity is Severity.ERROR), nearest
-    broken = (f.rule for f in check_pins(job) if f.severity is Severity.ERROR)
-    freed = (
-        rule
-        for rule in feasible.rejected_by
-        if any(True for _ in Enumeration(job, without=(rule,)))
-    )
-    rule = next(broken, None) or next(freed, None) or next(iter(feasible.rejected_by), "BATCH001")
-    return rule, None
+        return next(_broken_rules(nearest.findings)), nearest
+    by_pins = next(_broken_rules(check_pins(job)), None)
+    if by_pins is not None:
+        return by_pins, None
+    rules = feasible.rejected_by
+    alone = next((rule for rule in rules if has_layouts(job, without=(rule,))), None)
+    return alone or next(iter(rules), "BATCH001"), None
+
+
+def _broken_rules(findings: Iterable[Finding]) -> Iterator[str]:
+    return (finding.rule for finding in findings if finding.severity is Severity.ERROR)
 
 
 def obstacle(job: Job, feasible: Feasible) -> tuple[str, str | None]:
@@ -59,30 +64,25 @@ def obstacle(job: Job, feasible: Feasible) -> tuple[str, str | None]:
     """
     batch, most = job.training.global_batch, math.gcd(job.training.global_batch, job.gpus)
     if feasible.nearest is None and most < job.gpus:
-        whole = replace(
-            job, training=replace(job.training, global_batch=-(-batch // job.gpus) * job.gpus)
-        )
-        if any(True for _ in Enumeration(whole)):
+        # With a batch that the GPUs divide some layout is legal: the batch is what binds.
+        whole_batch = replace(job.training, global_batch=-(-batch // job.gpus) * job.gpus)
+        if has_layouts(replace(job, training=whole_batch)):
             (rule,) = binding_rules(job, BATCH_RULES)
-            left = (
-                f"a replica has {job.gpus // most} GPUs or a multiple, and no such layout is legal"
-            )
-            return (
-                rule.id,
-                f"data divides {job.gpus:,} GPUs and a global batch of {batch:,}, so {left}",
-            )
+            divides = f"data divides {job.gpus:,} GPUs and a global batch of {batch:,}"
+            replicas = f"a replica has {job.gpus // most} GPUs or a multiple"
+            return rule.id, f"{divides}, so {replicas}, and no such layout is legal"
     name, nearest = binding_rule(job, feasible)
-    return name, next(
-        (f.message for f in nearest.findings if f.rule == name), None
-    ) if nearest else None
+    findings = nearest.findings if nearest else ()
+    messages = (finding.message for finding in findings if finding.rule == name)
+    return name, next(messages, None)
 
 
 def why_no_plan(job: Job) -> tuple[Finding, ...]:
     """Find what keeps a job from having a plan; nothing where it has one.
 
-    It is the capacities that its layout exceeds where it pins one, else those that the nearest of
-    all layouts exceeds that its pins leave open, or the rule that leaves none. Jobs for several
-    numbers of GPUs aren't searched.
+    Where the job pins a layout, that is the capacities that it exceeds. Else it is those that the
+    nearest of all open layouts exceeds, or the rule that leaves none. Jobs for several numbers of
+    GPUs aren't searched.
     """
     if pinned_layout(job):
         return check_pinned_fit(job)
@@ -97,11 +97,12 @@ def why_no_plan(job: Job) -> tuple[Finding, ...]:
 
     name, message = obstacle(job, feasible)
     rule = next(rule for rule in (*LAYOUT_RULES, *IDENTITY_RULES) if rule.id == name)
-    where, hint = "/layout" if job.pins != Pins() else "/gpus", None
+    where, hint = "/gpus", None
     if rule in BATCH_RULES:
-        where = where if job.pins != Pins() else "/training/global_batch"
-        batches = batches_with_a_plan(job)
+        where, batches = "/training/global_batch", batches_with_a_plan(job)
         hint = f"use {job.says('global_batch', *batches)}" if batches else None
+    if job.pins != Pins():
+        where = "/layout"
     said = message or f"no layout is legal: {rule.title}"
     return (rule.at(job.locate(where), said, hint),)
 
@@ -112,9 +113,8 @@ def search(
     """The `top` best plans of `job`, or why there is none and what would make one possible.
 
     `bold` chooses the fastest; `explain` compares each decision of the first plan with the values
-    next to it. Exhaustive and deterministic: every layout
-    that satisfies the identities and the pins is enumerated, and every one that breaks no rule is
-    estimated.
+    next to it. Exhaustive and deterministic: every layout that satisfies the identities and the
+    pins is enumerated, and every one that breaks no rule is estimated.
     """
     return search_with_estimates(job, top=top, bold=bold, explain=explain)[0]
 
@@ -175,21 +175,13 @@ def estimate(job: Job) -> Plan:
     data = pins.get("data", max(job.gpus // ranks, 1))
     batch = job.training.global_batch
     accumulation = pins.get("gradient_accumulation")
-    derived = (
-        1
-        if accumulation is None or batch % (data * accumulation)
-        else batch // (data * accumulation)
-    )
+    derived = 1
+    if accumulation is not None and batch % (data * accumulation) == 0:
+        derived = batch // (data * accumulation)
     micro = pins.get("micro_batch", derived)
     accumulation = accumulation or max(batch // (data * micro), 1)
-    return _timed(
-        make_plan(
-            job,
-            Layout.of(
-                {**pins, "data": data, "micro_batch": micro, "gradient_accumulation": accumulation}
-            ),
-        )
-    )
+    sizes = {"data": data, "micro_batch": micro, "gradient_accumulation": accumulation}
+    return _timed(make_plan(job, Layout.of({**pins, **sizes})))
 
 
 def _timed(plan: Plan) -> Plan:

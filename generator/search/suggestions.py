@@ -1,5 +1,4 @@
-"""Changes to a job without a plan after which it has one, and changes nearby that make a poor plan
-fast.
+"""Changes after which a job without a plan has one, and small changes that make a plan much faster.
 
 Every one is found by searching the changed job, so it is true. All searches together look at a
 bounded number of layouts: what is not found within it is not suggested.
@@ -41,8 +40,8 @@ _COMPARED = 3
 #: Factors by which a change has to be faster, in tokens a second and GPU, to be offered beside a
 #: nearer one, or beside a plan that works.
 _FASTER, _MUCH_FASTER = 1.05, 1.10
-#: As for a batch that divides better, which also makes a plainer plan, and for a key that leaves
-#: results and layout as they are.
+#: The factor for a batch that divides better, which also makes a plainer plan, and for a key that
+#: leaves results and layout as they are.
 _LITTLE_FASTER = 1.02
 #: Factor by which a batch nearby has to have more in common with the GPU count, for any layout of
 #: it to be searched.
@@ -64,7 +63,8 @@ class Searches:
                 return None
             has_one, looked_at = has_plan(job)
             self._left -= looked_at
-            if has_one and (plan := self.best(job)):
+            plan = self.best(job) if has_one else None
+            if plan is not None:
                 return plan
         return None
 
@@ -84,16 +84,16 @@ class Searches:
         The jobs are compared by sequences a second and GPU of their fastest layouts, before details
         are turned.
         """
-        searches = [
-            (job, feasible)
-            for job in jobs
-            if (feasible := self._search(job)) and len(feasible.layouts)
-        ]
-        speeds = [
-            job.training.global_batch / job.gpus / float(feasible.total_s.min())
-            for job, feasible in searches
-        ]
-        return self._best(*searches[speeds.index(max(speeds))]) if searches else None
+        fastest: tuple[Job, Feasible] | None = None
+        most = -inf
+        for job in jobs:
+            feasible = self._search(job)
+            if feasible is None or not len(feasible.layouts):
+                continue
+            speed = job.training.global_batch / job.gpus / float(feasible.total_s.min())
+            if speed > most:
+                fastest, most = (job, feasible), speed
+        return None if fastest is None else self._best(*fastest)
 
     def _search(self, job: Job) -> Feasible | None:
         if self._left <= 0:
@@ -119,20 +119,27 @@ def best_plan(job: Job, feasible: Feasible, *, bold: bool = False) -> Plan | Non
 def suggestions(job: Job) -> Iterator[Suggestion]:
     """Changes of one key after which there is a plan, or of two pinned keys; nearest first."""
     searches = Searches()
-    in_parts = (
-        replace(job, pins=replace(job.pins, context=size)) for size in divisors(job.gpus)[1:]
-    )
-    if asks_script(job) and (plans := [plan for part in in_parts if (plan := searches.best(part))]):
-        plan = max(plans, key=_speed)
-        yield _key("layout.context", plan.layout.context, plan)
+    if asks_script(job):
+        yield from _with_context(job, searches)
     yield from _without_pins(job, searches)
     yield from _other_gpu_counts(job, searches)
     yield from _other_batches(job, searches)
     yield from _less_headroom(job, searches)
+    # These may change results: they stay the user's to set.
     for name, value, other in lighter(job):
-        # these may change results, so that they stay the user's to set
-        if plan := searches.best(other):
+        plan = searches.best(other)
+        if plan is not None:
             yield _key(f"training.{name}", value, plan)
+
+
+def _with_context(job: Job, searches: Searches) -> Iterator[Suggestion]:
+    """The context parallelism with the fastest plan, which the search leaves to the user."""
+    sizes = divisors(job.gpus)[1:]
+    split = (replace(job, pins=replace(job.pins, context=size)) for size in sizes)
+    plans = [plan for plan in map(searches.best, split) if plan is not None]
+    if plans:
+        plan = max(plans, key=_speed)
+        yield _key("layout.context", plan.layout.context, plan)
 
 
 def _key(path: str, value: Any, plan: Plan) -> Suggestion:
@@ -154,58 +161,90 @@ def faster_nearby(plan: Plan, check: Check | None = None) -> Iterator[Suggestion
     """Changes of one key with which the same tensor and context parallelism is clearly faster per
     GPU.
 
-    A GPU count and a batch nearby; a pin that costs; another dispatcher of tokens, which leaves
-    results and layout as they are; with `check`, which knows the rules of its program, a CUDA graph
-    of whole iterations; of a plan that spends time to fit, keys of `training` that save
-    memory, also where it pins what they make needless. Only layouts that are cut like the plan's
-    are searched: with others, they may be faster still. Of a batch that divides far better, any
-    layout is, and of those keys where a program without stages has few.
+    These are a GPU count and a batch nearby; a pin that costs; another dispatcher of tokens, which
+    leaves results and layout as they are; and with `check`, which knows the rules of its program, a
+    CUDA graph of whole iterations. For a plan that spends time to fit they are also keys of
+    `training` that save memory.
+
+    Only layouts that are cut like the plan's are searched, as others may be faster for reasons of
+    their own. For a batch that divides far better all layouts are searched, and for keys of
+    `training` too where a program without stages has few.
     """
-    layout, searches, job = plan.layout, Searches(_MUCH_FASTER * _speed(plan)), plan.job
-    cut: dict[str, Any] = {name: layout.to_dict()[name] for name in ("tensor", "context", "expert")}
-    spent: dict[str, Any] = {
-        name: layout.to_dict()[name]
-        for name in ("sequence_parallel", "zero_stage", "recompute", "offload")
-    }
-    alike = replace(job, pins=replace(job.pins, **cut, **spent))
+    searches = Searches(_MUCH_FASTER * _speed(plan))
     batch = dividing_batch(plan)
-    offers = [batch] if batch else []
-    for key, jobs in (
-        ("gpus", _round_counts(alike)),
-        ("training.global_batch", _round_batches(alike)),
-    ):
-        if not (batch and key != "gpus") and (nearby := searches.fastest(jobs)):
-            offers.append(_changed(key, nearby))
-    for name in (name for name in _SPENDING if getattr(job.pins, name) is not None):
-        free: dict[str, Any] = {**cut, name: None}
-        if freed := searches.best(replace(job, pins=replace(job.pins, **free))):
-            offers.append(_key(f"layout.{name}", freed.layout.to_dict()[name], freed))
-    if layout.recompute != Recompute.NONE or layout.offload != Offload.NONE:
-        staged = job.engine.has_parallel_layers
-        pins = replace(job.pins, **cut, pipeline=layout.pipeline) if staged else job.pins
-        # What saves memory needn't stay pinned where another key saves it; what the job has without
-        # pins is no gain of that key.
-        saving = [name for name in _SAVING if getattr(job.pins, name) is not None]
-        unpinned = searches.best(replace(job, pins=Pins())) if saving else None
-        least = _MUCH_FASTER * max(_speed(plan), _speed(unpinned) if unpinned else 0.0)
-        for name, value, other in lighter(job):
-            smaller = searches.best(replace(other, pins=pins))
-            if saving and not (smaller and _speed(smaller) > _MUCH_FASTER * _speed(plan)):
-                unset: dict[str, Any] = dict.fromkeys(saving)
-                smaller = searches.best(replace(other, pins=replace(pins, **unset)))
-                smaller = smaller if smaller and _speed(smaller) > least else None
-            if smaller:
-                offers.append(_key(f"training.{name}", value, smaller))
+    offers = [
+        *_nearby_sizes(plan, searches, with_batches=batch is None),
+        *_freed_pins(plan, searches),
+        *_lighter_training(plan, searches),
+    ]
     dispatched = _dispatched(plan)
     fastest = dispatched.plan if dispatched else plan
     graphed = _graphed(plan, _speed(fastest), check) if check else None
-    offers += [change for change in (dispatched, graphed) if change]
-    yield from (
-        change
-        for change in offers
-        if change in (batch, dispatched, graphed)
-        or _speed(change.plan) > _MUCH_FASTER * _speed(plan)
-    )
+
+    # The batch and the last two have bounds of their own.
+    if batch:
+        yield batch
+    for change in offers:
+        if _speed(change.plan) > _MUCH_FASTER * _speed(plan):
+            yield change
+    yield from (change for change in (dispatched, graphed) if change)
+
+
+def _cut_of(plan: Plan) -> dict[str, Any]:
+    """The keys by which a plan's layers are cut, with its values."""
+    values = plan.layout.to_dict()
+    return {name: values[name] for name in ("tensor", "context", "expert")}
+
+
+def _nearby_sizes(plan: Plan, searches: Searches, *, with_batches: bool) -> Iterator[Suggestion]:
+    """The fastest GPU count nearby and, `with_batches`, the fastest batch."""
+    values: dict[str, Any] = plan.layout.to_dict()
+    names = ("sequence_parallel", "zero_stage", "recompute", "offload")
+    pins = {**_cut_of(plan), **{name: values[name] for name in names}}
+    alike = replace(plan.job, pins=replace(plan.job.pins, **pins))
+    on_other_gpus = searches.fastest(_round_counts(alike))
+    if on_other_gpus is not None:
+        yield _changed("gpus", on_other_gpus)
+    with_other_batch = searches.fastest(_round_batches(alike)) if with_batches else None
+    if with_other_batch is not None:
+        yield _changed("training.global_batch", with_other_batch)
+
+
+def _freed_pins(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
+    """Each pin that spends time to save memory, at the value that it would have unpinned."""
+    for name in _SPENDING:
+        if getattr(plan.job.pins, name) is None:
+            continue
+        free: dict[str, Any] = {**_cut_of(plan), name: None}
+        freed = searches.best(replace(plan.job, pins=replace(plan.job.pins, **free)))
+        if freed is not None:
+            yield _key(f"layout.{name}", freed.layout.to_dict()[name], freed)
+
+
+def _lighter_training(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
+    """Keys of `training` that save the memory for which a plan recomputes or offloads."""
+    layout, job = plan.layout, plan.job
+    if layout.recompute == Recompute.NONE and layout.offload == Offload.NONE:
+        return
+    pins = job.pins
+    if job.engine.has_parallel_layers:
+        pins = replace(pins, **_cut_of(plan), pipeline=layout.pipeline)
+
+    # What saves memory needn't stay pinned where another key saves it; what the job has without
+    # pins is no gain of that key.
+    saving = [name for name in _SAVING if getattr(job.pins, name) is not None]
+    without_saving = replace(pins, **dict.fromkeys(saving))
+    unpinned = searches.best(replace(job, pins=Pins())) if saving else None
+    least = _MUCH_FASTER * max(_speed(plan), _speed(unpinned) if unpinned else 0.0)
+    for name, value, other in lighter(job):
+        smaller = searches.best(replace(other, pins=pins))
+        is_faster = smaller is not None and _speed(smaller) > _MUCH_FASTER * _speed(plan)
+        if saving and not is_faster:
+            smaller = searches.best(replace(other, pins=without_saving))
+            if smaller is None or _speed(smaller) <= least:
+                continue
+        if smaller is not None:
+            yield _key(f"training.{name}", value, smaller)
 
 
 def _dispatched(plan: Plan) -> Suggestion | None:
@@ -243,9 +282,8 @@ def _graphed(plan: Plan, speed: float, check: Check) -> Suggestion | None:
     """
     job, training = plan.job, plan.job.training
     has_experts = job.model.experts > 0
-    if training.cuda_graphs != "none" or (
-        has_experts and training.dispatcher not in (None, "hybridep")
-    ):
+    has_other_dispatcher = has_experts and training.dispatcher not in (None, "hybridep")
+    if training.cuda_graphs != "none" or has_other_dispatcher:
         return None
 
     keys: dict[str, Any] = {"cuda_graphs": "full_iteration"}
@@ -271,15 +309,14 @@ def dividing_batch(plan: Plan) -> Suggestion | None:
     faster.
     """
     job = plan.job
-    job_of_round_batch = next(_round_batches(job), None)
-    shared = _AWKWARD * gcd(job.training.global_batch, job.gpus)
-    if (
-        job_of_round_batch is None
-        or gcd(job_of_round_batch.training.global_batch, job.gpus) < shared
-    ):
+    round_job = next(_round_batches(job), None)
+    if round_job is None:
+        return None
+    in_common = gcd(job.training.global_batch, job.gpus)
+    if gcd(round_job.training.global_batch, job.gpus) < _AWKWARD * in_common:
         return None
     least = _LITTLE_FASTER * _speed(plan)
-    faster = Searches(least).best(job_of_round_batch)
+    faster = Searches(least).best(round_job)
     return _changed("training.global_batch", faster) if faster and _speed(faster) > least else None
 
 
@@ -298,7 +335,8 @@ def _without_pins(job: Job, searches: Searches) -> Iterator[Suggestion]:
         if offered:
             yield from offered
             return
-    if len(pinned) > 2 and (plan := searches.best(replace(job, pins=type(job.pins)()))):
+    plan = searches.best(replace(job, pins=Pins())) if len(pinned) > 2 else None
+    if plan is not None:
         yield Suggestion(path="layout", value="", text="no pinned layout keys", plan=plan)
 
 
@@ -325,21 +363,25 @@ def _other_gpu_counts(job: Job, searches: Searches) -> Iterator[Suggestion]:
     if job.cluster.accelerator.is_slice:
         return
     gpus, unit = job.gpus, job.cluster.accelerators_per_node
-    nodes, parts = gpus // unit, divisors(unit)
-    # Below, whole nodes, and the parts of a node once there is one at most; above, parts of a node
-    # that are more, then whole nodes, close by and growing.
-    fewer = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
-    below = dict.fromkeys([*fewer, *(sorted(parts, reverse=True) if nodes <= 1 else [])])
+    nodes, parts_of_node = gpus // unit, divisors(unit)
+
+    # Below: whole nodes, and parts of a node where there is one node at most.
+    below = [n * unit for n in range(nodes, max(nodes - _NEIGHBOURS, 0), -1)]
+    if nodes <= 1:
+        below += sorted(parts_of_node, reverse=True)
+    # Above: larger parts of a node, then whole nodes, close by and growing.
     some = max(nodes, 1)
-    more = {some + i for i in range(_NEIGHBOURS + 1)} | {
-        max(round(some * g), some + 1) for g in _GROWTH
-    }
-    above = sorted({*parts, *(n * unit for n in more)})
-    sides = ((count for count in below if count < gpus), (count for count in above if count > gpus))
-    nearest = (searches.first(replace(job, gpus=count) for count in side) for side in sides)
-    yield from _with_faster(
-        "gpus", [plan for plan in nearest if plan], searches.fastest(_round_counts(job))
+    more = {some + i for i in range(_NEIGHBOURS + 1)}
+    more |= {max(round(some * factor), some + 1) for factor in _GROWTH}
+    above = sorted({*parts_of_node, *(n * unit for n in more)})
+
+    sides = (
+        [count for count in dict.fromkeys(below) if count < gpus],
+        [count for count in above if count > gpus],
     )
+    nearest = (searches.first(replace(job, gpus=count) for count in side) for side in sides)
+    plans = [plan for plan in nearest if plan is not None]
+    yield from _with_faster("gpus", plans, searches.fastest(_round_counts(job)))
 
 
 def _with_faster(path: str, nearest: list[Plan], fastest: Plan | None) -> Iterator[Suggestion]:
@@ -357,21 +399,18 @@ def _round_counts(job: Job) -> Iterator[Job]:
     reach = int(_NEARBY * job.gpus)
     while reach // unit > _NEIGHBOURS:  # of very many nodes, the rounder numbers
         unit *= 2
-    counts = {*range(-(-(job.gpus - reach) // unit) * unit, job.gpus + reach + 1, unit)} - {
-        0,
-        job.gpus,
-    }
+    first = -(-(job.gpus - reach) // unit) * unit
+    counts = {*range(first, job.gpus + reach + 1, unit)} - {0, job.gpus}
     round_ones = sorted(counts, key=lambda count: (-len(divisors(count)), abs(count - job.gpus)))
-    powers = [count for count in round_ones if count & (count - 1) == 0]
-    yield from (
-        replace(job, gpus=count) for count in dict.fromkeys([*powers, *round_ones[:_COMPARED]])
-    )
+    powers_of_two = [count for count in round_ones if count & (count - 1) == 0]
+    for count in dict.fromkeys([*powers_of_two, *round_ones[:_COMPARED]]):
+        yield replace(job, gpus=count)
 
 
 def batches_with_a_plan(job: Job) -> list[int]:
     """The nearest global batches below and above a job's with which it has a plan."""
     offers = _other_batches(job, Searches())
-    return sorted({plan.job.training.global_batch for plan in (each.plan for each in offers)})
+    return sorted({offer.plan.job.training.global_batch for offer in offers})
 
 
 def _other_batches(job: Job, searches: Searches) -> Iterator[Suggestion]:
@@ -386,10 +425,9 @@ def _other_batches(job: Job, searches: Searches) -> Iterator[Suggestion]:
         searches.first(_with_batch(job, size) for size in side[:_NEIGHBOURS])
         for side in (below, above)
     )
-    plans = [plan for plan in nearest if plan]
-    yield from _with_faster(
-        "training.global_batch", plans, searches.fastest(_round_batches(job)) if plans else None
-    )
+    plans = [plan for plan in nearest if plan is not None]
+    fastest = searches.fastest(_round_batches(job)) if plans else None
+    yield from _with_faster("training.global_batch", plans, fastest)
 
 
 def _round_batches(job: Job) -> Iterator[Job]:
@@ -413,9 +451,9 @@ def _less_headroom(job: Job, searches: Searches) -> Iterator[Suggestion]:
     if plan is None:
         return
     host = float(host_band(job, plan.memory).low) / (job.cluster.host_memory_bytes or inf)
-    needed = 1 - max(
-        float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes), host
-    )
-    value = int(needed * 100) / 100
-    if plan := searches.best(replace(job, headroom=max(value, 0.0))):
+    device = float(required_band(plan.memory).high) / float(plan.memory.capacity_bytes)
+    left = 1 - max(device, host)
+    value = int(left * 100) / 100
+    plan = searches.best(replace(job, headroom=max(value, 0.0)))
+    if plan is not None:
         yield _key("memory.headroom", value, plan)

@@ -159,27 +159,18 @@ def further(plan: Plan) -> Iterator[Line]:
     job = plan.job
     model = "" if job.model.name == job.name else f"{job.model.name}, "
     adapters = f", LoRA of rank {job.training.lora.rank}" if job.training.lora else ""
-    depths = job.training.mtp_depths
-    further = f", {counted(depths, 'depth')} of multi-token prediction with " if depths else ""
-    further += f"{count(depths * job.model.depth_parameters)} more" if depths else ""
-    yield (
-        "Job",
-        f"{job.name}: {model}{count(parameter_count(job.model))} "
-        f"parameters{further}{adapters}, {job.framework}, "
-        f"{job.training.precision}; {job.gpus:,} × {job.cluster.accelerator.name}, "
-        f"{counted(job.nodes, 'node')} of {job.cluster.name}",
-    )
+    depths, of_depths = job.training.mtp_depths, ""
+    if depths:
+        more = count(depths * job.model.depth_parameters)
+        of_depths = f", {counted(depths, 'depth')} of multi-token prediction with {more} more"
+    parameters = f"{count(parameter_count(job.model))} parameters{of_depths}{adapters}"
+    machines = f"{job.gpus:,} × {job.cluster.accelerator.name}"
+    nodes = f"{counted(job.nodes, 'node')} of {job.cluster.name}"
+    trains = f"{job.name}: {model}{parameters}, {job.framework}, {job.training.precision}"
+    yield "Job", f"{trains}; {machines}, {nodes}"
     if plan.run is None:
         yield "Batch", _batch(plan)
-    # The causes of the step time, with those that are communication together.
-    said = [(name, f"{name} {seconds(s)}") for name, s in causes(plan)]
-    costs = [text for name, text in said if name not in _COMMUNICATION]
-    shared = ", ".join(text for name, text in said if name in _COMMUNICATION)
-    parts = [*costs, f"communication ({shared})"] if shared else costs
-    rest = float(plan.step_time.total_s) - sum(s for _, s in causes(plan))
-    if rest >= _REST_SHOWN * float(plan.step_time.total_s):
-        parts.append(f"rest {seconds(rest)}")
-    yield "Step", " + ".join(parts)
+    yield "Step", _step(plan)
     if plan.run is not None:
         yield "Length", "; ".join(_length(plan, plan.run))
         power = "" if plan.run.energy_j is None else f"; {energy(plan.run.energy_j)}"
@@ -191,29 +182,37 @@ def further(plan: Plan) -> Iterator[Line]:
     yield "", MFU_NOTE
 
 
+def _step(plan: Plan) -> str:
+    """The causes of the step time, with those that are communication together."""
+    total_s, shown = float(plan.step_time.total_s), causes(plan)
+    costs = [f"{name} {seconds(s)}" for name, s in shown if name not in _COMMUNICATION]
+    sends = [f"{name} {seconds(s)}" for name, s in shown if name in _COMMUNICATION]
+    if sends:
+        costs.append(f"communication ({', '.join(sends)})")
+    rest_s = total_s - sum(s for _, s in shown)
+    if rest_s >= _REST_SHOWN * total_s:
+        costs.append(f"rest {seconds(rest_s)}")
+    return " + ".join(costs)
+
+
 def _batch(plan: Plan) -> str:
     layout, asked = plan.layout, plan.job.training.global_batch
     instead_of = "" if layout.global_batch == asked else f" (the job has {asked:,})"
-    passes = (
-        f"{layout.gradient_accumulation:,} "
-        f"micro-batch{'' if layout.gradient_accumulation == 1 else 'es'}"
-    )
-    return (
-        f"{layout.global_batch:,} sequences{instead_of} = {counted(layout.data, 'replica')} × "
-        f"{passes} of {layout.micro_batch}; {count(plan.tokens_per_step)} tokens"
-    )
+    passes = layout.gradient_accumulation
+    batches = f"{passes:,} micro-batch{'' if passes == 1 else 'es'} of {layout.micro_batch}"
+    product = f"{counted(layout.data, 'replica')} × {batches}"
+    sequences = f"{layout.global_batch:,} sequences{instead_of}"
+    return f"{sequences} = {product}; {count(plan.tokens_per_step)} tokens"
 
 
 def causes(plan: Plan) -> list[tuple[str, float]]:
     """The causes of the step time in seconds, largest first; those under two percent are left
     out.
     """
-    total = float(plan.step_time.total_s)
-    parts = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
-    return sorted(
-        ((name, s) for name, s in parts.items() if s >= _SHOWN_SHARE * total),
-        key=lambda part: -part[1],
-    )
+    total_s = float(plan.step_time.total_s)
+    by_name = {name: float(getattr(plan.step_time, f"{name}_s")) for name in CAUSES}
+    shown = [name for name in CAUSES if by_name[name] >= _SHOWN_SHARE * total_s]
+    return [(name, by_name[name]) for name in sorted(shown, key=lambda name: -by_name[name])]
 
 
 def _length(plan: Plan, run: Run) -> Iterator[str]:
@@ -226,9 +225,9 @@ def _length(plan: Plan, run: Run) -> Iterator[str]:
         "saves": run.steps / run.save_interval_steps * run.save_s,
     }
     lost["restarts"] = run.wall_s - run.duration_s - sum(lost.values())
-    most = (
-        f" (most lost to {max(lost, key=lost.__getitem__)})" if run.goodput_fraction < _GOOD else ""
-    )
+    most = ""
+    if run.goodput_fraction < _GOOD:
+        most = f" (most lost to {max(lost, key=lost.__getitem__)})"
     yield f"{count(run.tokens)} tokens{passes} in {steps}, goodput {run.goodput_fraction:.0%}{most}"
     limit_s = plan.job.launch.time_limit_s
     if limit_s is not None and run.segments != 1:
@@ -289,8 +288,8 @@ def dimension_cells(plans: Sequence[Plan]) -> list[dict[str, str]]:
 
 
 def unlike(plan: Plan, best: Plan) -> str:
-    """The details in which a plan differs from the chosen one, and whether measured runs are like
-    it alone.
+    """The details in which a plan differs from the chosen one, and whether it is extrapolated where
+    that is measured, or the other way round.
     """
     words = list(differing(plan.layout, best.layout, best.job.engine))
     is_beyond = bool(plan.uncertainty.evidence.beyond)

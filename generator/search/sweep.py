@@ -12,7 +12,7 @@ from ..findings import InvalidJob, Severity
 from ..job.records import Job
 from ..rules.violations import divisors
 from ..version import __version__
-from .enumerate import Enumeration
+from .enumerate import has_layouts
 from .feasible import feasible_layouts
 from .plan import Plan
 from .search import obstacle
@@ -43,7 +43,7 @@ class Counts:
         """
         first = max(-(-low // self.unit), 1) * self.unit
         for count in range(first, high + 1, self.unit):
-            if any(True for _ in Enumeration(replace(self.job, gpus=count * self.gpus))):
+            if has_layouts(replace(self.job, gpus=count * self.gpus)):
                 yield count
 
     def grid(self, low: int, high: int) -> tuple[int, ...]:
@@ -105,9 +105,9 @@ class Goal:
         run = plan.run
         if run is None:
             return math.inf
-        band = (
-            float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s) if slow else 1.0
-        )
+        band = 1.0
+        if slow:
+            band = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
         shares = [] if self.within_s is None else [run.wall_s / self.within_s]
         if self.at_most is not None:
             shares.append(math.inf if run.wall_cost is None else run.wall_cost / self.at_most)
@@ -171,31 +171,43 @@ class Sweep:
             return (plan.job.gpus, *places, _cost(plan), float(plan.step_time.total_s))
 
         met = self._met(slow=slow) if self.goal else []
-        return min(met, key=size)[0] if met else None
+        if not met:
+            return None
+        point, _ = min(met, key=size)
+        return point
 
     @property
     def cheapest(self) -> Point | None:
         """The point of the lowest price, of those that meet the goal where there is one."""
-        priced = [each for each in self._met() if 0 < _cost(each[1]) < math.inf]
-        return min(priced, key=lambda each: _cost(each[1]))[0] if priced else None
+        cheapest: Point | None = None
+        least = math.inf
+        for point, plan in self._met():
+            if 0 < _cost(plan) < least:
+                cheapest, least = point, _cost(plan)
+        return cheapest
 
     def _met(self, *, slow: bool = False) -> list[tuple[Point, Plan]]:
         """Points with a plan, and with a goal those that meet it."""
         goal = self.goal
-        return [
-            (p, p.plan)
-            for p in self.points
-            if p.plan and (goal is None or goal.excess(p.plan, slow=slow) <= 1)
-        ]
+        planned = [(point, point.plan) for point in self.points if point.plan is not None]
+        if goal is None:
+            return planned
+        return [(point, plan) for point, plan in planned if goal.excess(plan, slow=slow) <= 1]
 
     @property
     def nearest(self) -> Point | None:
         """The point that comes closest to the goal; `None` without a goal, or without a plan at any
         value.
         """
-        goal = self.goal
-        planned = [(goal.excess(p.plan), i) for i, p in enumerate(self.points) if goal and p.plan]
-        return self.points[min(planned)[1]] if planned else None
+        nearest: Point | None = None
+        least: float | None = None
+        for point in self.points:
+            if self.goal is None or point.plan is None:
+                continue
+            excess = self.goal.excess(point.plan)
+            if least is None or excess < least:
+                nearest, least = point, excess
+        return nearest
 
     def to_dict(self) -> dict[str, object]:
         """The form of `dsgen sweep --format json`, described by `schemas/sweep.schema.json`."""
@@ -220,21 +232,23 @@ def sweep(
     With a goal, and one key whose values have counts in between: also at those between the smallest
     that meets it and the one before; of these, only those with a plan become points.
     """
-    points = [
-        _point(load, axes, chosen, bold) for chosen in product(*(axis.values for axis in axes))
-    ]
-    counts = axes[0].counts
-    if goal is None or len(axes) > 1 or counts is None:
+    combinations = product(*(axis.values for axis in axes))
+    points = [_point(load, axes, chosen, bold) for chosen in combinations]
+    axis = axes[0]
+    if goal is None or len(axes) > 1 or axis.counts is None:
         return _sorted(axes, points, goal)
-    tried = {axes[0].place(value) for value in axes[0].values}
+    tried = {axis.place(value) for value in axis.values}
     for slow in (False, True):
-        while (met := _sorted(axes, points, goal).smallest(slow=slow)) and (
-            more := _between(counts, tried, axes[0].place(met.values[axes[0].path]))
-        ):
+        while True:
+            met = _sorted(axes, points, goal).smallest(slow=slow)
+            if met is None:
+                break
+            more = _between(axis.counts, tried, axis.place(met.values[axis.path]))
+            if not more:
+                break
             tried |= set(more)
-            points += [
-                p for value in more if (p := _point(load, axes, (value,), bold, explain=False)).plan
-            ]
+            further = [_point(load, axes, (value,), bold, explain=False) for value in more]
+            points += [point for point in further if point.plan is not None]
     return _sorted(axes, points, goal)
 
 
