@@ -17,7 +17,7 @@ from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in, texts_of
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
-from ...text.around import folders_above, is_there
+from ...text.around import folders_above, is_there, until_next_check
 from ...text.options import basename
 from ...text.shell.follow import called, sourced
 from ...text.shell.records import Command, Word
@@ -116,15 +116,18 @@ def _others_start_here(program: PurePath, launch: Launch) -> bool:
     """
     if len(program.parts) > 1:
         return False
-    folder = Path(launch.script.text.path).parent
     own = launch.script.text.content
-    named = {
-        name
+    return any(text != own for text in _starting_here(Path(launch.script.text.path).parent))
+
+
+@until_next_check(16)
+def _starting_here(folder: Path) -> tuple[str, ...]:
+    """The texts of a folder's scripts that name a program which is there, without a folder."""
+    return tuple(
+        text
         for text in texts_of(folder, _SCRIPTS, ".py")
-        if text != own
-        for name in _BARE_PROGRAM.findall(text)
-    }
-    return any(is_there(folder / name) for name in named)
+        if any(is_there(folder / name) for name in set(_BARE_PROGRAM.findall(text)))
+    )
 
 
 def _may_bring(launch: Launch) -> bool:
