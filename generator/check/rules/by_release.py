@@ -6,9 +6,10 @@ that one accepts is no certain error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
+from itertools import tee
 from typing import Final
 
 from ...findings import Finding, Severity, Version
@@ -75,7 +76,8 @@ class _Others:
     judge: Judge
     _judged: dict[Version, Submission] = field(default_factory=dict)
     _errors: dict[Version, frozenset[_Key]] = field(default_factory=dict)
-    _whole: dict[Version, frozenset[_Key]] = field(default_factory=dict)
+    #: the paths of files that a release refuses for something else, as far as they are looked for
+    _refused: dict[Version, Iterator[str]] = field(default_factory=dict)
 
     def refuse(self, finding: Finding, version: Version) -> bool:
         """Return whether a release refuses what a finding is about."""
@@ -90,11 +92,21 @@ class _Others:
         """Return whether a release may be meant: it has all keys of a file, and refuses it for
         nothing else.
         """
-        if version not in self._whole:
-            known = {_key(one) for one in self.findings if _is_refusal(one)}
+        if version not in self._refused:
             found = self.judge(self.rules, self._at(version))
-            self._whole[version] = frozenset(_key(one) for one in found if _is_refusal(one)) - known
-        return all(key[1] != path for key in self._whole[version])
+            self._refused[version] = (
+                each.where.path
+                for each in found
+                if _is_refusal(each) and _key(each) not in self._known
+            )
+        # The first refusal of the file is enough, and no rule is asked twice for the next file.
+        refused, self._refused[version] = tee(self._refused[version])
+        return path not in refused
+
+    @cached_property
+    def _known(self) -> frozenset[_Key]:
+        """What the release that the files are judged by refuses."""
+        return frozenset(_key(each) for each in self.findings if _is_refusal(each))
 
     def _at(self, version: Version) -> Submission:
         if version not in self._judged:
