@@ -269,9 +269,9 @@ def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, 
         if not of_rule:
             continue
         broken = _violations(rule, of_rule, whole)
-        for first in broken:
+        first = next(broken, None)
+        if first is not None:
             yield rule, map(rule.finding, chain((first,), broken))
-            break
 
 
 def _subjects(rule: Rule, whole: Any) -> Iterator[Any]:

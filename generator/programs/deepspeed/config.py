@@ -235,7 +235,7 @@ class Config(DsConfig):
             return False
         return any(deviation.what == "no value at all" for deviation in self.json.deviations)
 
-    @property
+    @cached_property
     def is_readable(self) -> bool:
         """Whether this is an object read to its end, so that missing keys are known."""
         return self.json.broken is None and isinstance(self.json.data, dict) and not self.is_empty
@@ -365,10 +365,9 @@ class Config(DsConfig):
         what is written.
         """
         parent, section, key, spellings = self.schema.at(pointer)
-        written = self.json.spans
-        place = pointer
-        if pointer not in written:
-            place = next((name for name in spellings if name in written), pointer)
+        place = self._written_at(pointer, spellings)
+        if place is None:  # as most keys
+            return None if key is None else self._default(pointer, parent, key)
         value = self.value(place)
         if value == "auto" and self.filled:
             return _UNKNOWN
@@ -377,8 +376,7 @@ class Config(DsConfig):
             is_handed_on = section is None or section.extra == "taken" or parent in HANDED_ON
             return value if is_handed_on else None
         in_model = section.kind == "model"
-        is_dropped = in_model and (value == "auto" or (value is None and key.optional))
-        if place not in written or is_dropped:
+        if in_model and (value == "auto" or (value is None and key.optional)):
             return self._default(pointer, parent, key)
 
         if not in_model:
@@ -387,6 +385,16 @@ class Config(DsConfig):
             return _UNKNOWN if is_refused and pointer[1:] not in BATCH_KEYS else value
         converted = convert(value, key, PROFILES[self.schema.pydantic])
         return _UNKNOWN if isinstance(converted, Mismatch) else converted
+
+    def _written_at(self, pointer: str, spellings: tuple[str, ...]) -> str | None:
+        """The pointer at which a key is written; None where it is left out."""
+        written = self.json.spans
+        if pointer in written:
+            return pointer
+        for spelling in spellings:
+            if spelling in written:
+                return spelling
+        return None
 
     def _default(self, pointer: str, parent: str, key: Key) -> object:
         """The value of a key that is left out: its default, except for two keys of ZeRO.

@@ -14,11 +14,10 @@ from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Location
-from ...patterns import lazy_pattern
 from ...places import Lines, Values
 from ..source import escape
 from ..text import Text
-from ..wording import value_at
+from ..wording import NOTHING, value_at
 from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64  # of objects in objects, each of which costs Python a few frames
@@ -26,7 +25,6 @@ MAX_VALUES: Final = 20_000  # as many as of a YAML document
 #: Characters of all pointers together: long keys around many values would fill memory.
 MAX_POINTER_CHARACTERS: Final = 100_000_000
 
-_BLANK: Final = lazy_pattern(r"[ \t\n\r]*")
 _BYTE_ORDER_MARKS: Final = ("\ufeff", "\xef\xbb\xbf")
 
 
@@ -202,10 +200,10 @@ class _Document:
                 pos, inner = self._key(value, keys, pos, slot)
                 count += 1
             value_end = self._value(pos, inner)
-            pos = comma = self._skip(value_end)
+            pos = comma = self.tokens.skip(value_end)
             comes = content[pos : pos + 1]
             if comes == ",":
-                pos = self._skip(pos + 1)
+                pos = self.tokens.skip(pos + 1)
                 comes = content[pos : pos + 1]
                 if comes == closer:
                     marks.append(Mark("a trailing comma", comma, comma + 1, ""))
@@ -219,11 +217,6 @@ class _Document:
         marks.append(Mark("", pos, pos, "}"))
         return comma if comma < pos else value_end, pos
 
-    def _skip(self, pos: int) -> int:
-        blank = _BLANK.match(self._content, pos)
-        pos = blank.end() if blank else pos
-        return self.tokens.skip(pos) if self._content[pos : pos + 1] in ("#", "/") else pos
-
     def _key(
         self, holder: dict[str, object], keys: dict[str, int], pos: int, slot: _Slot
     ) -> tuple[int, _Slot]:
@@ -232,7 +225,7 @@ class _Document:
         behind = self.tokens.skip(end) + 1
         if not self._content.startswith(":", behind - 1):
             raise Refused(behind - 1, "`:` is missing after a key")
-        start, pointer = self._skip(behind), f"{slot.pointer}/{escape(key)}"
+        start, pointer = self.tokens.skip(behind), f"{slot.pointer}/{escape(key)}"
         first = keys.setdefault(key, pos)
         if first != pos:
             self.duplicates.append(Duplicate(pointer=pointer, first=first, second=pos))
@@ -302,6 +295,8 @@ class JsonText(Values):
     #: the deviations with what strict JSON has there
     marks: tuple[Mark, ...] = field(default=(), repr=False)
     lines: Lines = field(repr=False, compare=False)
+    #: values by pointer: rules ask for the same ones hundreds of times
+    _found: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def json_reads(self) -> bool:
@@ -314,7 +309,12 @@ class JsonText(Values):
 
     def value(self, pointer: str, default: object = None) -> object:
         """The value at `pointer`, else `default`."""
-        return value_at(self.data, pointer, default) if pointer in self.spans else default
+        if pointer not in self.spans:
+            return default
+        value = self._found.get(pointer, NOTHING)
+        if value is NOTHING:
+            value = self._found[pointer] = value_at(self.data, pointer, NOTHING)
+        return default if value is NOTHING else value
 
     def locate(self, pointer: str) -> Location:
         """The place of a value, else of the nearest thing around it."""

@@ -23,6 +23,7 @@ from ...patterns import lazy_pattern
 MAX_DIGITS: Final = 4300
 
 _BLANK: Final = lazy_pattern(r"[ \t\n\r]*")
+_BEGINS_COMMENT: Final = ("#", "/")
 _LINE_COMMENT: Final = lazy_pattern(r"(?:#|//)[^\r\n]*")
 _BREAK: Final = lazy_pattern(r"\r\n?|\n")
 _REST_OF_LINE: Final = lazy_pattern(r"[^\r\n]*")
@@ -86,6 +87,8 @@ class Tokens:
         while True:
             blank = _BLANK.match(content, pos)
             pos = blank.end() if blank else pos
+            if content[pos : pos + 1] not in _BEGINS_COMMENT:
+                return pos
             if content.startswith("/*", pos):
                 end = content.find("*/", pos + 2) + 2
                 if end < 2:

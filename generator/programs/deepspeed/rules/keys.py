@@ -209,12 +209,16 @@ def slips_read_later(config: Config) -> Iterator[Problem]:
         if star:
             pointers = [f"{first}/{escape(metric)}{rest}" for metric in config.block(first)]
         for pointer in pointers:
-            yield from _slips_in(config, pointer, names.split())
+            yield from _slips_in(config, pointer, names)
 
 
-def _slips_in(config: Config, pointer: str, keys: list[str]) -> Iterator[Problem]:
-    """The same in one block, whose reader knows these keys."""
+def _slips_in(config: Config, pointer: str, names: str) -> Iterator[Problem]:
+    """The same in one block, whose reader knows the keys of these names."""
     block = config.block(pointer)
+    if not block:
+        return
+
+    keys = names.split()
     for name in keys:
         text = block.get(name)
         if isinstance(text, str) and is_whole(text.strip()):
