@@ -211,7 +211,7 @@ def names_in(folder: str, project: str) -> tuple[str, ...]:
 
     None either where it is outside of the project of `project`.
     """
-    return _listed(folder, Path(project)).names
+    return _listed(folder, project).names
 
 
 class _Listing(NamedTuple):
@@ -223,7 +223,7 @@ class _Listing(NamedTuple):
     links: frozenset[str] = frozenset()
 
 
-def _listed(folder: str, project: Path) -> _Listing:
+def _listed(folder: str, project: str | Path) -> _Listing:
     return _Listing() if _checked.get().alone else _listing(folder, _project_of(project))
 
 
@@ -371,7 +371,7 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     return False
 
 
-def _project_of(folder: Path) -> Path:
+def _project_of(folder: str | Path) -> Path:
     checked, name = _checked.get(), os.fspath(folder)
     if checked.projects is None:
         return _project(_real(name), checked.named, _real("."))

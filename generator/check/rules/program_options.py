@@ -15,7 +15,7 @@ from typing import Final
 from ...catalog.names import most_like
 from ...findings import ERROR, NOTE, Violation, Violations
 from ...patterns import lazy_pattern
-from ...programs.launching.own_options import own_options, slips, valued_options
+from ...programs.launching.own_options import lacks_word, own_options, slips, valued_options
 from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import gone_arguments, known_arguments
 from ...rules.violations import transformers
@@ -113,7 +113,8 @@ def options_have_their_values(launch: Launch) -> Violations:
             continue
         typed_field = rf"^[ \t]+{name}[ \t]*:[ \t]*(?:Optional\[)?(?:str|int|float)\b"
         is_field = by_classes and re.search(typed_field, text, re.M)
-        if is_field or option in valued_options(found):
+        # The modules are parsed only where one of them has the name at all.
+        if is_field or (not lacks_word(found, name) and option in valued_options(found)):
             where = launch.script.locate(word)
             content = launch.script.text.content
             between = content[word.offset + len(word.raw) : following.offset]

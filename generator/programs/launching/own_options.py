@@ -249,7 +249,7 @@ def lacks_word(program: Path, word: str) -> bool:
 @until_next_check(64)
 def _texts(program: Path, most: int = _MOST_MODULES) -> tuple[str, ...]:
     """The first modules of a program, with `-` written as `_`."""
-    return tuple(module.text.replace("-", "_") for module in islice(_modules(program), most))
+    return tuple(module.plain_text for module in islice(_modules(program), most))
 
 
 @until_next_check(64)
@@ -258,9 +258,9 @@ def _declared(program: Path) -> tuple[str, ...]:
 
     Those that DeepSpeed adds for it are among them.
     """
-    texts = _texts(program, _MOST_DECLARING)
-    declared = {option or field for text in texts for option, field in _DECLARES.findall(text)}
-    if any(name in text for text in texts for name in _ADDS):
+    modules = list(islice(_modules(program), _MOST_DECLARING))
+    declared = {name for module in modules for name in module.declared}
+    if any(name in module.plain_text for module in modules for name in _ADDS):
         declared |= {option.lstrip("-").replace("-", "_") for option in OF_DEEPSPEED}
     return tuple(sorted(declared))
 
@@ -333,12 +333,29 @@ class _Module:
         self.text = text_around(path, path.parent)
 
     @cached_property
+    def plain_text(self) -> str:
+        """Its text with `-` written as `_`, as many programs that import it ask for it."""
+        return self.text.replace("-", "_")
+
+    @cached_property
+    def declared(self) -> frozenset[str]:
+        """The options and fields that it declares, `-` written as `_`."""
+        return frozenset(option or field for option, field in _DECLARES.findall(self.plain_text))
+
+    @cached_property
     def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
         """All that is in it, from outside in; only the empty module where it can't be parsed."""
-        nodes = defaultdict[type[ast.AST], list[Any]](list)
-        for node in ast.walk(parsed(self.text)):
-            nodes[type(node)].append(node)
-        return nodes
+        by_kind = defaultdict[type[ast.AST], list[Any]](list)
+        nodes: list[ast.AST] = [parsed(self.text)]
+        for node in nodes:  # which grow; twice as fast as `ast.walk`, in the same order
+            by_kind[type(node)].append(node)
+            for name in node._fields:
+                value = getattr(node, name, None)
+                if isinstance(value, ast.AST):
+                    nodes.append(value)
+                elif isinstance(value, list):
+                    nodes += [each for each in value if isinstance(each, ast.AST)]
+        return by_kind
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         return [node for kind in kinds for node in self._by_kind.get(kind, ())]
@@ -362,7 +379,9 @@ class _Module:
                 if origin.strip(".")
             ]
             names += [origin] if origin else re.findall(_FIRST, several)
-        return tuple(filter(None, map(self._file, dict.fromkeys(names))))
+        folder = self.path.parent
+        files = (_file_of(name, folder) for name in dict.fromkeys(names))
+        return tuple(filter(None, files))
 
     def origin(self, node: ast.expr) -> str | None:
         """The package that a name is imported from; None where that isn't seen."""
@@ -413,31 +432,37 @@ class _Module:
         made_by_function = {name for name, maker in assigned if maker in makers}
         return frozenset((made_here | made_by_function) - {""})
 
-    def _file(self, name: str) -> Path | None:
-        """The file of a module, in the folder of this one or in a few above it."""
-        bare = name.lstrip(".")
-        dots = len(name) - len(bare)
-        folders = [self.path.parent, *islice(self.path.parent.parents, _MOST_ABOVE)]
-        if dots:  # relative: `.module` is in this folder, `..module` in the one above
-            folders = folders[dots - 1 : dots]
-
-        # One look at a folder is less than one for each file that may be there.
-        first = bare.partition(".")[0]
-        here = str(self.path.parent)
-        folders = [
-            folder
-            for folder in folders
-            if bare and not {first, f"{first}.py"}.isdisjoint(names_in(str(folder), here))
-        ]
-        places = (
-            folder / f"{bare.replace('.', '/')}{end}"
-            for folder in folders
-            for end in (".py", "/__init__.py")
-        )
-        return next((place for place in places if is_readable(place, self.path.parent)), None)
-
 
 _module = until_next_check(256)(_Module)
+
+
+@until_next_check(4096)
+def _file_of(name: str, folder: Path) -> Path | None:
+    """The file of a module that one in a folder imports, from there or from a few folders above."""
+    bare = name.lstrip(".")
+    if not bare:
+        return None
+    dots = len(name) - len(bare)
+    homes = _homes(folder)
+    if dots:  # relative: `.module` is in this folder, `..module` in the one above
+        homes = homes[dots - 1 : dots]
+
+    # One look at a folder is less than one for each file that may be there.
+    first = bare.partition(".")[0]
+    places = (
+        home / f"{bare.replace('.', '/')}{end}"
+        for home, names in homes
+        if first in names or f"{first}.py" in names
+        for end in (".py", "/__init__.py")
+    )
+    return next((place for place in places if is_readable(place, folder)), None)
+
+
+@until_next_check(256)
+def _homes(folder: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
+    """A folder and a few above it, with the names in each."""
+    above = (folder, *islice(folder.parents, _MOST_ABOVE))
+    return tuple((home, frozenset(names_in(str(home), str(folder)))) for home in above)
 
 
 def _modules(first: Path) -> Iterator[_Module]:
