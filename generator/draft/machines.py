@@ -23,13 +23,13 @@ from ..programs.slurm.request import Request
 from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
 from ..secrets import Likeness, likeness
-from ..submission.launches import Call
+from ..submission.launches import Call, Launch
 from ..submission.planned import cluster_of
 from ..submission.script import LaunchScript
 from ..submission.world import world_of
 from ..text.around import is_readable
 from ..text.options import Option
-from ..text.shell.records import Command, ShellScript
+from ..text.shell.records import Assignment, Command, ShellScript
 from ..text.text import UnusableJson, read_json
 from ..units import clock
 from .draft import SECRET, Draft
@@ -346,7 +346,7 @@ def _read_environment(draft: Draft) -> None:
         return
     from_secrets = {text.rpartition(":")[2] for text in options.get("variables_from", ())}
     for name, assignment in launch.environment.items():
-        if _RENDEZVOUS.fullmatch(name) or name in from_secrets:
+        if _RENDEZVOUS.fullmatch(name) or name in from_secrets or _is_of_line(launch, assignment):
             continue
         where, value = launch.script.locate(assignment), assignment.value
         if likeness(name) is not Likeness.NONE:
@@ -355,6 +355,16 @@ def _read_environment(draft: Draft) -> None:
             draft.leave(f"{name}={assignment.raw}", where, "its value is not in the files")
         else:
             draft.spec.setdefault("launch", {}).setdefault("environment", {})[name] = value
+
+
+def _is_of_line(launch: Launch, assignment: Assignment) -> bool:
+    """Whether a variable holds a part of the launch line: `CMD="train.py --lr 1e-4"`.
+
+    The shell puts it into the line. The program doesn't read it.
+    """
+    parts = (assignment.value or "").split()
+    words = [launch.program, *(call.word for call in launch.calls)]
+    return len(parts) > 1 and any(word is not None and word.value in parts for word in words)
 
 
 def _take(draft: Draft, document: Any, keys: Mapping[str, str], handled: tuple[str, ...]) -> None:

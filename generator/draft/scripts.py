@@ -103,14 +103,18 @@ def read_script(draft: Draft) -> None:
         _read_launch_line(draft, found.launch.call("accelerate"))
     is_sharding_known = fsdp is not None or found.config is not None
     for reference in found.submission.references:
-        if reference.kind != "accelerate config" or reference.documents:
+        if reference.documents:
             continue
-        name = f"--config_file {reference.path}"
-        if is_sharding_known or is_chosen_by_line(found.launch):
-            draft.leave(name, reference.where, "it isn't among the files")
-        else:
-            why = f"it says how the states are sharded, and {FILE_MISSING}"
-            draft.refused = LeftOut(name, reference.where, why)
+        if reference.kind == "accelerate config":
+            name = f"--config_file {reference.path}"
+            if is_sharding_known or is_chosen_by_line(found.launch):
+                draft.leave(name, reference.where, "it isn't among the files")
+            else:
+                why = f"it says how the states are sharded, and {FILE_MISSING}"
+                draft.refused = LeftOut(name, reference.where, why)
+        if reference.kind == "DeepSpeed config" and not is_sharding_known:
+            why = f"it says the stage of ZeRO, and {FILE_MISSING}: add it, or set layout.zero_stage"
+            draft.leave(reference.path, reference.where, why)
     if fsdp is not None and trainer is not None:
         _read_sharding(draft, fsdp)
     elif fsdp is not None or (found.launch and is_sharded(found.submission, found.launch)):

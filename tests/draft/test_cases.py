@@ -953,6 +953,43 @@ def test_a_config_of_accelerate_that_was_not_given_is_asked_for(tmp_path: Path) 
     assert made.get("training.learning_rate") == 1e-5
 
 
+def test_a_deepspeed_config_that_was_not_given_is_named(tmp_path: Path) -> None:
+    """Of a config that says the stage and isn't there, the spec says that its stage isn't known."""
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "#!/bin/bash\ntorchrun --nproc_per_node 8 train.py --deepspeed ds_z3.json "
+        "--learning_rate 1e-5 --per_device_train_batch_size 2\n"
+    )
+    answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8}
+    runs = find_runs([script])[1]
+    made = draft_run(runs[0], runs[1:], answers)
+    (left,) = (left for left in made.left if left.what == "ds_z3.json")
+    assert left.where.line == 2
+    assert "layout.zero_stage" in left.why
+
+    (tmp_path / "ds_z3.json").write_text('{"zero_optimization": {"stage": 3}}')
+    runs = find_runs([tmp_path])[1]
+    made = draft_run(runs[0], runs[1:], answers)
+    assert made.get("layout.zero_stage") == 3
+    assert "ds_z3.json" not in [left.what for left in made.left]
+
+
+def test_a_variable_that_is_the_launch_line_is_not_carried_over(tmp_path: Path) -> None:
+    """What a script exports for its own launch line isn't the program's environment."""
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "#!/bin/bash\nexport OMP_NUM_THREADS=4\n"
+        'export LAUNCHER="torchrun --nproc_per_node 8"\n'
+        'export CMD="train.py --learning_rate 1e-5 --per_device_train_batch_size 2 --bf16"\n'
+        "$LAUNCHER $CMD\n"
+    )
+    runs = find_runs([script])[1]
+    answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8}
+    made = draft_run(runs[0], runs[1:], answers)
+    assert made.get("launch.environment") == {"OMP_NUM_THREADS": "4"}
+    assert made.get("training.learning_rate") == 1e-5
+
+
 def test_recomputation_that_the_plan_has_as_a_setting_of_fsdp_is_not_left_out(
     tmp_path: Path,
 ) -> None:
