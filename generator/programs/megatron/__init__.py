@@ -1,4 +1,4 @@
-"""Megatron-LM and Megatron-DeepSpeed, as one record."""
+"""The record of Megatron-LM and Megatron-DeepSpeed, which share most of their options."""
 
 from __future__ import annotations
 

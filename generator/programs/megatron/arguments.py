@@ -149,9 +149,11 @@ class MegatronArguments:
 
         In evaluation and inference the same options have other meanings.
         """
-        trains = self.launch is None or (self.program or "").startswith("pretrain_")
-        trains = trains or self.front_end is not None
-        return trains or any(map(self.has, ("--train-iters", "--train-samples", "--train-tokens")))
+        if self.launch is None or self.front_end is not None:
+            return True
+        is_training_program = (self.program or "").startswith("pretrain_")
+        lengths = ("--train-iters", "--train-samples", "--train-tokens")
+        return is_training_program or any(map(self.has, lengths))
 
     @property
     def is_checked(self) -> bool:
@@ -173,13 +175,14 @@ class MegatronArguments:
 
     def sure(self, *names: str, as_written: bool = False) -> bool:
         """Return whether it is known of each option if it is given."""
-        complete = self.complete and (as_written or not self.extended)
-        return complete and not self.unsure & {name for name in names if name not in self.values}
+        is_complete = self.complete and (as_written or not self.extended)
+        return is_complete and all(name in self.values or name not in self.unsure for name in names)
 
     def may_have(self, name: str) -> bool:
         return name in self.values or name in self.unsure
 
     def value(self, name: str, default: object = None) -> object:
+        """The value of an option; `default` where it isn't given, None where it can't be known."""
         return self.values.get(name, None if name in self.unsure else default)
 
     def integer(self, name: str, default: int | None = None) -> int | None:
@@ -225,14 +228,13 @@ def from_launches(
     refuses. Where a job spec has `stated` the framework, any sign is enough.
     """
     for launch in launches:
-        path, first = launch.script.text.path, launch.program
         if launch.front_end:
             settings = settings_of(launch)
             is_megatrons = settings is not None and settings.front_end.engine == "megatron"
             if settings is not None and is_megatrons and settings.starts_the_engine:
                 yield _of_front_end(settings)
             continue
-        program, words = _program_of(first), _words(launch)
+        program, words = _program_of(launch.program), _words(launch)
         if not _are_megatrons(words, program, stated):
             continue
         is_named_so = (
@@ -241,7 +243,7 @@ def from_launches(
         has_own_signs = not _names(words).isdisjoint(_OWN_SIGNS)
         may_be_megatrons = is_named_so or stated is not None or has_own_signs or program_of(launch)
         if may_be_megatrons and options_beside(program_of(launch)).of_megatron:
-            locate = launch.script.locate
+            path, locate = launch.script.text.path, launch.script.locate
             yield _arguments(path, words, locate, launch=launch, program=program, stated=stated)
 
 
@@ -253,32 +255,36 @@ def is_of_another_program(launch: Launch) -> bool:
     if launch.front_end or options_beside(program_of(launch)).of_megatron:
         return False
     words = _words(launch)
-    has_own = not _names(words).isdisjoint(_OWN_SIGNS)
-    return has_own and _are_megatrons(words, _program_of(launch.program), None)
+    has_own_signs = not _names(words).isdisjoint(_OWN_SIGNS)
+    return has_own_signs and _are_megatrons(words, _program_of(launch.program), None)
 
 
-def _program_of(first: Word | None) -> str | None:
+def _program_of(word: Word | None) -> str | None:
     """The file name of a launch's program; None where it can't be known."""
-    last = first.parts[-1] if first is not None and first.parts else None
-    return None if last is None else PurePosixPath(last).name
+    end_of_path = word.parts[-1] if word is not None and word.parts else None
+    return None if end_of_path is None else PurePosixPath(end_of_path).name
 
 
 def _words(launch: Launch) -> tuple[Word, ...]:
     """The words that a launch gives its program.
 
-    Branches of the script may start other programs, so that the next word may be a value of an
-    option.
+    Where branches of the script start different programs, the program's word is among them: what
+    follows may be the value of an option in it.
     """
-    first = launch.program
-    differs = first is not None and first.value is None and not first.prefix and not first.variables
-    return (*([first] if differs and first is not None else []), *launch.arguments)
+    program = launch.program
+    if program is None or program.value is not None or program.prefix or program.variables:
+        return launch.arguments
+    return (program, *launch.arguments)
 
 
 def _are_megatrons(words: Iterable[Word], program: str | None, stated: Flavour | None) -> bool:
     """Return whether the words have enough of Megatron's options, and none of its beginnings."""
-    names, known = _names(words), program in PROJECTS[LM].programs
-    is_old = not known and names & REMOVED.keys() and "--micro-batch-size" not in names
-    return not is_old and len(names & _SIGNS) >= (1 if known or stated else _ENOUGH_SIGNS)
+    names, is_own_program = _names(words), program in PROJECTS[LM].programs
+    has_removed = not names.isdisjoint(REMOVED)
+    if has_removed and not is_own_program and "--micro-batch-size" not in names:
+        return False  # of Megatron-LM 1.0, from which other projects began
+    enough = 1 if is_own_program or stated else _ENOUGH_SIGNS
+    return len(names & _SIGNS) >= enough
 
 
 def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
@@ -311,16 +317,17 @@ def _words_of(text: str) -> Iterator[Word]:
     for match in _WORD.finditer(text):
         if match.group().startswith("#"):
             continue
-        known: list[str] = []
-        begins, complete = "", True
+        parts: list[str] = []
+        before_variable: str | None = None  # the text before the first variable
         for single, double, escaped, plain in _PART.findall(match.group()):
             part = single or re.sub(r"\\(.)", r"\1", double) or escaped or plain
-            if _VARIABLE.search(double or plain):
-                complete = False
-                begins = begins or "".join(known) + _VARIABLE.split(part, maxsplit=1)[0]
-            known.append(part)
-        value = "".join(known) if complete else None
-        yield Word(raw="", value=value, offset=match.start(), parts=(value or begins,))
+            if not before_variable and _VARIABLE.search(double or plain):
+                before_variable = "".join(parts) + _VARIABLE.split(part, maxsplit=1)[0]
+            parts.append(part)
+        value = "".join(parts) if before_variable is None else None
+        yield Word(
+            raw="", value=value, offset=match.start(), parts=(value or before_variable or "",)
+        )
 
 
 def _names(words: Iterable[Word]) -> set[str]:
@@ -349,12 +356,13 @@ def _arguments(
     program: str | None = None,
     stated: Flavour | None = None,
 ) -> MegatronArguments:
+    """The arguments that words are, of the project or fork whose options they seem to be."""
     beside = options_beside(program_of(launch))
     names = _names(words)
 
     def parsed_as(flavour: Flavour) -> ParsedWords:
         lines = launch.script.text.lines if launch else []
-        return _less(parse_words(words, option_table(flavour), locate), beside, lines)
+        return _without_excused(parse_words(words, option_table(flavour), locate), beside, lines)
 
     flavour = stated or _likely_flavour(names - beside.strings, beside)
     parsed, fork = parsed_as(flavour), ""
@@ -392,12 +400,14 @@ def _of_front_end(settings: Settings) -> MegatronArguments:
     launch, front_end = settings.launch, settings.front_end
     words = engine_words(settings)
     parsed = parse_words(words.words, option_table(LM), launch.script.locate)
-    parsed = _less(parsed, ProgramOptions(), launch.script.text.lines)
+    parsed = _without_excused(parsed, ProgramOptions(), launch.script.text.lines)
     names = {option.name for option in parsed.given}
     places = {option.name: option.where for option in parsed.given}
     places[""] = launch.script.locate(launch.program or launch.calls[0].word)
     # Its own parser has other choices than Megatron's.
-    options = (replace(one, problem=None) if one.is_choice else one for one in parsed.given)
+    options = (
+        replace(option, problem=None) if option.is_choice else option for option in parsed.given
+    )
     return MegatronArguments(
         path=launch.script.text.path,
         flavour=LM,
@@ -414,15 +424,17 @@ def _of_front_end(settings: Settings) -> MegatronArguments:
     )
 
 
-def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> ParsedWords:
-    """Return the words with fewer faults.
-
-    Left out are those that the program itself excuses, and those in `lines` that are still to be
-    filled in.
+def _without_excused(
+    parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]
+) -> ParsedWords:
+    """Return the words without the faults that the program's own Python excuses, and without those
+    on `lines` that are still to be filled in.
     """
     given = (
-        replace(one, problem=None) if one.problem and _may_be(one, beside, lines) else one
-        for one in parsed.given
+        replace(option, problem=None)
+        if option.problem and _may_be_right(option, beside, lines)
+        else option
+        for option in parsed.given
     )
     # Each line once: a long one may hold all strays.
     texts = {_line_of(stray.where, lines) for stray in parsed.strays}
@@ -435,16 +447,16 @@ def _less(parsed: ParsedWords, beside: ProgramOptions, lines: Sequence[str]) -> 
     return replace(parsed, given=tuple(given), strays=tuple(strays))
 
 
-def _may_be(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -> bool:
+def _may_be_right(option: GivenOption, beside: ProgramOptions, lines: Sequence[str]) -> bool:
     """Return whether values that the project's parser refuses may be right.
 
     The program's own parser has another choice or type; or there is no value because nothing came
     of a variable, or a shell took it for a redirection.
     """
-    integer = (option.problem or "").startswith("requires an integer")
-    if option.text in beside.strings or (
-        integer and beside.types.get(option.written, "int") != "int"
-    ):
+    if option.text in beside.strings:
+        return True
+    is_no_integer = (option.problem or "").startswith("requires an integer")
+    if is_no_integer and beside.types.get(option.written, "int") != "int":
         return True
     after = _line_of(option.where, lines).partition(option.written)[2]
     return not option.text and re.match(r"[\s=\"']*[$<]", after) is not None
@@ -457,16 +469,19 @@ def _line_of(where: Location, lines: Sequence[str]) -> str:
 
 
 def _fork(flavour: Flavour, parsed: ParsedWords, program: str | None) -> tuple[str, Flavour]:
-    """Return the fork whose options they are.
+    """Return the fork whose options they are, and the project that it started from.
 
     Programs that aren't its own may add options, and are no fork for that.
     """
     table = option_table(flavour)
     strays = [stray.word for stray in parsed.strays if stray.is_option][:MOST_STRAYS]
     unknown = {name for name in strays if table.near(name, slip=True) is None}
-    refused = {one.name: one.text for one in parsed.given if one.problem and one.is_choice}
-    fork, base = fork_of(flavour, unknown, refused, {one.name for one in parsed.given})
-    own = program in PROJECTS[flavour].programs or (
-        fork != A_FORK and (program or "").startswith("pretrain_")
-    )
-    return (fork, base) if own or (refused and fork != A_FORK) else ("", flavour)
+    refused = {
+        option.name: option.text for option in parsed.given if option.problem and option.is_choice
+    }
+    fork, base = fork_of(flavour, unknown, refused, {option.name for option in parsed.given})
+    if program in PROJECTS[flavour].programs:
+        return fork, base
+    # Of another program only a fork that is known by name is certain.
+    is_training_program = (program or "").startswith("pretrain_")
+    return (fork, base) if fork != A_FORK and (refused or is_training_program) else ("", flavour)

@@ -14,8 +14,10 @@ from ...rules.violations import derived, megatron_lm, violation
 from ...text.wording import dots
 from .options import LM, flavour_of
 
+# Releases of Megatron-Core; the rules below say where each is seen.
 _FIRST_WITHOUT_TE_LOSS: Final = (0, 18)
 _FIRST_WITH_STATIC_SIZES: Final = (0, 18)
+_FIRST_WITH_DEPTHS_OF_PATTERNS: Final = (0, 17)
 #: Options that change memory or time by what no key of the spec says, with what they do.
 _UNCOUNTED: Final = {
     "--cpu-offloading-num-layers": "moves activations to the host",
@@ -28,7 +30,7 @@ _UNCOUNTED: Final = {
     "--expert-tensor-parallel-num-weight-shards": "gathers weights in every layer",
     "--use-torch-fsdp2": "shards weights by another engine",
 }
-#: Options that a key says in other words, and the key.
+#: Options that say what a key of the spec says, with that key.
 _SAID_BY: Final = {
     "--moe-token-dispatcher-type": "training.dispatcher",
     "--moe-flex-dispatcher-backend": "training.dispatcher",
@@ -40,7 +42,6 @@ _SAID_BY: Final = {
     "--moe-paged-stash": "training.paged_stash",
     "--moe-expert-rank-capacity-factor": "training.expert_capacity",
 }
-_DEPTHS_OF_PATTERNS: Final = (0, 17)
 
 
 @composed_jobs.rule(
@@ -98,7 +99,8 @@ def arguments_leave_the_plan_as_it_is(job: Job) -> Violations:
     Prevents: No error: the run needs other memory and time than the plan says.
     Fix: remove the option, or set the key that says the same"""
     for option in options_of(job.launch.arguments):
-        if uncounted := why_uncounted(option.key, option.values):
+        uncounted = why_uncounted(option.key, option.values)
+        if uncounted:
             where = job.locate(f"/launch/arguments/{option.at}")
             key = _SAID_BY.get(option.key)
             hint = f"remove it, and set {key}" if key else "remove it, and add it to the files"
@@ -109,8 +111,9 @@ def why_uncounted(option: str, values: Sequence[str]) -> str | None:
     """Return what an option of Megatron-LM does that no plan counts; None where it does nothing."""
     if option in _SAID_BY:
         return f"says what {_SAID_BY[option]} says, with which the plan counts"
-    does = _UNCOUNTED.get(option)
-    return f"{does}, which no plan counts" if does and tuple(values[:1]) != ("0",) else None
+    effect = _UNCOUNTED.get(option)
+    is_off = tuple(values[:1]) == ("0",)
+    return f"{effect}, which no plan counts" if effect and not is_off else None
 
 
 @composed_jobs.rule(
@@ -124,7 +127,7 @@ def depths_of_patterns_have_a_release(job: Job) -> Violations:
     Prevents: No error: the depths aren't built, and the model learns to predict one token.
     Fix: set training.mtp_depths to 0, or use megatron_version 0.17.1 or later"""
     depths, release = job.training.mtp_depths, job.megatron_version
-    if depths and job.model.pattern and release < _DEPTHS_OF_PATTERNS:
+    if depths and job.model.pattern and release < _FIRST_WITH_DEPTHS_OF_PATTERNS:
         said = job.says("mtp_depths", depths)
         message = f"{said} has no effect on layers of a pattern in Megatron-LM {dots(release)}"
         hint = f"use {job.says('mtp_depths', 0)}, or megatron_version 0.17.1 or later"
@@ -180,9 +183,10 @@ def graphed_experts_have_static_sizes(job: Job) -> Violations:
         message = f"{said} with experts needs {job.says('dispatcher', 'hybridep')}"
         hint = f"use {job.says('dispatcher', 'hybridep')}, or {partial}"
         yield violation(job, "/training/cuda_graphs", message, hint)
-    part = job.model.feed_forward
+    experts = job.model.feed_forward
+    # Llama 4 weighs the experts' input and not their output.
     weighs_input = job.model.family == "llama4_text"
-    if weighs_input or not (part.gated or part.activation == "relu2"):
+    if weighs_input or not (experts.gated or experts.activation == "relu2"):
         message = f"{said} has no fused kernel for the experts of {job.model.name}"
         yield violation(job, "/training/cuda_graphs", message, f"use {partial}")
 

@@ -1,6 +1,5 @@
-"""What Megatron's arguments say of a submission.
-
-They say the degrees of parallelism, and who reads DeepSpeed's configs.
+"""What Megatron's arguments say of a submission: the degrees of parallelism, and who reads
+DeepSpeed's configs.
 """
 
 from __future__ import annotations
@@ -30,11 +29,10 @@ def degrees_of(submission: Submission) -> Iterator[Degree]:
 
 
 def consumer_of(submission: Submission) -> str | None:
-    """Return Megatron-DeepSpeed, where the job or its arguments are for it.
-
-    It reads DeepSpeed's configs.
+    """Return Megatron-DeepSpeed, which reads DeepSpeed's configs, where the job or its arguments
+    are for it.
     """
     if submission.job is not None and submission.job.framework.name == _WITH_DEEPSPEED:
         return _WITH_DEEPSPEED
-    every = submission.of(MegatronArguments)
-    return next((one.flavour for one in every if one.flavour == _WITH_DEEPSPEED), None)
+    flavours = {arguments.flavour for arguments in submission.of(MegatronArguments)}
+    return _WITH_DEEPSPEED if _WITH_DEEPSPEED in flavours else None

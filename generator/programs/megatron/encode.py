@@ -1,10 +1,10 @@
 """How a plan is written as Megatron-LM's options.
 
-`Planned` is a plan with all that the rows of the options' table read. A row whose value takes more
-than a field of it has a function here.
+`Planned` is a plan with all that the rows of the options' table read; it is `p` in functions and in
+the table. A row whose value takes more than a field of it has a function here.
 
 **Source**: NVIDIA/Megatron-LM core_v0.16.1, megatron/training/arguments.py and
-megatron/core/transformer/ transformer_config.py.
+megatron/core/transformer/transformer_config.py.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Planned:
     @property
     def yarn(self) -> Yarn | None:
         """YaRN's numbers, where they are written as options; None otherwise."""
-        has_yarn = self.rotary and self.model.yarn is not None and self.model.yarn.is_plain
-        has_yarn = has_yarn and not self.latents
+        yarn = self.model.yarn
+        if yarn is None or not yarn.is_plain or not self.rotary or self.latents:
+            return None
         has_options = self.job.framework.writes_yarn and self.has("--yarn-beta-fast")
-        is_written = has_yarn and has_options and not self.training.mtp_depths
-        return self.model.yarn if is_written else None
+        return yarn if has_options and not self.training.mtp_depths else None
 
     @property
     def latent_yarn(self) -> Yarn | None:
@@ -186,12 +186,13 @@ def delta_layers(p: Planned) -> str | int:
 
     **Source**: core_v0.16.1 megatron/core/transformer/transformer_config.py, linear_attention_freq.
     """
-    chosen = p.model.stack.where(lambda layer: not isinstance(layer.mixer, SoftmaxAttention))
+    with_rule = p.model.stack.where(lambda layer: not isinstance(layer.mixer, SoftmaxAttention))
     layers = range(p.model.layers)
-    every = next((i + 1 for i in layers if i not in chosen), p.model.layers)
-    if chosen == tuple(i for i in layers if (i + 1) % every):
-        return every
-    return layer_pattern(p.model.layers, chosen)
+    with_attention = (index for index in layers if index not in with_rule)
+    period = next(with_attention, p.model.layers - 1) + 1
+    if with_rule == tuple(index for index in layers if (index + 1) % period):
+        return period
+    return layer_pattern(p.model.layers, with_rule)
 
 
 def hybrid_pattern(p: Planned) -> str:
@@ -238,11 +239,13 @@ def stage_layout(p: Planned) -> str | None:
     """
     if not p.chunks or p.pattern:
         return None
-    text = "E" + "t" * p.chunks[0]
-    for size, same in groupby(p.chunks[1:-1]):
-        count, layers = len(list(same)), f"t*{size}" if size > 2 else "t" * size
+    first, *middle, last = p.chunks
+    text = "E" + "t" * first
+    for size, equal_chunks in groupby(middle):
+        count = len(list(equal_chunks))
+        layers = f"t*{size}" if size > 2 else "t" * size
         text += f"(|{layers})*{count}" if count > 1 else f"|{layers}"
-    return f"{text}|{'t' * p.chunks[-1]}{'m' * p.training.mtp_depths}L"
+    return f"{text}|{'t' * last}{'m' * p.training.mtp_depths}L"
 
 
 def context_exchange(p: Planned) -> str | None:
@@ -362,15 +365,16 @@ def batch_schedule(p: Planned) -> str | None:
     Each increment lasts as many sequences. **Source**: NVIDIA/Megatron-LM
     megatron/core/num_microbatches_calculator.py:398-433 @ core_v0.16.1, :482-530 @ core_v0.19.0.
     """
-    ramp, tokens = p.training.batch_ramp, p.training.sequence_length
+    ramp = p.training.batch_ramp
     if ramp is None:
         return None
-    count = max(1, (p.layout.global_batch - ramp.start) // ramp.increment)
-    steps = (
-        (-(-ramp.samples * step // count) * tokens, ramp.start + ramp.increment * step)
-        for step in range(count + 1)
-    )
-    return " ".join(f"{threshold}:{batch}" for threshold, batch in steps)
+    increments = max(1, (p.layout.global_batch - ramp.start) // ramp.increment)
+    entries = []
+    for index in range(increments + 1):
+        sequences = -(-ramp.samples * index // increments)  # rounded up
+        tokens = sequences * p.training.sequence_length
+        entries.append(f"{tokens}:{ramp.start + ramp.increment * index}")
+    return " ".join(entries)
 
 
 def data_cache(p: Planned) -> str | None:

@@ -1,4 +1,8 @@
-"""The facts that Megatron arguments state of a run, each with its place."""
+"""The facts that Megatron arguments state of a run, each with its place.
+
+They make a `Job` of which parts may be unknown, so that the rules and estimates for jobs judge runs
+of which there are only arguments.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...catalog.layers.dense import Dense
 from ...catalog.layers.experts import Experts
@@ -44,9 +48,11 @@ from .run import (
 from .table import SHARDINGS, Mark, option_of, rows, size
 from .vocabulary import OF_OPTIONS
 
+#: Options that cut the model into chunks by a pattern of all its layers.
 _OTHER_CHUNKS: Final = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
 _GRANULARITY: Final = "--recompute-granularity"
 _EXCHANGE: Final = "--cp-comm-type"
+#: The modules of selective recomputation that a layout knows.
 _MODULES: Final = frozenset(
     ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 )
@@ -109,10 +115,10 @@ def megatron_facts(submission: Submission) -> tuple[MegatronFacts, ...]:
 
 def _facts_of(run: MegatronRun) -> MegatronFacts:
     read = _Reading(run=run)
-    _plain(read)
-    _model(read)
-    _training(read)
-    _layout(read)
+    _learn_plain_keys(read)
+    _learn_model(read)
+    _learn_training(read)
+    _learn_layout(read)
     return MegatronFacts(job=_job_of(read), run=run, said=read.values)
 
 
@@ -134,16 +140,16 @@ def at_least(job: Job) -> Job:
     )
     runs = getattr(stack, "runs", ((0, 1),))
     unknown = {name: value for name, value in _LEAST.items() if not hasattr(model, name)}
-    whole = completed(model, stack=Stack(kinds=(least,), runs=runs), **unknown)
-    return completed(job, model=whole)
+    least_model = completed(model, stack=Stack(kinds=(least,), runs=runs), **unknown)
+    return completed(job, model=least_model)
 
 
 def _filled(part: Any, kind: type[Any], hidden: int) -> Any:
     """A part of this kind with the least that each unknown field can be."""
     names = [each.name for each in fields(kind)]
-    known = {name: getattr(part, name) for name in names if hasattr(part, name)}
+    known_values = {name: getattr(part, name) for name in names if hasattr(part, name)}
     least = {name: value for name, value in _LEAST_OF_PARTS.items() if name in names}
-    return kind(**{**least, **known, "hidden": hidden})
+    return kind(**{**least, **known_values, "hidden": hidden})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +175,12 @@ class _Reading:
         return value
 
     def flag(self, pointer: str, *options: str) -> bool:
-        """Ask whether one of the flags is given, where that can be known."""
+        """Learn and return whether one of the flags is given, where that can be known."""
         option = next(filter(self.run.has, options), None)
-        known = option is not None or self.run.sure(*options)
-        self.learn(pointer, option is not None if known else UNKNOWN, option)
-        return option is not None
+        is_given = option is not None
+        is_known = is_given or self.run.sure(*options)
+        self.learn(pointer, is_given if is_known else UNKNOWN, option)
+        return is_given
 
 
 def _job_of(read: _Reading) -> Job:
@@ -181,7 +188,7 @@ def _job_of(read: _Reading) -> Job:
     pins = {
         name: None if value is UNKNOWN else value for name, value in read.values["layout"].items()
     }
-    known = bool(run.gpus and run.model_parallel)
+    is_world_known = bool(run.gpus and run.model_parallel)
     return partial(
         Job,
         name=run.program or "run",
@@ -189,9 +196,9 @@ def _job_of(read: _Reading) -> Job:
         deepspeed_version=release_of_deepspeed(run.submission, run.path).version,
         model=_model_of(read.values["model"]),
         cluster=UNKNOWN if cluster is None else cluster,
-        gpus=run.gpus if known else UNKNOWN,
+        gpus=run.gpus if is_world_known else UNKNOWN,
         training=partial(Training, **read.values["training"]),
-        pins=Pins(**pins, data=run.replicas if known else None),
+        pins=Pins(**pins, data=run.replicas if is_world_known else None),
         headroom=0.0,
         origin=Origin(
             path=run.path,
@@ -203,69 +210,84 @@ def _job_of(read: _Reading) -> Job:
 
 
 def _model_of(values: dict[str, Any]) -> Model:
-    """Return the model whose layers are alike, as far as its sizes are known.
+    """Return a model of one kind of layer, as far as its sizes are known."""
+    layer = partial(
+        Layer,
+        hidden=values.get("hidden", UNKNOWN),
+        mixer=_mixer_of(values),
+        feed_forward=_feed_forward_of(values),
+        norm=Norm(kind=values["norm"]),
+    )
+    layers = values["layers"]
+    runs = UNKNOWN if layers is UNKNOWN else ((0, layers),)
+    stack = partial(Stack, kinds=(layer,), runs=runs)
+    known_values = {name: value for name, value in values.items() if value is not UNKNOWN}
+    return partial(Model, **{**known_values, "norm": layer.norm, "stack": stack})
 
-    They are the sizes of attention, and of MLPs or experts.
-    """
-    known = {name: value for name, value in values.items() if value is not UNKNOWN}
-    latent, experts = values["latent"], values["experts"]
+
+def _mixer_of(values: dict[str, Any]) -> Any:
+    """The attention of every layer."""
     kind: type[Any] = UnsureAttention
-    if latent is not UNKNOWN:
-        kind = Latent if latent else GroupedQuery
+    if values["latent"] is not UNKNOWN:
+        kind = Latent if values["latent"] else GroupedQuery
     window = values["sliding_window"]
     sizes = {each.name: values[each.name] for each in fields(kind) if each.name in values}
-    mixer = partial(
+    return partial(
         kind,
         **sizes,
         sinks=values["attention_sinks"],
         span=UNKNOWN if window is UNKNOWN else Span(window=window),
         rotary=values["position_embedding"] == "rotary",
     )
-    mlp = {
+
+
+def _feed_forward_of(values: dict[str, Any]) -> Any:
+    """The MLP or the experts of every layer; `UNKNOWN` where it isn't known which."""
+    experts = values["experts"]
+    if experts is UNKNOWN:
+        return UNKNOWN
+    of_mlp = {
         "hidden": values.get("hidden", UNKNOWN),
         "gated": values["gated_mlp"],
         "activation": values["activation"],
         "bias": values["mlp_bias"],
     }
-    part: Any = UNKNOWN
-    if experts is not UNKNOWN:
-        routed = {"per_token": "experts_per_token", "expert_width": "moe_ffn"}
-        widths = {name: values.get(fact, UNKNOWN) for name, fact in routed.items()}
-        part = (
-            partial(Experts, experts=experts, **widths, **mlp)
-            if experts
-            else partial(Dense, width=values["ffn"], **mlp)
-        )
-    layer = partial(
-        Layer,
-        hidden=values.get("hidden", UNKNOWN),
-        mixer=mixer,
-        feed_forward=part,
-        norm=Norm(kind=values["norm"]),
-    )
-    layers = values["layers"]
-    runs = UNKNOWN if layers is UNKNOWN else ((0, layers),)
+    if not experts:
+        return partial(Dense, width=values["ffn"], **of_mlp)
     return partial(
-        Model, **{**known, "norm": layer.norm, "stack": partial(Stack, kinds=(layer,), runs=runs)}
+        Experts,
+        experts=experts,
+        per_token=values.get("experts_per_token", UNKNOWN),
+        expert_width=values.get("moe_ffn", UNKNOWN),
+        **of_mlp,
     )
 
 
-def _plain(read: _Reading) -> None:
-    """Return keys of layout and training that one option says, or its default.
+def _learn_plain_keys(read: _Reading) -> None:
+    """Learn the keys of layout and training that one option says, or its default.
 
     The table of options is read backwards.
     """
-    for pointer, options, of_flag, default in _plain_rows(read.run.flavour):
-        if of_flag:
-            read.flag(pointer, *options)
+    for row in _plain_rows(read.run.flavour):
+        if row.is_flag:
+            read.flag(row.pointer, *row.options)
         else:
-            read.number(pointer, options[0], default)
+            read.number(row.pointer, row.options[0], row.default)
+
+
+class _PlainRow(NamedTuple):
+    """A key that one option says, under whichever of its names."""
+
+    pointer: str
+    options: tuple[str, ...]
+    is_flag: bool
+    default: int | None = None
 
 
 @lru_cache(maxsize=2)
-def _plain_rows(flavour: Flavour) -> tuple[tuple[str, tuple[str, ...], bool, int | None], ...]:
-    """Pointers of keys that one option says: its names, whether it is a flag, and its default."""
-    table, found = option_table(flavour), list[tuple[str, tuple[str, ...], bool, int | None]]()
+def _plain_rows(flavour: Flavour) -> tuple[_PlainRow, ...]:
+    """The keys of layout and training that one option of a project says."""
+    table, plain_rows = option_table(flavour), list[_PlainRow]()
     for row in rows(flavour):
         section, *names = row.key.split(".")
         option = table.get(row.option)
@@ -274,14 +296,14 @@ def _plain_rows(flavour: Flavour) -> tuple[tuple[str, tuple[str, ...], bool, int
         pointer = f"/{section}/{names[0]}"
         if option.kind == "flag" and row.value is True:
             also = (name for name in row.also if table.get(name) is not None)
-            found.append((pointer, (row.option, *also), True, None))
+            plain_rows.append(_PlainRow(pointer, (row.option, *also), is_flag=True))
         elif Mark.SIZE in row.marks:
             default = option.default if isinstance(option.default, int) else None
-            found.append((pointer, (row.option,), False, default))
-    return tuple(found)
+            plain_rows.append(_PlainRow(pointer, (row.option,), is_flag=False, default=default))
+    return tuple(plain_rows)
 
 
-def _model(read: _Reading) -> None:
+def _learn_model(read: _Reading) -> None:
     run = read.run
     hidden = read.number("/model/hidden", "--hidden-size")
     heads = read.number("/model/heads", HEADS)
@@ -295,36 +317,28 @@ def _model(read: _Reading) -> None:
     read.number("/model/vocab", "--vocab-size")
     read.number("/model/max_positions", "--max-position-embeddings")
     read.number("/model/experts_per_token", option_of("model.num_experts_per_tok", run.flavour), 2)
-    _kv_heads(read, heads)
-    experts = run.integer("--num-experts")
-    if (experts is not None and experts >= 0) or run.lacks("--num-experts"):
-        read.learn(
-            "/model/experts", 0 if not experts or (experts == 1 and not run.is_lm) else experts
-        )
-    else:
-        read.learn("/model/experts", UNKNOWN)
-    if read.values["model"]["experts"]:
-        read.number(
-            "/model/moe_ffn", "--moe-ffn-hidden-size" if run.is_lm else "--ffn-hidden-size", ffn
-        )
+    _learn_kv_heads(read, heads)
+    _learn_experts(read, ffn)
     read.flag("/model/gated_mlp", "--swiglu", "--quick-geglu")
-    options = dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), "--disable-bias-linear")
-    for name, option in {
-        **options,
+    options_against = {
+        **dict.fromkeys(("qkv_bias", "output_bias", "mlp_bias"), "--disable-bias-linear"),
         "tied_embeddings": "--untie-embeddings-and-output-weights",
-    }.items():
+    }
+    for name, option in options_against.items():
         read.learn(f"/model/{name}", not run.has(option) if run.sure(option) else UNKNOWN, option)
-    _attention_parts(read)
-    learned = run.value("--position-embedding-type", "learned_absolute") == "learned_absolute"
-    learned = learned and not run.has_any(
+    _learn_attention_parts(read)
+    has_learned_positions = run.value(
+        "--position-embedding-type", "learned_absolute"
+    ) == "learned_absolute" and not run.has_any(
         "--use-rotary-position-embeddings", "--no-position-embedding"
     )
+    rows_of_positions = max(run.integer("--max-position-embeddings") or 0, 0)
     read.values["model"] |= {
         "name": "this model",
         "family": "megatron",
         "activation": "silu" if run.has("--swiglu") else "gelu",
-        "position_embedding": "learned" if learned else "rotary",
-        "position_rows": max(run.integer("--max-position-embeddings") or 0, 0) * learned,
+        "position_embedding": "learned" if has_learned_positions else "rotary",
+        "position_rows": rows_of_positions if has_learned_positions else 0,
         "norm": str(run.value("--normalization", "LayerNorm")).lower(),
         "dropout": run.number("--hidden-dropout", 0.1) or 0.0,
         "attention_dropout": run.number("--attention-dropout", 0.1) or 0.0,
@@ -332,20 +346,35 @@ def _model(read: _Reading) -> None:
     }
 
 
-def _attention_parts(read: _Reading) -> None:
+def _learn_experts(read: _Reading, ffn: int | None) -> None:
+    """Learn the experts of a layer and their width, which is the MLP's by default."""
+    run = read.run
+    experts = run.integer("--num-experts")
+    if (experts is None or experts < 0) and not run.lacks("--num-experts"):
+        read.learn("/model/experts", UNKNOWN)
+    elif not experts or (experts == 1 and not run.is_lm):  # 1 is Megatron-DeepSpeed's for none
+        read.learn("/model/experts", 0)
+    else:
+        read.learn("/model/experts", experts)
+    if read.values["model"]["experts"]:
+        option = "--moe-ffn-hidden-size" if run.is_lm else "--ffn-hidden-size"
+        read.number("/model/moe_ffn", option, ffn)
+
+
+def _learn_attention_parts(read: _Reading) -> None:
     run = read.run
     written = re.fullmatch(r"\(?\s*([0-9]{1,9})\s*,\s*0\s*\)?", str(run.value("--window-size")))
-    sure = run.sure("--window-size", "--softmax-type")
+    is_sure = run.sure("--window-size", "--softmax-type")
     window = whole(written[1]) + 1 if written else None  # a token itself, and those before
-    read.learn("/model/sliding_window", window if sure else UNKNOWN)
+    read.learn("/model/sliding_window", window if is_sure else UNKNOWN)
     sinks = run.value("--softmax-type", "vanilla") in ("learnable", "off-by-one")
-    read.learn("/model/attention_sinks", sinks if sure else UNKNOWN)
+    read.learn("/model/attention_sinks", sinks if is_sure else UNKNOWN)
     latent = "--multi-latent-attention"
-    alike = run.sure(latent) and not run.has("--experimental-attention-variant")
-    read.learn("/model/latent", run.has(latent) if alike else UNKNOWN)
+    is_one_kind = run.sure(latent) and not run.has("--experimental-attention-variant")
+    read.learn("/model/latent", run.has(latent) if is_one_kind else UNKNOWN)
 
 
-def _kv_heads(read: _Reading, heads: int | None) -> None:
+def _learn_kv_heads(read: _Reading, heads: int | None) -> None:
     run, grouped = read.run, "--group-query-attention"
     if not run.is_lm:
         read.number("/model/kv_heads", "--num-key-value-heads", heads)
@@ -355,7 +384,7 @@ def _kv_heads(read: _Reading, heads: int | None) -> None:
         read.learn("/model/kv_heads", heads if heads and run.sure(grouped) else UNKNOWN)
 
 
-def _training(read: _Reading) -> None:
+def _learn_training(read: _Reading) -> None:
     run, training = read.run, read.values["training"]
     optimizer = run.choice("--optimizer", "adam")
     kind = "sgd" if optimizer == "sgd" else "adamw"
@@ -373,7 +402,7 @@ def _training(read: _Reading) -> None:
     else:
         precision = "fp32" if run.sure(*types) else UNKNOWN
     read.learn("/training/precision", precision, option)
-    _attention(read)
+    _learn_attention(read)
     if not run.is_lm:
         if run.config is not None:
             training["gradient_dtype"] = "fp32" if run.config.accumulates_in == "fp32" else "same"
@@ -393,23 +422,22 @@ def _training(read: _Reading) -> None:
 def _widest(dtypes: Iterable[object]) -> str:
     """The type of most bytes; fp32 where one isn't known."""
     formats = ("fp8", "bf16", "fp16", "fp32")
-    return formats[
-        max(formats.index(str(dtype)) if dtype in formats else len(formats) - 1 for dtype in dtypes)
-    ]
+    known_formats = (dtype if dtype in formats else "fp32" for dtype in map(str, dtypes))
+    return max(known_formats, key=formats.index)
 
 
-def _attention(read: _Reading) -> None:
+def _learn_attention(read: _Reading) -> None:
     run, backend, pointer = read.run, read.run.value("--attention-backend"), "/training/attention"
-    flash = read.flag(pointer, *_FLASH)
-    if run.is_lm and not flash:  # Transformer Engine picks a fused kernel by itself
-        fused = run.value("--transformer-impl", "transformer_engine") == "transformer_engine"
-        flash = backend in ("flash", "fused", "auto") or (backend is None and fused)
+    is_flash = read.flag(pointer, *_FLASH)
+    if run.is_lm and not is_flash:  # Transformer Engine picks a fused kernel by itself
+        by_te = run.value("--transformer-impl", "transformer_engine") == "transformer_engine"
+        is_flash = backend in ("flash", "fused", "auto") or (backend is None and by_te)
     if read.values["training"]["attention"] is not UNKNOWN:
         option = None if pointer in read.places or backend is None else "--attention-backend"
-        read.learn(pointer, "flash" if flash else "unfused", option)
+        read.learn(pointer, "flash" if is_flash else "unfused", option)
 
 
-def _layout(read: _Reading) -> None:
+def _learn_layout(read: _Reading) -> None:
     """The layout: what is given, and the defaults that surely hold."""
     run = read.run
     # core_v0.16.1 megatron/training/arguments.py:410: as the rest of the layer
@@ -417,29 +445,27 @@ def _layout(read: _Reading) -> None:
         read.number("/layout/expert_tensor", "--expert-tensor-parallel-size", run.tensor)
     else:
         read.learn("/layout/expert_tensor", 1)
-    _stages(read)
+    _learn_stages(read)
     batch, micro, replicas = run.global_batch, run.micro_batch, run.replicas
     if micro and replicas:
         batch = micro * replicas if batch is None and run.lacks_all(GLOBAL, SCHEDULE) else batch
         if batch and batch % (micro * replicas) == 0:
             read.learn("/layout/gradient_accumulation", batch // (micro * replicas), GLOBAL)
-    _recompute(read)
+    _learn_recomputation(read)
     if run.is_lm:
-        _of_megatron_lm(read)
+        _learn_from_megatron_lm(read)
     elif run.config is not None:
-        _of_config(read, run.config)
+        _learn_from_config(read, run.config)
 
 
-def _stages(read: _Reading) -> None:
-    """Return the chunks of a stage, and the layers of the first and of the last stage.
-
-    Layers are returned where they are not those of the other stages.
+def _learn_stages(read: _Reading) -> None:
+    """Learn the chunks of a stage, and the layers of the first and of the last stage where they are
+    not those of the other stages.
     """
     run, listed, stages = read.run, read.run.listed_chunks, read.run.pipeline
     chunks, option = None, CHUNKS
-    if run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS) and not run.has_any(
-        *_OTHER_CHUNKS
-    ):
+    is_sure = run.sure(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT, *_OTHER_CHUNKS)
+    if is_sure and not run.has_any(*_OTHER_CHUNKS):
         option = run.first_of(CHUNKS, LAYERS_PER_CHUNK, STAGE_LAYOUT)
         chunks = run.chunks if run.has(option) else 1
     read.learn("/layout/virtual_pipeline", UNKNOWN if chunks is None else chunks, option)
@@ -452,11 +478,10 @@ def _stages(read: _Reading) -> None:
             read.number(f"/layout/{name}", option)
 
 
-def _recompute(read: _Reading) -> None:
-    run, older = read.run, ("--recompute-activations", "--checkpoint-activations")
-    if run.sure(_GRANULARITY, *older) and not (
-        run.has(_GRANULARITY) and run.value(_GRANULARITY) is None
-    ):
+def _learn_recomputation(read: _Reading) -> None:
+    run, other_options = read.run, ("--recompute-activations", "--checkpoint-activations")
+    is_value_unknown = run.has(_GRANULARITY) and run.value(_GRANULARITY) is None
+    if run.sure(_GRANULARITY, *other_options) and not is_value_unknown:
         kind = "selective" if run.recomputes else "none"
         if run.recomputes == "full" or run.has("--checkpoint-activations"):
             kind = "full"
@@ -473,35 +498,43 @@ def _recompute(read: _Reading) -> None:
         read.learn("/layout/recompute_modules", tuple(map(str, names)), "--recompute-modules")
 
 
-def _of_megatron_lm(read: _Reading) -> None:
-    """Read what only Megatron-LM has options for; its distributed optimizer is stage 1."""
+def _learn_from_megatron_lm(read: _Reading) -> None:
+    """Learn what only Megatron-LM has options for; its distributed optimizer is stage 1."""
     run = read.run
-    for pointer, option, values in (
-        ("/layout/zero_stage", "--use-distributed-optimizer", (0, 1)),
-        ("/layout/offload", "--optimizer-cpu-offload", ("none", "optimizer")),
-    ):
-        if option != "--use-distributed-optimizer" or not run.has_any(*_FSDP):
-            read.learn(pointer, values[run.has(option)] if run.sure(option) else UNKNOWN, option)
-    stages = {strategy: stage for stage, strategy in SHARDINGS.items()}
+    distributed, offload = "--use-distributed-optimizer", "--optimizer-cpu-offload"
+    if not run.has_any(*_FSDP):
+        stage = int(run.has(distributed)) if run.sure(distributed) else UNKNOWN
+        read.learn("/layout/zero_stage", stage, distributed)
+    offloaded = "optimizer" if run.has(offload) else "none"
+    read.learn("/layout/offload", offloaded if run.sure(offload) else UNKNOWN, offload)
+    stage_by_strategy = {strategy: stage for stage, strategy in SHARDINGS.items()}
     if run.has("--use-megatron-fsdp") and run.sure("--use-megatron-fsdp", _STRATEGY):
-        stage = stages.get(str(run.value(_STRATEGY)))
-        read.learn("/layout/zero_stage", UNKNOWN if stage is None else stage, _STRATEGY)
+        stage = stage_by_strategy.get(str(run.value(_STRATEGY)), UNKNOWN)
+        read.learn("/layout/zero_stage", stage, _STRATEGY)
+    _learn_exchange(read)
+
+
+def _learn_exchange(read: _Reading) -> None:
+    """Learn how many context ranks exchange heads, where all layers do it alike.
+
+    Nothing is learnt where ranks gather keys and values.
+    """
+    run = read.run
     kinds = run.choice(_EXCHANGE, ("p2p",))
     sizes = run.value("--hierarchical-context-parallel-sizes")
-    # that exchange heads, where all layers do it alike; None where they gather keys and values
     ranks: object = None
     if kinds == ("p2p",):
         ranks = 1
     elif kinds == ("a2a",):
         ranks = run.context
     elif kinds == ("a2a+p2p",) and isinstance(sizes, tuple) and len(sizes) == 2:
-        ranks = sizes[0]
+        ranks, _ = sizes
     if isinstance(ranks, int) and ranks >= 1:
         read.learn("/layout/context_heads", ranks, _EXCHANGE)
 
 
-def _of_config(read: _Reading, config: Config) -> None:
-    """Read what the DeepSpeed config of Megatron-DeepSpeed decides.
+def _learn_from_config(read: _Reading, config: Config) -> None:
+    """Learn what the DeepSpeed config of Megatron-DeepSpeed decides.
 
     Its ZeRO stage is the one that the engine runs.
     """

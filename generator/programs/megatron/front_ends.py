@@ -1,6 +1,6 @@
-"""Launches of programs that start Megatron with words of their own, as Megatron's words.
+"""The options that Megatron's parser gets from a front end, which starts it by options of its own.
 
-The table of front ends says how their words are spelt; words keep their places.
+The table of front ends says how they are spelt. Each word keeps its place on the launch line.
 """
 
 from __future__ import annotations
@@ -22,17 +22,38 @@ from .options import LM, MegatronOption, option_table
 _LAYERS: Final = "--num-layers"
 #: Options of a model's shape, which a front end reads from the model's own config.
 _SHAPE: Final = frozenset(
-    {_LAYERS, "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--kv-channels"}
-    | {"--group-query-attention", "--num-query-groups", "--multi-latent-attention", "--swiglu"}
-    | {"--num-experts", "--moe-layer-freq", "--moe-router-topk", "--moe-ffn-hidden-size"}
-    | {"--moe-shared-expert-intermediate-size", "--position-embedding-type", "--normalization"}
-    | {"--vocab-size", "--untie-embeddings-and-output-weights", "--mtp-num-layers"}
-    | {"--rotary-base", "--use-rotary-position-embeddings", "--disable-bias-linear"}
-    | {"--moe-grouped-gemm", "--moe-router-load-balancing-type", "--moe-router-score-function"}
+    {
+        _LAYERS,
+        "--hidden-size",
+        "--ffn-hidden-size",
+        "--num-attention-heads",
+        "--kv-channels",
+        "--group-query-attention",
+        "--num-query-groups",
+        "--multi-latent-attention",
+        "--swiglu",
+        "--num-experts",
+        "--moe-layer-freq",
+        "--moe-router-topk",
+        "--moe-ffn-hidden-size",
+        "--moe-shared-expert-intermediate-size",
+        "--position-embedding-type",
+        "--normalization",
+        "--vocab-size",
+        "--untie-embeddings-and-output-weights",
+        "--mtp-num-layers",
+        "--rotary-base",
+        "--use-rotary-position-embeddings",
+        "--disable-bias-linear",
+        "--moe-grouped-gemm",
+        "--moe-router-load-balancing-type",
+        "--moe-router-score-function",
+    }
 )
 #: An option in a text, with its value where that is a number.
 _OPTION: Final = lazy_pattern(r"(?P<option>--[a-z0-9][a-z0-9-]*)(?: (?P<value>[0-9]+))?")
-#: Options of Megatron's parser that only set another one, which what makes no command line sets.
+#: Options of Megatron's parser that only set another one. A front end that makes no command line
+#: sets that one itself.
 _OTHERWISE: Final = {
     "--recompute-granularity": ("--recompute-activations", "--checkpoint-activations")
 }
@@ -51,8 +72,7 @@ class EngineWords:
 
 def engine_words(settings: Settings) -> EngineWords:
     """Megatron's words of a front end's: its own options are left out, with their values."""
-    front_end, words = settings.front_end, settings.launch.arguments
-    table = option_table(LM)
+    front_end = settings.front_end
     if front_end.becomes:
         sure = frozenset(
             name
@@ -60,40 +80,48 @@ def engine_words(settings: Settings) -> EngineWords:
             if settings.get(short) is not None or settings.meets({short: "-"})
             for name in (option, *_OTHERWISE.get(option, ()))
         )
-        return EngineWords(words=tuple(_of_settings(settings)), unsure=frozenset(table.rows) - sure)
+        unsure = frozenset(option_table(LM).rows) - sure
+        return EngineWords(words=tuple(_of_settings(settings)), unsure=unsure)
+    return _of_line(front_end, settings.launch.arguments)
 
-    made, unsure, given = list[Word](), set(front_end.decides), dict[str, str | None]()
+
+def _of_line(front_end: FrontEnd, words: Sequence[Word]) -> EngineWords:
+    """Megatron's words of a line on which a front end's options and Megatron's are mixed."""
+    table = option_table(LM)
+    engine_words, unsure = list[Word](), set(front_end.decides)
+    value_by_name = dict[str, str | None]()  # of each option on the line
     for option, values in _options(words):
         name, _, attached = option.prefix.partition("=")
         engine_name = name.replace("_", "-") if front_end.explicit_flags else name
-        option_of_engine = table.get(engine_name)
-        if not name.startswith("--") or (option_of_engine is None and not front_end.may_have(name)):
-            made += (option, *values)  # unknown words stay, for the rules on them
+        engine_option = table.get(engine_name)
+        if not name.startswith("--") or (engine_option is None and not front_end.may_have(name)):
+            engine_words += (option, *values)  # unknown words stay, for the rules on them
             continue
-        given[engine_name] = values[0].value if values else attached or ""
-        unsure -= {engine_name}
-        if option_of_engine is None or name in front_end.renamed:
+        value_by_name[engine_name] = values[0].value if values else attached or ""
+        unsure.discard(engine_name)
+        if engine_option is None or name in front_end.renamed:
             continue
-        if option_of_engine.kind == "flag" and front_end.explicit_flags:
+        if engine_option.kind == "flag" and front_end.explicit_flags:
             value = values[0].value if values else attached or "true"
-            made += _flag(option, option_of_engine, value)
-            unsure |= {option_of_engine.name} if value is None else set()
+            engine_words += _flag(option, engine_option, value)
+            if value is None:
+                unsure.add(engine_option.name)
         else:
-            made += (_renamed(option, engine_name, attached=bool(attached)), *values)
+            engine_words += (_renamed(option, engine_name, attached=bool(attached)), *values)
 
-    if _LAYERS not in given:  # the checkpoint has the shape
-        unsure |= _SHAPE - given.keys()
+    if _LAYERS not in value_by_name:  # the checkpoint has the shape
+        unsure |= _SHAPE - value_by_name.keys()
     for name, other in front_end.needs.items():
-        if given.get(other, "1") == "1":
-            made = [word for word in made if word.value != name]
+        if value_by_name.get(other, "1") == "1":
+            engine_words = [word for word in engine_words if word.value != name]
     for name, replaced in front_end.replaces.items():
-        if name in given:
-            made = list(_without(made, frozenset(replaced)))
+        if name in value_by_name:
+            engine_words = list(_without(engine_words, frozenset(replaced)))
             unsure |= set(replaced)
-    for name, value in front_end.defaults.items():
-        if name not in given and name not in unsure:
-            made += _default(words, name, value)
-    return EngineWords(words=tuple(made), unsure=frozenset(unsure))
+    for name, default in front_end.defaults.items():
+        if name not in value_by_name and name not in unsure:
+            engine_words += _default(words, name, default)
+    return EngineWords(words=tuple(engine_words), unsure=frozenset(unsure))
 
 
 class _Started(Protocol):
@@ -117,6 +145,7 @@ def in_its_words(run: _Started, violation: Violation) -> Violation:
 
 
 def _spelt(front_end: FrontEnd, text: str) -> str:
+    """A text with the front end's spelling of each of Megatron's options in it."""
     names = {
         option: front_end.settings[short]["names"][0] for short, option in front_end.becomes.items()
     }
@@ -137,22 +166,23 @@ def _of_settings(settings: Settings) -> Iterator[Word]:
     front_end, table = settings.front_end, option_table(LM)
     shorts = {option: short for short, option in front_end.becomes.items()}
     for short, option in front_end.becomes.items():
-        word, setting, known = settings.word_of(short), settings.get(short), table.get(option)
-        if setting is None or known is None:
+        word, setting, row = settings.word_of(short), settings.get(short), table.get(option)
+        if setting is None or row is None:
             continue
 
+        # A flag such as sequence parallelism has no effect where the degree that it needs is 1.
         other = shorts.get(front_end.needs.get(option, ""))
         degree = settings.get(other) if other is not None else None
-        if known.kind == "flag":
+        if row.kind == "flag":
             is_on = settings.meets({short: "true"}) and (degree is None or degree.number != 1)
             texts = [option] if is_on else []
-        elif known.kind == "int":
+        elif row.kind == "int":
             texts = [] if setting.number is None else [option, str(setting.number)]
         else:
             texts = [option, *_VALUE.findall(setting.text)]
-        at = word.offset if word is not None else 0
+        offset = word.offset if word is not None else 0
         for text in texts:
-            yield Word(raw="", value=text, offset=at, parts=(text,))
+            yield Word(raw="", value=text, offset=offset, parts=(text,))
 
 
 def _options(words: Sequence[Word]) -> Iterator[tuple[Word, tuple[Word, ...]]]:
@@ -169,10 +199,10 @@ def _options(words: Sequence[Word]) -> Iterator[tuple[Word, tuple[Word, ...]]]:
         yield option, values
 
 
-def _flag(option: Word, known: MegatronOption, value: str | None) -> tuple[Word, ...]:
+def _flag(option: Word, row: MegatronOption, value: str | None) -> tuple[Word, ...]:
     """A flag that is on; nothing where its value is false, or isn't known."""
     is_on = value is not None and value.lower() in _TRUE
-    return (_renamed(option, known.name, attached=False),) if is_on else ()
+    return (_renamed(option, row.name, attached=False),) if is_on else ()
 
 
 def _renamed(option: Word, name: str, *, attached: bool) -> Word:

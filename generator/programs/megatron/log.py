@@ -46,10 +46,10 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     steps: list[tuple[float, int | None]] = []
     peaks: list[float] = []
     for line in lines:
-        if "elapsed time per iteration" in line and (step_match := _STEP.search(line)):
-            seconds, said = positive(step_match[1]), _BATCH.search(line)
-            if seconds is not None:
-                steps.append((seconds / 1000, positive_whole(said[1]) if said else None))
+        # Words first: to look for them is faster than to try a pattern on each line.
+        step = _step_of(line) if "elapsed time per iteration" in line else None
+        if step is not None:
+            steps.append(step)
         if "allocated" in line:
             for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)):
                 match = pattern.search(line)
@@ -59,26 +59,34 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     if not steps and not arguments:
         return None
     # Of a batch that ramps up, which is many jobs, the one that most lines have.
-    usual = Counter(batch for _, batch in steps).most_common(1)[0][0] if steps else None
+    lines_by_batch = Counter(batch for _, batch in steps)
+    usual = max(lines_by_batch, key=lambda batch: lines_by_batch[batch], default=None)
     kept = tuple(seconds for seconds, batch in steps if batch == usual)
     others = len(steps) - len(kept)
-    keys = _keys(arguments) | ({} if usual is None else {"training.global_batch": usual})
+    keys = _keys(arguments)
+    if usual is not None:
+        keys["training.global_batch"] = usual
+    sizes = {field: positive_whole(arguments.get(name, "")) for name, field in _SHAPE.items()}
+    note = f"{others} lines with another global batch than {usual} left out"
     return LogFacts(
         writer="Megatron-DeepSpeed" if arguments.get("deepspeed") == "True" else "Megatron-LM",
         steps=kept,
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
         peak_bytes=max(peaks, default=None),
-        shape={
-            field: size
-            for name, field in _SHAPE.items()
-            if (size := positive_whole(arguments.get(name, "")))
-        },
-        notes=(f"{others} lines with another global batch than {usual} left out",)
-        if others
-        else (),
+        shape={field: size for field, size in sizes.items() if size},
+        notes=(note,) if others else (),
         hint="give a log that reaches a few `elapsed time per iteration` lines (--log-interval 1)",
     )
+
+
+def _step_of(line: str) -> tuple[float, int | None] | None:
+    """The seconds of a step and its global batch, where a line says one."""
+    match, batch = _STEP.search(line), _BATCH.search(line)
+    milliseconds = positive(match[1]) if match else None
+    if milliseconds is None:
+        return None
+    return milliseconds / 1000, positive_whole(batch[1]) if batch else None
 
 
 def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
@@ -91,12 +99,16 @@ def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:
             break
         if "--- arguments ---" in line:
             inside = True
-        elif inside and (match := _ARGUMENT.search(line)):
-            values[match[1]], places[match[1]] = match[2].rstrip(), number
+            continue
+        match = _ARGUMENT.search(line) if inside else None
+        if match:
+            name, value = match.groups()
+            values[name], places[name] = value.rstrip(), number
     return values, places
 
 
 def _keys(arguments: dict[str, str]) -> dict[str, object]:
+    """The keys of a spec that a table of arguments says."""
     keys = spec_keys(arguments, _PLAIN)
     if not arguments:
         return keys

@@ -1,6 +1,7 @@
-"""The options of the Megatrons' parsers, by version, and words against them.
+"""The options of the parsers of Megatron-LM and Megatron-DeepSpeed, by version, and a reader of
+words by them.
 
-Options that only forks or old releases have are among them.
+megatron_options.json has the two projects' options, megatron_forks.json those of forks.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ TOKENIZERS: Final = {
     "Llama2Tokenizer": _PATH,
     "TikTokenizer": _PATH,
 }
-#: Read by the parsers only to be refused, and what replaced it.
+#: Options that the parsers read only to refuse them, with what replaced each.
 REMOVED: Final = {
     "--batch-size": "--micro-batch-size",
     "--warmup": "--lr-warmup-fraction",
@@ -254,9 +255,9 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
         if table.has(spelling):
             return spelling
 
-    begun = [option for option in table.rows if option.startswith(dashed)]
-    if len(begun) == 1:
-        (option,) = begun
+    beginning_so = [option for option in table.rows if option.startswith(dashed)]
+    if len(beginning_so) == 1:
+        (option,) = beginning_so
         if not slip or len(dashed) >= _LEAST_BEGINNING * len(option):
             return option
 
@@ -266,12 +267,11 @@ def _near(flavour: Flavour, name: str, slip: bool) -> str | None:
 
 
 def forks() -> Mapping[str, Mapping[str, Any]]:
-    """Options and choices of the forks that are known by name.
-
-    They are those beyond the project that a fork started from.
+    """By each fork that is known by name, the options and choices that it has beyond the project
+    that it started from.
     """
-    forks: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
-    return forks
+    forks_by_name: Mapping[str, Mapping[str, Any]] = _json("megatron_forks.json")["forks"]
+    return forks_by_name
 
 
 def fork_of(
@@ -280,7 +280,7 @@ def fork_of(
     """Return the fork's name and the project that it started from.
 
     There is no name where nothing says that it is a fork. `unknown` are options that are no slips
-    of known ones, `refused` choices by option, `given` all known options.
+    of known ones, `refused` choices by option, `names` all known options.
     """
     signs = {name: _signs_of(fork, unknown, refused) for name, fork in forks().items()}
     likeliest = max(signs, key=lambda name: signs[name])
@@ -345,7 +345,7 @@ def parse_words(
     unsure: set[str] = set()
     words = [_without_gap(word) for word in words]
     complete = True
-    after_foreign = False  # an option that isn't in the table: words may be its values
+    after_foreign = False  # behind an option that isn't in the table: words may be its values
     index = 0
     while index < len(words):
         word = words[index]
@@ -368,8 +368,8 @@ def parse_words(
             complete, after_foreign = False, False
         elif word.value is None:
             unsure |= _options_perhaps(word, table)
-            holds_none = word.prefix.startswith("-") or _is_scripts_own(word)
-            complete = complete and (bool(word.perhaps) or holds_none)
+            holds_no_option = word.prefix.startswith("-") or _is_scripts_own(word)
+            complete = complete and (bool(word.perhaps) or holds_no_option)
             after_foreign = True
         elif _is_option(text):
             strays.append(Stray(word=name, where=locate(word)))
@@ -407,7 +407,7 @@ def _may_be_options(word: Word) -> bool:
 def _options_perhaps(word: Word, table: OptionTable) -> set[str]:
     """The options that an unknown word may be, by the texts that branches of the script give it."""
     names = (text.partition("=")[0] for text in word.perhaps if text)
-    return {option.name for name in names if (option := table.get(name)) is not None}
+    return {option.name for option in map(table.get, names) if option is not None}
 
 
 def _is_option(word: str) -> bool:

@@ -1,6 +1,5 @@
-"""The Python of a program and beside it.
-
-It has the strings in it, and what its Megatron's own parser asks for.
+"""What the Python of a program says of its options: the strings in it and in files beside it, and
+what the parser of the Megatron that it uses asks for.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ _SLIP: Final = 0.88  # likeness of names of which one is taken for the other
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
-    """The strings in a program's Python, options and choices among them.
-
-    It says too whether that is all that the program reads.
+    """The strings in a program's Python, options and choices among them, and whether these are all
+    that the program reads.
     """
 
     strings: frozenset[str] = frozenset()
@@ -85,9 +83,8 @@ class ProgramOptions:
 
     def near(self, option: str) -> str | None:
         """The option of the program's that is spelt like this one."""
-        return most_like(
-            option, tuple(string for string in self._sorted if string.startswith("--")), _SLIP
-        )
+        options = tuple(string for string in self._sorted if string.startswith("--"))
+        return most_like(option, options, _SLIP)
 
 
 @until_next_check(64)
@@ -95,35 +92,35 @@ def options_beside(program: Path | None) -> ProgramOptions:
     """What is written in a program, and in the Python that it imports and that lies beside it."""
     if program is None:
         return ProgramOptions()
-    text = text_around(program, program.parent)
-    folder, above = program.parent, tuple(folders_above(program))
-    parser = next(
-        (base / name for base in above for name in _PARSERS if is_readable(base / name, folder)),
-        None,
-    )
+    folder = program.parent
+    text = text_around(program, folder)
+    places = (base / name for base in folders_above(program) for name in _PARSERS)
+    parser = next((place for place in places if is_readable(place, folder)), None)
     beside = python_beside(program, *([parser] if parser else []))
-    rules = text_around(parser, folder) if parser else ""
-    handed = {name for name in _HANDED.findall(rules) if f"def {name}(" not in rules}.difference(
-        _KNOWN_TO_ADD
-    )
-    whole = parser is not None and not handed and not _LENIENT.search(text)
-    near = Path(os.path.relpath(parser)).as_posix() if parser else ""
-    # from the working folder, if below it
-    shown = parser.as_posix() if parser and near.startswith("..") else near
-    listed, closing, _ = rules.partition(_REQUIRED)[2].partition("]")
+    parser_text = text_around(parser, folder) if parser else ""
+    handed_to = {name for name in _HANDED.findall(parser_text) if f"def {name}(" not in parser_text}
+    others_add = not handed_to.issubset(_KNOWN_TO_ADD)
+    is_whole = parser is not None and not others_add and not _LENIENT.search(text)
+    listed, closing, _ = parser_text.partition(_REQUIRED)[2].partition("]")
 
     return ProgramOptions(
         strings=frozenset[str]().union(*map(strings_in, beside)),
-        parser=shown if parser and whole else None,
-        types=dict(_TYPED.findall(rules)),
+        parser=_shown(parser) if parser and is_whole else None,
+        types=dict(_TYPED.findall(parser_text)),
         required=frozenset(STRING.findall(listed)) if closing else frozenset(),
-        refuses_removed=not rules or "no longer valid" in rules,
-        cuts_pipeline="args.pipeline_model_parallel_size = min(" in rules,
-        left_out=frozenset(_IS_NONE.findall(rules) + STRING.findall(text)),
-        is_checked=whole and bool(_STARTS.search(text)) and not _SETS.search(text),
-        judged=frozenset(_JUDGED.findall(rules)) if rules else None,
+        refuses_removed=not parser_text or "no longer valid" in parser_text,
+        cuts_pipeline="args.pipeline_model_parallel_size = min(" in parser_text,
+        left_out=frozenset(_IS_NONE.findall(parser_text) + STRING.findall(text)),
+        is_checked=is_whole and bool(_STARTS.search(text)) and not _SETS.search(text),
+        judged=frozenset(_JUDGED.findall(parser_text)) if parser_text else None,
         of_megatron=parser is not None or any(map(_speaks_of_megatron, beside)),
     )
+
+
+def _shown(file: Path) -> str:
+    """A file from the working folder, if it is below that; else its whole path."""
+    relative = Path(os.path.relpath(file)).as_posix()
+    return file.as_posix() if relative.startswith("..") else relative
 
 
 @until_next_check(1024)

@@ -1,7 +1,7 @@
-"""`MegatronRun`: the arguments of one program as a typed view.
+"""`MegatronRun`: the arguments of one program as a typed view, which the rules read.
 
-It also has what the submission says of the program's GPUs and config, and reads the chunks that
-`--pipeline-model-parallel-layout` lists as Megatron-LM's parser does.
+It also has what the submission says of the program's GPUs and config. At the end of the file are
+the functions that read `--pipeline-model-parallel-layout` as Megatron-LM's parser does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MICRO: Final = "--micro-batch-size"
 GLOBAL: Final = "--global-batch-size"
 SCHEDULE: Final = "--step-batch-size-schedule"
 PROGRAM: Final = "megatron-core"  #: as releases call it
-_STATED: Final = "megatron_version"
+_SPEC_KEY: Final = "megatron_version"  #: of a job, which names the release
 LAYERS: Final = "--num-layers"
 HEADS: Final = "--num-attention-heads"
 LAYERS_PER_CHUNK: Final = "--num-layers-per-virtual-pipeline-stage"
@@ -93,8 +93,8 @@ _OTHER_SIZES: Final = (
     "--tensor-parallel-num-weight-shards",
     "--yaml-cfg",
 )
-#: What a legal layout has: each with its requirement in words.
-_ENDS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
+#: What a legal list of chunks has: each requirement in words, and whether its letters meet it.
+_REQUIREMENTS: Final[tuple[tuple[str, Callable[[str], bool]], ...]] = (
     (
         "must begin with E, the embedding, and have no other",
         lambda text: text[:1] == "E" and text.count("E") == 1,
@@ -120,7 +120,10 @@ def _degree_of(key: str) -> cached_property[int | None]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MegatronRun(MegatronArguments):
-    """Sizes are None where they can't be known, or are none: below 1, or more than 32 bits hold."""
+    """Megatron arguments, with the submission that they are part of.
+
+    Sizes are None where they can't be known, or are no sizes: below 1, or more than 32 bits hold.
+    """
 
     submission: Submission
 
@@ -135,9 +138,11 @@ class MegatronRun(MegatronArguments):
         return next(filter(self.has, names), names[0])
 
     def size(self, name: str) -> int | None:
+        """The size that an option gives."""
         return size(self.integer(name))
 
     def degree(self, name: str) -> int | None:
+        """The size of a group of ranks, which is 1 by default."""
         return size(self.setting(name, 1))
 
     def shown(self, name: str, default: object = None) -> str:
@@ -182,7 +187,7 @@ class MegatronRun(MegatronArguments):
         """
         job = self.submission.job
         if job is not None and job.framework.name == self.flavour:
-            return Release(program=PROGRAM, version=job.megatron_version, where=_STATED)
+            return Release(program=PROGRAM, version=job.megatron_version, where=_SPEC_KEY)
         return release_in(self.submission, PROGRAM, self.path)
 
     @cached_property
@@ -221,17 +226,15 @@ class MegatronRun(MegatronArguments):
         None where they can't be known.
         """
         layers = self.size(self.first_of(LAYERS, "--encoder-num-layers"))
-        if (
-            layers is None
-            or self.varies
-            or not self.sure(*_CUTS, as_written=True)
-            or self.has_any(*_OTHER_CUTS)
-        ):
+        if layers is None or self.varies or self.has_any(*_OTHER_CUTS):
+            return None
+        if not self.sure(*_CUTS, as_written=True):
             return None
         return layers + sum(map(self.has, COUNTED_ENDS))
 
     @cached_property
     def listed_chunks(self) -> tuple[str, ...] | None:
+        """The model's chunks, each as its letters, where an option lists them."""
         text = self.value(STAGE_LAYOUT)
         return chunks_of(text) if isinstance(text, str) else None
 
@@ -245,26 +248,18 @@ class MegatronRun(MegatronArguments):
             return None
         if self.has(CHUNKS):
             return self.size(CHUNKS)
-        layers, stages, each = self.shared_layers, self.pipeline, self.size(LAYERS_PER_CHUNK)
-        if (
-            not each
-            or layers is None
-            or stages is None
-            or layers % stages
-            or layers // stages % each
-        ):
+        layers, stages, per_chunk = self.shared_layers, self.pipeline, self.size(LAYERS_PER_CHUNK)
+        if not per_chunk or layers is None or stages is None or layers % stages:
             return None
-        return layers // stages // each
+        of_stage = layers // stages
+        return None if of_stage % per_chunk else of_stage // per_chunk
 
     @cached_property
     def model_parallel(self) -> int | None:
-        """GPUs that hold one replica."""
-        if (
-            self.tensor is None
-            or self.pipeline is None
-            or self.context is None
-            or self.has_any(*_OTHER_SIZES)
-        ):
+        """GPUs that hold one replica; None where a size isn't known, or others divide them too."""
+        if self.tensor is None or self.pipeline is None or self.context is None:
+            return None
+        if self.has_any(*_OTHER_SIZES):
             return None
         return self.tensor * self.pipeline * self.context
 
@@ -274,13 +269,16 @@ class MegatronRun(MegatronArguments):
 
         None where the submission has several jobs and none of them is surely its own.
         """
-        whole = self.submission
-        if len({script.path for script in whole.shell_texts}) < 2:
-            return world_of(whole).gpus
-        own = tuple(
-            document for document in whole.documents if getattr(document, "path", None) == self.path
+        submission = self.submission
+        if len({script.path for script in submission.shell_texts}) < 2:
+            return world_of(submission).gpus
+        of_this_file = tuple(
+            document
+            for document in submission.documents
+            if getattr(document, "path", None) == self.path
         )
-        return world_of(replace(whole, documents=own, around=whole.files)).gpus
+        part = replace(submission, documents=of_this_file, around=submission.files)
+        return world_of(part).gpus
 
     @cached_property
     def replicas(self) -> int | None:
@@ -294,15 +292,17 @@ class MegatronRun(MegatronArguments):
 
         None where that can't be known.
         """
+        if self.is_lm:
+            return None
         configs = configs_of(self.submission)
         named = named_in(self.submission, self.path)
-        own = [
+        of_this_file = [
             config
             for config in configs
             if config.path == self.path or id(config.json) in (named or ())
         ]
-        found = own or (configs if named is None else ())
-        return found[0] if len(found) == 1 and not self.is_lm else None
+        candidates = of_this_file or (configs if named is None else ())
+        return candidates[0] if len(candidates) == 1 else None
 
 
 def megatron_runs(submission: Submission) -> Iterator[MegatronRun]:
@@ -356,25 +356,25 @@ def uneven_ends(chunks: tuple[str, ...], stages: int) -> tuple[int, int]:
 
     A list of which this isn't true is left to what the estimate makes of it.
     """
-    sizes, each = stage_sizes(chunks, stages), len(chunks) // stages
-    inner = sizes[1:-1]
-    if (
-        stages < 3
-        or len(set(inner)) != 1
-        or any(size % each or not size for size in sizes)
-        or len(set(sizes)) == 1
-    ):
+    if stages < 3:
         return 0, 0
-    return sizes[0], sizes[-1]
+    sizes, chunks_of_stage = stage_sizes(chunks, stages), len(chunks) // stages
+    first, *inner, last = sizes
+    are_whole = all(size and size % chunks_of_stage == 0 for size in sizes)
+    if not are_whole or len(set(inner)) != 1 or len(set(sizes)) == 1:
+        return 0, 0
+    return first, last
 
 
 def faults(chunks: tuple[str, ...], stages: int) -> list[str]:
     """Requirements that chunks break, whatever the model."""
     text = "".join(chunks)
-    if strange := sorted(set(text) - set(LETTERS)):
+    strange = sorted(set(text) - set(LETTERS))
+    if strange:
         return [f"has {strange[0]}: only E, t, m, L, |, commas, parentheses and *N have a meaning"]
-    lacking = [words for words, holds in _ENDS if not holds(text)]
-    holders = {place for place, chunk in enumerate(chunks) if "m" in chunk}
-    if len(holders) > 1 or any(place < len(chunks) - stages for place in holders):
-        lacking.append("must have every m in one chunk, the last chunk of its stage")
-    return lacking
+    broken = [words for words, holds in _REQUIREMENTS if not holds(text)]
+    with_m = [index for index, chunk in enumerate(chunks) if "m" in chunk]
+    first_of_last = len(chunks) - stages  # the chunks from here on are the last of their stages
+    if len(with_m) > 1 or any(index < first_of_last for index in with_m):
+        broken.append("must have every m in one chunk, the last chunk of its stage")
+    return broken

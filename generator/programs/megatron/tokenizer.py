@@ -1,4 +1,4 @@
-"""The kind of a tokenizer, and what it reads, for the Megatrons."""
+"""The tokenizer of a job for Megatron-LM and Megatron-DeepSpeed: its kind, and what it reads."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _of_any_model(job: Job) -> str:
 
 def packages(job: Job) -> dict[str, str]:
     """Return the package that reads the job's tokenizer, in any version."""
-    told = argument_values(job.launch.arguments, _TYPE)
-    kind = told[0] if told else tokenizer_type(job)
+    in_arguments = argument_values(job.launch.arguments, _TYPE)
+    kind = in_arguments[0] if in_arguments else tokenizer_type(job)
     return {_IMPORTED[kind]: "any"} if kind in _IMPORTED else {}
 
 
@@ -91,20 +91,19 @@ def tokenizer_has_its_files(job: Job) -> Violations:
     kind, place = tokenizer_type(job), "/data/tokenizer"
     if kind is None:
         message = "a vocabulary alone doesn't say which kind of tokenizer reads it"
-        yield violation(
-            job, place, message, "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer"
-        )
+        hint = "add type: BertWordPieceCase, or merges_file for GPT2BPETokenizer"
+        yield violation(job, place, message, hint)
         return
-    tokenizer, given = job.data.tokenizer, partial(gives, job.launch.arguments)
+    has_option = partial(gives, job.launch.arguments)
     options = {
         key: job.framework.options[f"data.tokenizer.{key}"][0] for key in TOKENIZERS.get(kind, ())
     }
     lacking = [
         key
         for key, option in options.items()
-        if getattr(tokenizer, key) is None and not given(option)
+        if getattr(job.data.tokenizer, key) is None and not has_option(option)
     ]
-    if kind == _TIK and flavour_of(job) == LM and not given(_PATTERN):
+    if kind == _TIK and flavour_of(job) == LM and not has_option(_PATTERN):
         hint = f"add {_PATTERN} v2 to launch.arguments"
         yield violation(job, place, f"{_TIK} reads {_PATTERN}, which is missing", hint)
     if lacking:

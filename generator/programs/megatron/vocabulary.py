@@ -1,4 +1,4 @@
-"""The names of a job's keys among Megatron's options."""
+"""How messages call the keys of a job where they speak of Megatron's arguments: by its options."""
 
 from __future__ import annotations
 

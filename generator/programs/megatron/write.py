@@ -1,8 +1,7 @@
-"""The program of Megatron-LM, and what both Megatrons are written with.
+"""Writes the program of Megatron-LM, and what Megatron-DeepSpeed's has in common with it.
 
-The table of options is read forwards.
-
-Megatron-LM's distributed optimizer is ZeRO stage 1; stages 2 and 3 are Megatron FSDP.
+The table of options is read forwards. Megatron-LM's distributed optimizer is ZeRO stage 1; stages 2
+and 3 are Megatron FSDP.
 """
 
 from __future__ import annotations
@@ -80,9 +79,12 @@ def planned(plan: Plan) -> Planned:
     """The plan, with what rows of the table are written from."""
     job, layout = plan.job, plan.layout
     cut = split(job, layout)
-    shortens = cut.sizes_ends and not layout.first_stage_layers and not layout.last_stage_layers
+    has_own_ends = layout.first_stage_layers or layout.last_stage_layers
+    sizes_last_stage = cut.sizes_ends and not has_own_ends
     # A launch that is adopted may have any number of stages.
     lists_chunks = cut.lists_chunks and layout.pipeline * layout.virtual_pipeline <= _MOST_CHUNKS
+    groups_queries = job.model.kv_heads != job.model.heads
+    in_half_precision = job.training.precision == "bf16" or job.training.is_narrow
     return Planned(
         plan=plan,
         job=job,
@@ -98,21 +100,19 @@ def planned(plan: Plan) -> Planned:
         chunks=tuple(chunk_sizes(job, layout)) if lists_chunks else (),
         pattern=job.model.pattern,
         state_space=job.model.part(Mamba2),  # type: ignore[arg-type]
-        last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if shortens else None,
+        last_stage=int(layers_of(cut, layout, layout.pipeline - 1)) if sizes_last_stage else None,
         backend=flexible_dispatcher(job, layout),
         aware=is_precision_aware(job),
         tokenizer=tokenizer_type(job),
         exit_minutes=exit_minutes(plan),
         rotary=job.model.position_embedding == "rotary",
-        grouped_queries=job.model.kv_heads != job.model.heads
-        and job.model.part(GroupedQuery) is not None,
+        grouped_queries=groups_queries and job.model.part(GroupedQuery) is not None,
         linear_bias=job.model.linear_bias,
         grouped_gemm=job.cluster.accelerator.generation.grouped_products,
         fsdp=layout.zero_stage >= 2,
         full=layout.recompute.label == "full",
         offloads=layout.offload.label != "none",
-        narrow_gradients=(job.training.precision == "bf16" or job.training.is_narrow)
-        and job.training.gradient_dtype == "same",
+        narrow_gradients=in_half_precision and job.training.gradient_dtype == "same",
         saves=job.output.checkpoints is not None,
     )
 
@@ -125,23 +125,25 @@ def _environment_of_hybridep(job: Job, layout: Layout) -> dict[str, str]:
     """
     cluster = job.cluster
     in_rack = cluster.link_domain > cluster.accelerators_per_node
-    most = 64 if in_rack else cluster.accelerators_per_node
+    most_ranks = 64 if in_rack else cluster.accelerators_per_node
     variables = {
         "USE_MNNVL": str(int(in_rack)),
         "NVLINK_DOMAIN_SIZE": str(cluster.link_domain),
-        "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": str(min(layout.expert, most)),
+        "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": str(min(layout.expert, most_ranks)),
     }
-    return {**variables, "NUM_OF_TOKENS_PER_CHUNK_COMBINE_API": "128"} if in_rack else variables
+    if in_rack:
+        variables["NUM_OF_TOKENS_PER_CHUNK_COMBINE_API"] = "128"
+    return variables
 
 
 def sizes(p: Planned, context: str) -> str:
     """Say how the GPUs are cut, `context` ranks by the project's name of them."""
     layout = p.layout
-    why = (
+    product = (
         f"{layout.world} GPUs = {layout.data} data × {layout.tensor} tensor × "
         f"{layout.pipeline} pipeline"
     )
-    return f"{why} × {layout.context} {context}" if layout.context > 1 else why
+    return f"{product} × {layout.context} {context}" if layout.context > 1 else product
 
 
 def _dealt(p: Planned) -> str:
@@ -166,13 +168,38 @@ def _dealt(p: Planned) -> str:
 
 
 def _experts(p: Planned) -> str:
+    """Say how experts are computed, and how tokens reach them."""
     gemm = "one grouped GEMM per layer" if p.grouped_gemm else "a GEMM for each"
-    how = {
+    exchange = {
         None: "tokens exchanged all-to-all",
         "deepep": "tokens cross nodes once each (DeepEP must be in the image)",
         "hybridep": "tokens cross racks once each (DeepEP's HybridEP must be in the image)",
     }[p.backend]
-    return f"experts: {gemm}, {how}"
+    return f"experts: {gemm}, {exchange}"
+
+
+def _letters(p: Planned) -> str:
+    """Say what the letters and signs of a pattern of layers mean."""
+    kinds = ", ".join(f"{letter} {kind}" for letter, kind in _LETTERS if letter in p.pattern)
+    pattern = hybrid_pattern(p)
+    text = f"layers: {kinds}"
+    if "|" in pattern:
+        text += "; | ends a chunk of the pipeline"
+    if "/" in pattern:
+        text += "; / begins a depth of multi-token prediction"
+    return text
+
+
+def _sharding(p: Planned) -> str:
+    """Say what shards the states."""
+    if p.fsdp:
+        return (
+            f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a "
+            "checkpoint format of its own"
+        )
+    if p.layout.zero_stage:
+        return "data parallelism: the distributed optimizer is ZeRO 1"
+    return "data parallelism"
 
 
 #: Chunks of the longest list that is written; a model has fewer layers.
@@ -182,40 +209,28 @@ Comment = Callable[[Planned], str]
 #: Why the arguments of each group are what they are.
 COMMENTS: Final[Mapping[str, Comment]] = {
     "model": lambda p: f"model: {p.model.name}",
-    "latent attention": lambda p: "multi-head latent attention",
-    "gated delta rule": lambda p: "layers with the gated delta rule, of flash-linear-attention",
-    "state-space layers": lambda p: (
-        "layers: "
-        + ", ".join(f"{letter} {kind}" for letter, kind in _LETTERS if letter in p.pattern)
-        + "; | ends a chunk of the pipeline" * ("|" in hybrid_pattern(p))
-        + "; / begins a depth of multi-token prediction" * ("/" in hybrid_pattern(p))
-    ),
+    "latent attention": lambda _: "multi-head latent attention",
+    "gated delta rule": lambda _: "layers with the gated delta rule, of flash-linear-attention",
+    "state-space layers": _letters,
     "experts": _experts,
     "parallel": lambda p: sizes(p, "context") + _dealt(p),
-    "sharding": lambda p: (
-        f"ZeRO stage {p.layout.zero_stage} is Megatron FSDP, which has a "
-        "checkpoint format of its own"
-        if p.fsdp
-        else "data parallelism"
-        + ": the distributed optimizer is ZeRO 1" * bool(p.layout.zero_stage)
-    ),
+    "sharding": _sharding,
     "batch": lambda p: (
         f"batch: {p.layout.global_batch} = {p.layout.micro_batch} micro × "
-        f"{p.layout.gradient_accumulation} accumulated "
-        f"× {p.layout.data} replicas"
+        f"{p.layout.gradient_accumulation} accumulated × {p.layout.data} replicas"
     ),
     "ramp": lambda p: (
         "batch ramp-up: batches by the tokens from which they hold"
         if is_scheduled(p)
         else "batch ramp-up, ignored by Megatron-LM 0.18 and later; dsgen: ignore[MLM029]"
     ),
-    "compute": lambda p: "precision and kernels",
+    "compute": lambda _: "precision and kernels",
     "memory": lambda p: (
         f"memory: recompute {p.layout.recompute.label}, offload {p.layout.offload.label}"
     ),
-    "states": lambda p: "types of gradients and optimizer states",
-    "optimizer": lambda p: "optimizer; its weight decay is decoupled, so adam means AdamW",
-    "length": lambda p: "length, evaluation and schedule: cosine to a tenth after 1% of warm-up",
+    "states": lambda _: "types of gradients and optimizer states",
+    "optimizer": lambda _: "optimizer; its weight decay is decoupled, so adam means AdamW",
+    "length": lambda _: "length, evaluation and schedule: cosine to a tenth after 1% of warm-up",
     "data": lambda p: f"data and tokenizer, of {p.model.vocab} tokens as planned",
     "files": lambda p: (
         "output; a start resumes from the last checkpoint"
@@ -234,21 +249,23 @@ def written_options(p: Planned, flavour: Flavour) -> Iterator[tuple[str, dict[st
     table = option_table(flavour)
     release = table.index(p.job.megatron_version)
     for name, rows in GROUPS.items():
-        written = {}
-        if name not in left_out:
-            for row in rows:
-                encode = row.encode(flavour)
-                option = table.get(row.option)
-                has_it = option is not None and option.is_in(release)
-                if encode is not None and has_it and not gives(p.job.launch.arguments, *row.unless):
-                    written[row.option] = encode(p)
-        if written:
-            yield name, written
+        if name in left_out:
+            continue
+        values = dict[str, Value]()
+        for row in rows:
+            encode = row.encode(flavour)
+            option = table.get(row.option)
+            is_in_release = option is not None and option.is_in(release)
+            is_excluded = gives(p.job.launch.arguments, *row.unless)
+            if encode is not None and is_in_release and not is_excluded:
+                values[row.option] = encode(p)
+        if values:
+            yield name, values
 
 
 def groups_of(p: Planned, flavour: Flavour, comments: Mapping[str, Comment]) -> list[ArgumentGroup]:
-    """Return the groups of the table that the project's files have, each with its reason: of a kind
-    of layer without one, its name.
+    """Return the groups of the table that the project's files have, each with its comment; the
+    group of a kind of layer may have only that kind's name.
     """
     return [
         group(comments[name](p) if name in comments else KINDS[name].called, options)
@@ -270,7 +287,8 @@ def common_notes(job: Job, name: str, *, in_image: bool = True) -> list[str]:
             "The job gives no training.duration and the script requires one: "
             f"{DEFAULT_STEPS} steps."
         )
-    if missing := missing_parts(job):
+    missing = missing_parts(job)
+    if missing:
         texts.append(f"{name} has no option for {', '.join(missing)}; the estimates count them.")
     if job.model.position_embedding == "alibi":
         texts.append(f"{name} has no ALiBi: these arguments train without position embedding.")
@@ -288,20 +306,20 @@ def program(plan: Plan) -> Program:
     notes = common_notes(job, "Megatron-LM")
     if layout.offload == Offload.OPTIMIZER_AND_PARAMETERS:
         notes.append("Megatron-LM offloads the optimizer only.")
-    cut = layout.tensor > 1 or layout.context > 1
-    if p.fsdp and cut:
+    divides_layers = layout.tensor > 1 or layout.context > 1
+    if p.fsdp and divides_layers:
         notes.append(
             "CUDA_DEVICE_MAX_CONNECTIONS is unset: FSDP refuses 1, which tensor and context "
             "parallelism prefer."
         )
+    environment = dict[str, str]()
     # One hardware queue where that has communication start before the GEMM behind it; never with
     # FSDP. Micro-batches that overlap need many. Source: training/arguments.py:940-950 @
     # core_v0.16.1.
-    ordered = cut and not p.fsdp and job.cluster.accelerator.generation.one_queue
-    queues = "1" if ordered else None
     if layout.expert_overlap:
-        queues = "32"
-    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": queues} if queues else {}
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
+    elif divides_layers and not p.fsdp and job.cluster.accelerator.generation.one_queue:
+        environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     if p.backend == "hybridep":
         environment |= _environment_of_hybridep(job, layout)
     if job.training.cuda_graphs != "none":
@@ -310,9 +328,8 @@ def program(plan: Plan) -> Program:
     if job.replays_experts:  # read by Transformer Engine; without it, its fused kernels are refused
         environment["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"
         notes.append(_note_on_capacity(job))
-    return make_program(
-        job, groups_of(p, "megatron-lm", COMMENTS), environment=environment, notes=tuple(notes)
-    )
+    groups = groups_of(p, "megatron-lm", COMMENTS)
+    return make_program(job, groups, environment=environment, notes=tuple(notes))
 
 
 def _note_on_capacity(job: Job) -> str:
@@ -337,6 +354,14 @@ def _script_of(model: Model, release: Version) -> str | None:
     return "pretrain_mamba.py" if release < HYBRID_MODEL else "pretrain_hybrid.py"
 
 
+def _packages(job: Job) -> dict[str, str]:
+    """The packages that a job needs, with their versions."""
+    needed = needs_of(job.megatron_version) | packages(job)
+    if is_muon(job):
+        needed["emerging-optimizers"] = "any"
+    return needed
+
+
 FRAMEWORK: Final = Framework(
     name="megatron-lm",
     engine=MEGATRON_LM,
@@ -350,11 +375,7 @@ FRAMEWORK: Final = Framework(
     decides=DECIDED,
     needs=NEEDS,
     mixers=MIXERS,
-    packages=lambda job: {
-        **needs_of(job.megatron_version),
-        **packages(job),
-        **({"emerging-optimizers": "any"} if is_muon(job) else {}),
-    },
+    packages=_packages,
     data_paths="several",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -31,22 +31,25 @@ from .write import (
 )
 
 
-def _stages(p: Planned) -> str:
-    alone = (
-        "; without --no-pipeline-parallel even one stage becomes a PipelineModule, which "
-        "ZeRO 2 and 3 refuse"
-    )
-    return sizes(p, "Ulysses") + (alone if p.layout.pipeline == 1 else "")
+def _stages(planned: Planned) -> str:
+    """The comment on the sizes of parallelism."""
+    comment = sizes(planned, "Ulysses")
+    if planned.layout.pipeline == 1:
+        comment += (
+            "; without --no-pipeline-parallel even one stage becomes a PipelineModule, which "
+            "ZeRO 2 and 3 refuse"
+        )
+    return comment
 
 
 _COMMENTS: Final[Mapping[str, Comment]] = {
     **COMMENTS,
-    "experts": lambda p: "experts: DeepSpeed's MoE layer in every layer",
+    "experts": lambda _: "experts: DeepSpeed's MoE layer in every layer",
     "parallel": _stages,
-    "ramp": lambda p: "batch ramp-up: start, increment, sequences",
-    # nothing in the script compares the two
-    "compute": lambda p: "precision and attention: the precision must be the JSON's",
-    "deepspeed": lambda p: "DeepSpeed: the stage must be the JSON's",
+    "ramp": lambda _: "batch ramp-up: start, increment, sequences",
+    # Nothing in the script compares its precision and stage with the JSON's.
+    "compute": lambda _: "precision and attention: the precision must be the JSON's",
+    "deepspeed": lambda _: "DeepSpeed: the stage must be the JSON's",
 }
 
 
@@ -60,11 +63,10 @@ def program(plan: Plan) -> Program:
     job, layout = plan.job, plan.layout
     notes = common_notes(job, "Megatron-DeepSpeed")
     if layout.pipeline > 1 and job.model.layers % layout.pipeline:
-        most = -(-job.model.layers // layout.pipeline)
+        most = -(-job.model.layers // layout.pipeline)  # rounded up
         notes.append(
             f"{job.model.layers} layers over {layout.pipeline} stages: the partition "
-            "'type:transformer' gives "
-            f"some stages {most} layers and others fewer."
+            f"'type:transformer' gives some stages {most} layers and others fewer."
         )
     if layout.virtual_pipeline > 1:
         notes.append(
@@ -76,6 +78,16 @@ def program(plan: Plan) -> Program:
     groups = groups_of(planned(plan), "megatron-deepspeed", _COMMENTS)
     files = (ds_config.rendered(job, config(job, layout)),)
     return make_program(job, groups, environment=environment, files=files, notes=tuple(notes))
+
+
+def _packages(job: Job) -> dict[str, str]:
+    """The packages that a job needs, with their versions."""
+    needed = packages(job)  # what reads the tokenizer
+    if job.training.attention == "flash":
+        needed["flash-attn"] = (
+            ">=2"  # --use-flash-attn-v2 imports it: megatron/model/transformer.py
+        )
+    return needed | release(job)
 
 
 FRAMEWORK: Final = Framework(
@@ -97,12 +109,7 @@ FRAMEWORK: Final = Framework(
     planned=PLANNED,
     needs=NEEDS,
     versions={"Megatron-DeepSpeed": "4efb479d", **VERSIONS},  # megatron/arguments.py
-    # what reads the tokenizer, and what --use-flash-attn-v2 imports (megatron/model/transformer.py)
-    packages=lambda job: {
-        **packages(job),
-        **({"flash-attn": ">=2"} if job.training.attention == "flash" else {}),
-        **release(job),
-    },
+    packages=_packages,
     data_paths="weighted",
     data_prefix=True,
     evaluation=EVALUATION,

@@ -1,4 +1,4 @@
-"""Megatron's requirements of the environment and of the accelerators."""
+"""Rules on what Megatron needs of environment variables and of the accelerators."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Final
 from ....findings import ERROR, NOTE, Location, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import megatron_deepspeed, megatron_lm
+from ....submission.launches import Launch
 from ....text.hostfile import EnvironmentFile
 from ..run import CONTEXT, TENSOR, MegatronRun
 from .rule import at, lm_runs, mds_runs
 
 _CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
-_UNKNOWN: Final = object()
+_UNKNOWN: Final = object()  #: the value of a variable that may be set
 _FSDP: Final = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
-#: Generations before Blackwell, by compute capability below 10, and before Ampere, below 8.
-
 #: Where a script names a variable and doesn't set it: comments on lines of their own, and unset.
 _NOT_SET: Final = lazy_pattern(r"^[ \t]*#(?!SBATCH).*$|\bunset[ \t]+\w+", re.M)
-#: Slurm's options that may name GPUs, and the names of NVIDIA's data centre GPUs; only Blackwell's
-#: have a B.
+#: Slurm's options that may name GPUs.
 _REQUESTS: Final = ("--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--constraint")
+#: The names of NVIDIA's data centre GPUs; only Blackwell's have a B.
 _NAMES: Final = lazy_pattern(
     r"(?<![a-z0-9])(?:v100|t4|a10g?|a30|a40|a100|a800"
     r"|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
@@ -41,37 +40,39 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
         return _UNKNOWN, where
     assignment = launch.environment.get(name)
     if assignment is not None:
-        return (_UNKNOWN if assignment.value is None else assignment.value), launch.script.locate(
-            assignment
-        )
-    has_image = any(map(launch.call, _CONTAINERS)) or any(
-        one.has("--container-image") for one in launch.calls
-    )
-    in_pods = any(
-        one.script is not None and one.script.shell is launch.script
-        for one in run.submission.on_clusters
-    )
-    if name in _named(launch.script.text.content) or has_image or in_pods:
-        return _UNKNOWN, where  # named in a way that isn't followed, or set by an image
+        value = _UNKNOWN if assignment.value is None else assignment.value
+        return value, launch.script.locate(assignment)
+    # Named in a way that isn't followed, or perhaps set by an image.
+    if name in _without_mentions(launch.script.text.content) or _runs_in_image(run, launch):
+        return _UNKNOWN, where
+    key = f"environment_variables/{name}"
     for job in run.submission.of_kind("AzureML job"):
-        name_in_job = f"environment_variables/{name}"
-        if (
-            job.script is not None
-            and job.script.shell is launch.script
-            and job.value(name_in_job) is not None
-        ):
-            return str(job.value(name_in_job)), job.locate(name_in_job)
-    # other files that the script reads, or a container's own environment, may set anything
-    sourced = any(
-        word.raw in ("source", ".")
+        is_its_command = job.script is not None and job.script.shell is launch.script
+        if is_its_command and job.value(key) is not None:
+            return str(job.value(key)), job.locate(key)
+    # Other files that the script reads may set anything.
+    sources = any(
+        command.words[0].raw in ("source", ".")
         for command in launch.script.commands
-        for word in command.words[:1]
+        if command.words
     )
-    return (_UNKNOWN if sourced or run.submission.of(EnvironmentFile) else None), where
+    return (_UNKNOWN if sources or run.submission.of(EnvironmentFile) else None), where
+
+
+def _runs_in_image(run: MegatronRun, launch: Launch) -> bool:
+    """Whether a launch runs in a container, which may have an environment of its own."""
+    if any(map(launch.call, _CONTAINERS)):
+        return True
+    if any(call.has("--container-image") for call in launch.calls):
+        return True
+    return any(
+        job.script is not None and job.script.shell is launch.script
+        for job in run.submission.on_clusters
+    )
 
 
 @lru_cache(maxsize=2)
-def _named(content: str) -> str:
+def _without_mentions(content: str) -> str:
     """Return a script without what names variables but doesn't set them.
 
     The runs of one script follow each other.
@@ -88,8 +89,9 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     """
     cluster, scripts = run.submission.cluster, run.submission.scripts
     requests = [script.directives.text(option) or "" for script in scripts for option in _REQUESTS]
-    names = [match.lower() for request in requests for match in _NAMES.findall(request)]
-    older = not any("b" in name for name in names) if names else None  # None: not known
+    gpu_names = [match.lower() for request in requests for match in _NAMES.findall(request)]
+    # Whether the GPUs are older than Blackwell; None where nothing says it.
+    older = not any("b" in gpu for gpu in gpu_names) if gpu_names else None
     if cluster is not None:
         accelerator = cluster.accelerator
         older = accelerator.vendor == "nvidia" and accelerator.generation.one_queue
@@ -97,16 +99,18 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
     accelerators = "before Blackwell" if older else "on every GPU before Blackwell"
-    # right where the GPUs are Blackwell's
-    meant = older is None and _variable(run, _CONNECTIONS)[0] is not None
-    # Forks ask for it or don't.
+    value, _ = _variable(run, _CONNECTIONS)
+    # Where a script sets another number, it may be for Blackwell.
+    may_be_right = older is None and value is not None
     severity = None if older else Severity.WARNING
-    if run.fork or run.beside.judged is not None or meant:
+    # A fork, or the parser beside the program, may not ask for it.
+    if run.fork or run.beside.judged is not None or may_be_right:
         severity = NOTE
     yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
 
 
 def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> Violations:
+    """A violation where the variable is surely not 1."""
     value, where = _variable(run, _CONNECTIONS)
     if value is not _UNKNOWN and value != "1":
         message = f"{_CONNECTIONS} {'is not set' if value is None else f'is {value}'}; {why}"
@@ -133,11 +137,8 @@ def fsdp_has_several_queues(run: MegatronRun) -> Violations:
     Fix: unset CUDA_DEVICE_MAX_CONNECTIONS"""
     value, where = _variable(run, _CONNECTIONS)
     if run.has_any(*_FSDP) and value == "1":
-        yield Violation(
-            where,
-            f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses",
-            f"unset {_CONNECTIONS}",
-        )
+        message = f"{_CONNECTIONS} is 1, which {run.first_of(*_FSDP)} refuses"
+        yield Violation(where, message, f"unset {_CONNECTIONS}")
 
 
 @lm_runs.rule("MLM033", ERROR, "init", megatron_lm("training/arguments.py:1961"))
@@ -145,9 +146,8 @@ def graphs_register_no_expandable_memory(run: MegatronRun) -> Violations:
     """Transformer Engine's CUDA graphs accept expandable segments only with NCCL_GRAPH_REGISTER=0.
     Prevents: AssertionError
     Fix: export NCCL_GRAPH_REGISTER=0"""
-    if run.value("--cuda-graph-impl") != "transformer_engine" and not run.has(
-        "--external-cuda-graph"
-    ):
+    by_te = run.value("--cuda-graph-impl") == "transformer_engine"
+    if not by_te and not run.has("--external-cuda-graph"):
         return
     memory, where = _variable(run, "PYTORCH_CUDA_ALLOC_CONF")
     register, _ = _variable(run, "NCCL_GRAPH_REGISTER")

@@ -1,4 +1,6 @@
-"""Identities of programs that start Megatron with words of their own."""
+"""Rules on front ends that start Megatron by options of their own: ranks of experts, and the shape
+of the model.
+"""
 
 from __future__ import annotations
 
@@ -42,21 +44,21 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
     if settings is None or run.has("--num-experts"):
         return
     shorts = ("nodes", "per_node", "tensor", "expert_tensor", "pipeline")
-    branches = [_ranks(run, variant) for variant in settings.variants(shorts)]
-    if any(ranks is None or not ranks.gpus % ranks.cut for ranks in branches):
+    of_branches = [_ranks(run, variant) for variant in settings.variants(shorts)]
+    known = [ranks for ranks in of_branches if ranks is not None]
+    is_divided_in_one = any(ranks.gpus % ranks.cut == 0 for ranks in known)
+    if not known or len(known) < len(of_branches) or is_divided_in_one:
         return
 
-    for ranks in branches[:1]:
-        if ranks is not None:
-            gpus, tensor, expert, pipeline = ranks
-            product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
-            message = f"{product} = {ranks.cut} does not divide {gpus} GPUs"
-            left, rest = divmod(gpus, tensor * pipeline)
-            hint = f"use {ranks.cut} GPUs"
-            if left and not rest:
-                passing = divisors(left)
-                hint = f"use {EXPERT} {listed(nearest(passing, expert))}"
-            yield at(run, EXPERT, message, hint)
+    ranks = known[0]  # of the first branch; in the others it is broken too
+    gpus, tensor, expert, pipeline = ranks
+    product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
+    message = f"{product} = {ranks.cut} does not divide {gpus} GPUs"
+    hint = f"use {ranks.cut} GPUs"
+    replicas, rest = divmod(gpus, tensor * pipeline)
+    if replicas and not rest:
+        hint = f"use {EXPERT} {listed(nearest(divisors(replicas), expert))}"
+    yield at(run, EXPERT, message, hint)
 
 
 @_front_ends.rule("FRONT009", ERROR, "init", _COMPARED)
@@ -73,15 +75,20 @@ def shape_is_the_checkpoints(run: MegatronRun) -> Violations:
     if checkpoint is None or model is None:
         return
 
-    shape = [("--hidden-size", model.hidden), ("--num-attention-heads", model.heads)]
-    shape += [("--num-layers", model.layers)]
-    shape += [] if model.experts else [("--ffn-hidden-size", model.ffn)]
-    shape += [("--rotary-base", int(model.rotary_base))]
-    for option, wanted in shape:
+    shape = {
+        "--hidden-size": model.hidden,
+        "--num-attention-heads": model.heads,
+        "--num-layers": model.layers,
+        "--ffn-hidden-size": model.ffn,
+        "--rotary-base": int(model.rotary_base),
+    }
+    if model.experts:
+        del shape["--ffn-hidden-size"]
+    for option, right in shape.items():
         number = run.number(option) if run.has(option) else None
-        if number is not None and number != wanted:
-            message = f"{option} {number:g}, and {model.name} ({checkpoint}) has {wanted}"
-            yield at(run, option, message, f"write {option} {wanted}")
+        if number is not None and number != right:
+            message = f"{option} {number:g}, and {model.name} ({checkpoint}) has {right}"
+            yield at(run, option, message, f"write {option} {right}")
 
 
 def _ranks(run: MegatronRun, settings: Settings) -> _Ranks | None:
@@ -91,9 +98,9 @@ def _ranks(run: MegatronRun, settings: Settings) -> _Ranks | None:
         setting = settings.get(short) if short in settings.instead else None
         return run.setting(option, default) if setting is None else setting.number
 
-    counted, expert = settings.count("nodes per_node"), run.integer(EXPERT)
+    gpus, expert = settings.count("nodes per_node"), run.integer(EXPERT)
     tensor = degree("expert_tensor", _EXPERT_TENSOR, degree("tensor", TENSOR, 1))
     pipeline = degree("pipeline", PIPELINE, 1)
-    if counted is None or expert is None or expert < 2 or not tensor or not pipeline:
+    if gpus is None or expert is None or expert < 2 or not tensor or not pipeline:
         return None
-    return _Ranks(counted.value, tensor, expert, pipeline)
+    return _Ranks(gpus.value, tensor, expert, pipeline)

@@ -1,8 +1,5 @@
-"""Rules on Megatron-DeepSpeed's arguments.
-
-They are compared with each other, the GPUs, and the DeepSpeed config that they name.
-
-Nothing in the script compares arguments and config.
+"""Rules on Megatron-DeepSpeed's arguments against each other, the GPUs, and the DeepSpeed config
+that they name: nothing in the script compares arguments and config.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ _METHOD: Final = "--recompute-method"
 _ENGINE: Final = "--transformer-impl"
 _STAGE: Final = "--zero-stage"
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
-# in a program that makes steps
+#: Calls in a program that makes steps.
 _STEPS: Final = lazy_pattern(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")
 _BATCHES: Final = ((GLOBAL, "train_batch_size"), (MICRO, "train_micro_batch_size_per_gpu"))
 
@@ -97,13 +94,11 @@ def recomputation_is_consistent(run: MegatronRun) -> Violations:
         hint = f"use {_GRANULARITY} full {_METHOD} uniform"
         yield at(run, distributed, f"{distributed} is given without {_GRANULARITY} full", hint)
     elif run.has(distributed) and run.lacks(_METHOD):
-        yield at(
-            run, distributed, f"{distributed} is given without {_METHOD}", f"add {_METHOD} uniform"
-        )
+        message = f"{distributed} is given without {_METHOD}"
+        yield at(run, distributed, message, f"add {_METHOD} uniform")
     if run.has(_METHOD) and (kind == "selective" or run.has("--recompute-activations")):
-        yield at(
-            run, _METHOD, f"{run.shown(_METHOD)} with selective recomputation", f"remove {_METHOD}"
-        )
+        message = f"{run.shown(_METHOD)} with selective recomputation"
+        yield at(run, _METHOD, message, f"remove {_METHOD}")
 
 
 @mds_runs.rule("MDS038", ERROR, "init", megatron_deepspeed("megatron/arguments.py:206-216"))
@@ -160,12 +155,8 @@ def grouped_queries_are_not_distilled(run: MegatronRun) -> Violations:
     groups, heads = run.size("--num-key-value-heads"), run.heads
     for name in ("--mos", "--kd"):
         if run.has(name) and groups and heads and groups != heads:
-            yield at(
-                run,
-                name,
-                f"{name} with --num-key-value-heads {groups} of {HEADS} {heads}",
-                f"remove {name}",
-            )
+            message = f"{name} with --num-key-value-heads {groups} of {HEADS} {heads}"
+            yield at(run, name, message, f"remove {name}")
 
 
 @subject(*READS)
@@ -175,9 +166,10 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
     Runs of a converter make no steps and are left out.
     """
     for run in mds_runs(submission):
-        steps = run.has("--train-iters") or run.has("--train-samples") or not run.complete
+        has_length = run.has_any("--train-iters", "--train-samples") or not run.complete
         text = program_text(run.launch) if run.launch is not None else None
-        if run.config is not None and steps and (text is None or _STEPS.search(text)):
+        may_make_steps = text is None or _STEPS.search(text)
+        if run.config is not None and has_length and may_make_steps:
             yield run, run.config
 
 
@@ -209,12 +201,9 @@ def precision_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violatio
     Fix: give both the same precision
     """
     run, config = configured
-    if (
-        config.precision is None
-        or config.auto_precision
-        or config.has("/amp")
-        or not run.sure("--bf16", "--fp16")
-    ):
+    if config.precision is None or config.auto_precision or config.has("/amp"):
+        return
+    if not run.sure("--bf16", "--fp16"):
         return
     theirs = None if config.precision == "fp32" else config.precision
     ours = next((name for name in ("bf16", "fp16") if run.has(f"--{name}")), None)
@@ -250,14 +239,13 @@ def batch_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     batch = run.global_batch
     unit = (run.micro_batch or 0) * (run.replicas or 0)
     steps = config.whole(f"/{key}")
-    right_value = batch // unit if batch and unit and batch % unit == 0 else None
-    if steps and right_value and steps != right_value:
-        product = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
-        message = f"{key}: {steps}, but {product} is {right_value}"
-        hint = f'set "{key}" to {right_value}, or remove it'
-        yield against(
-            run.locate(GLOBAL), Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
-        )
+    right_steps = batch // unit if batch and unit and batch % unit == 0 else None
+    if steps and right_steps and steps != right_steps:
+        quotient = f"{GLOBAL} {batch} over {MICRO} {run.micro_batch} × {run.replicas} replicas"
+        message = f"{key}: {steps}, but {quotient} is {right_steps}"
+        hint = f'set "{key}" to {right_steps}, or remove it'
+        mismatch = Violation(config.locate(f"/{key}"), message, hint, severity=NOTE)
+        yield against(run.locate(GLOBAL), mismatch)
 
 
 @configured_runs.rule(
@@ -282,12 +270,14 @@ def sharded_gradients_have_no_pipeline(configured: tuple[MegatronRun, Config]) -
     Prevents: AssertionError: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism
     Fix: add --no-pipeline-parallel"""
     run, config = configured
-    engine = (run.is_planned or run.program == "pretrain_gpt.py") and run.has("--deepspeed")
-    if not engine or (config.stage or 0) < 2 or not run.lacks("--no-pipeline-parallel"):
+    is_gpt = run.is_planned or run.program == "pretrain_gpt.py"
+    if not is_gpt or not run.has("--deepspeed") or not run.lacks("--no-pipeline-parallel"):
         return
-    if run.pipeline == 1:  # more stages are reported by another rule
-        message = f"zero_optimization.stage is {config.stage} without --no-pipeline-parallel"
-        message = f"{message}: one stage is a PipelineModule too"
+    if (config.stage or 0) >= 2 and run.pipeline == 1:  # another rule reports more stages
+        message = (
+            f"zero_optimization.stage is {config.stage} without --no-pipeline-parallel: "
+            "one stage is a PipelineModule too"
+        )
         at_option = at(run, "--deepspeed", message, "add --no-pipeline-parallel")
         yield against(config.locate("/zero_optimization/stage"), at_option)
 

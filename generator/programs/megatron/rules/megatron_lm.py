@@ -1,6 +1,5 @@
-"""Rules on Megatron-LM's arguments against each other.
-
-They go from overlap to experts, and on to sharding, recomputation and offload.
+"""Rules on Megatron-LM's arguments against each other: overlap, precision, data, positions,
+experts, sharding, recomputation and offload.
 """
 
 from __future__ import annotations
@@ -36,9 +35,17 @@ _ACTIVATIONS: Final = "--recompute-activations"
 _COUNT: Final = "--recompute-num-layers"
 _EXPERTS: Final = "--num-experts"
 _TOP: Final = "--moe-router-topk"
+_PRE_SOFTMAX: Final = "--moe-router-pre-softmax"
 _GROUPS: Final = "--moe-router-num-groups"
 _TOP_GROUPS: Final = "--moe-router-group-topk"
 _GRAPHS: Final = ("--enable-cuda-graph", "--external-cuda-graph")
+#: Options for the types of gradients, masters and moments, which the optimizer keeps.
+_TYPES_OF_STATES: Final = (
+    "--main-grads-dtype",
+    "--main-params-dtype",
+    "--exp-avg-dtype",
+    "--exp-avg-sq-dtype",
+)
 
 
 @lm_runs.rule("MLM020", ERROR, "init", megatron_lm("training/arguments.py:1024-1029, 1066-1074"))
@@ -129,17 +136,13 @@ def context_sizes_multiply(run: MegatronRun) -> Violations:
     """
     name, communication = "--hierarchical-context-parallel-sizes", "--cp-comm-type"
     sizes, kinds = run.value(name), run.value(communication)
-    known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
-    if isinstance(sizes, tuple) and known and run.context and prod(sizes) != run.context:
-        product = (
-            f"{' × '.join(map(str, sizes))} = {prod(sizes)}" if len(sizes) > 1 else str(sizes[0])
-        )
-        yield at(
-            run,
-            name,
-            f"{name}: {product} is not {CONTEXT} {run.context}",
-            f"use {CONTEXT} {prod(sizes)}",
-        )
+    are_known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
+    if isinstance(sizes, tuple) and are_known and run.context and prod(sizes) != run.context:
+        product = " × ".join(map(str, sizes))
+        if len(sizes) > 1:
+            product += f" = {prod(sizes)}"
+        message = f"{name}: {product} is not {CONTEXT} {run.context}"
+        yield at(run, name, message, f"use {CONTEXT} {prod(sizes)}")
     if isinstance(kinds, tuple) and "a2a+p2p" in kinds and run.lacks(name):
         message = f"{communication} a2a+p2p is given without {name}"
         yield at(run, communication, message, f"add {name} N M, with N × M = {CONTEXT}")
@@ -169,12 +172,8 @@ def positions_have_their_options(run: MegatronRun) -> Violations:
     if run.has(gone) and kind != "rope" and not run.has(_ROTARY) and run.sure(_POSITIONS, _ROTARY):
         yield at(run, gone, f"{gone} is refused without rotary positions", f"use {_POSITIONS} none")
     if kind == "mrope" and run.lacks(sections):
-        yield at(
-            run,
-            _POSITIONS,
-            f"{_POSITIONS} mrope is given without {sections}",
-            f"add {sections} 16 24 24",
-        )
+        message = f"{_POSITIONS} mrope is given without {sections}"
+        yield at(run, _POSITIONS, message, f"add {sections} 16 24 24")
     if kind == "relative" and run.value("--transformer-impl") == "local":
         message = f"{_POSITIONS} relative with --transformer-impl local"
         yield at(run, _POSITIONS, message, "use --transformer-impl transformer_engine")
@@ -186,14 +185,11 @@ def further_tokens_have_rotary_positions(run: MegatronRun) -> Violations:
     Prevents: AssertionError: Multi-Token Prediction (MTP) is not supported with ...
     Fix: use --position-embedding-type rope"""
     name = "--mtp-num-layers"
-    count = run.integer("--mtp-num-layers")
+    count = run.integer(name)
+    if not count or run.has(_ROTARY) or not run.sure(_POSITIONS, _ROTARY):
+        return
     kind = run.value(_POSITIONS, "learned_absolute")
-    if (
-        count
-        and not run.has(_ROTARY)
-        and run.sure(_POSITIONS, _ROTARY)
-        and kind in ("learned_absolute", "relative")
-    ):
+    if kind in ("learned_absolute", "relative"):
         yield at(run, name, f"{name} {count} with {_POSITIONS} {kind}", f"use {_POSITIONS} rope")
 
 
@@ -217,25 +213,28 @@ def routers_choose_among_experts(run: MegatronRun) -> Violations:
     Prevents: ValueError: Please use --moe-router-pre-softmax when topk is 1, or a failing topk
     Fix: use fewer experts per token, or add --moe-router-pre-softmax"""
     experts, top = run.experts, run.setting(_TOP, 2)
-    beside = run.beside
-    # the default is of one version, and an older router has other options
-    if top is None or not (run.has(_TOP) if beside.parser is None else _TOP in beside.strings):
+    parser, strings = run.beside.parser, run.beside.strings
+    # The default is of one version, and an older router has other options.
+    is_of_router = run.has(_TOP) if parser is None else _TOP in strings
+    if top is None or not is_of_router:
         return
     place = _TOP if run.has(_TOP) else _EXPERTS
     if experts and not 1 <= top <= experts:
         message = f"{run.shown(_TOP, 2)} with {_EXPERTS} {experts}"
         yield at(run, place, message, f"use {_TOP} {max(1, min(top, experts))}")
-    softmax = run.value("--moe-router-score-function", "softmax") == "softmax"
+    is_older = parser is not None and _PRE_SOFTMAX not in strings  # which doesn't ask for it
+    if top != 1 or is_older or not run.lacks(_PRE_SOFTMAX):
+        return
+    by_softmax = run.value("--moe-router-score-function", "softmax") == "softmax"
     balancing = run.value("--moe-router-load-balancing-type", ("aux_loss",))
-    sinkhorn = balancing is None or (isinstance(balancing, tuple) and "sinkhorn" in balancing)
-    # else its Megatron is older than that
-    asks = beside.parser is None or "--moe-router-pre-softmax" in beside.strings
-    if top == 1 and softmax and not sinkhorn and asks and run.lacks("--moe-router-pre-softmax"):
+    may_be_sinkhorn = balancing is None or (
+        isinstance(balancing, tuple) and "sinkhorn" in balancing
+    )
+    if by_softmax and not may_be_sinkhorn:
         message = (
-            f"{_TOP} 1 is given without --moe-router-pre-softmax: a softmax over one "
-            "expert has no gradient"
+            f"{_TOP} 1 is given without {_PRE_SOFTMAX}: a softmax over one expert has no gradient"
         )
-        yield at(run, place, message, "add --moe-router-pre-softmax")
+        yield at(run, place, message, f"add {_PRE_SOFTMAX}")
 
 
 @lm_runs.rule("MLM062", ERROR, "init", megatron_lm(f"{CONFIG}:2670-2688"))
@@ -276,22 +275,14 @@ def torch_fsdp_is_alone(run: MegatronRun) -> Violations:
         return
     for name, size in ((PIPELINE, run.pipeline), (EXPERT, run.expert)):
         if size is not None and size > 1:
-            yield at(
-                run,
-                name,
-                f"{name} {size} is given with {_TORCH_FSDP}",
-                f"use {name} 1, or remove {_TORCH_FSDP}",
-            )
+            message = f"{name} {size} is given with {_TORCH_FSDP}"
+            yield at(run, name, message, f"use {name} 1, or remove {_TORCH_FSDP}")
     yield from excludes(run, _TORCH_FSDP, [_DISTRIBUTED, "--fp16"])
     yield from needs(run, _TORCH_FSDP, "--no-gradient-accumulation-fusion")
     yield from needs(run, _TORCH_FSDP, "--untie-embeddings-and-output-weights")
     if run.value(_FORMAT) not in (None, "torch_dist", "torch_dcp"):
-        yield at(
-            run,
-            _FORMAT,
-            f"{run.shown(_FORMAT)} is given with {_TORCH_FSDP}",
-            f"use {_FORMAT} torch_dist",
-        )
+        message = f"{run.shown(_FORMAT)} is given with {_TORCH_FSDP}"
+        yield at(run, _FORMAT, message, f"use {_FORMAT} torch_dist")
 
 
 @lm_runs.rule("MLM022", ERROR, "init", megatron_lm("training/arguments.py:1167, 1674"))
@@ -306,12 +297,8 @@ def megatron_fsdp_has_its_checkpoints(run: MegatronRun) -> Violations:
         )
         yield at(run, _MEGATRON_FSDP, message, f"use {_FORMAT} fsdp_dtensor")
     if run.value(_FORMAT) == "fsdp_dtensor" and run.lacks(_MEGATRON_FSDP):
-        yield at(
-            run,
-            _FORMAT,
-            f"{_FORMAT} fsdp_dtensor is given without {_MEGATRON_FSDP}",
-            f"use {_FORMAT} torch_dist",
-        )
+        message = f"{_FORMAT} fsdp_dtensor is given without {_MEGATRON_FSDP}"
+        yield at(run, _FORMAT, message, f"use {_FORMAT} torch_dist")
 
 
 @lm_runs.rule("MLM065", ERROR, "init", megatron_lm("training/arguments.py:1663-1671"))
@@ -319,15 +306,12 @@ def dcp_checkpoints_are_of_fsdp(run: MegatronRun) -> Violations:
     """The checkpoint format torch_dcp is for FSDP2 without tensor and pipeline parallelism.
     Prevents: AssertionError: --ckpt-format torch_dcp is only tested with FSDP
     Fix: use --ckpt-format torch_dist"""
-    if run.value(_FORMAT) == "torch_dcp":
-        if run.lacks(_TORCH_FSDP):
-            yield at(
-                run,
-                _FORMAT,
-                f"{_FORMAT} torch_dcp is given without {_TORCH_FSDP}",
-                f"use {_FORMAT} torch_dist",
-            )
-        yield from undivided(run, _FORMAT, TENSOR, PIPELINE)
+    if run.value(_FORMAT) != "torch_dcp":
+        return
+    if run.lacks(_TORCH_FSDP):
+        message = f"{_FORMAT} torch_dcp is given without {_TORCH_FSDP}"
+        yield at(run, _FORMAT, message, f"use {_FORMAT} torch_dist")
+    yield from undivided(run, _FORMAT, TENSOR, PIPELINE)
 
 
 @lm_runs.rule(
@@ -346,28 +330,27 @@ def recomputation_is_complete(run: MegatronRun) -> Violations:
             message = f"{run.shown(part)} is given, but recomputation is selective"
             yield at(run, part, message, f"remove {part}, or use {_GRANULARITY} full")
         elif run.recomputes == "full" and run.lacks(part):
-            yield at(
-                run,
-                _GRANULARITY,
-                f"{_GRANULARITY} full is given without {part}",
-                f"add {part} {value}",
-            )
+            message = f"{_GRANULARITY} full is given without {part}"
+            yield at(run, _GRANULARITY, message, f"add {part} {value}")
     if run.recomputes == "full":
-        count = run.integer(_COUNT)
-        if count is not None and count < 1:
-            yield at(run, _COUNT, f"{_COUNT} {count} is less than 1", f"use {_COUNT} 1")
-        elif count is not None and run.layers and run.pipeline and not run.has_any(*UNEVEN):
-            room = -(-run.layers // run.pipeline)
-            if count > room:
-                in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
-                message = f"{_COUNT} {count} is more than the {room} layers of a stage"
-                yield at(
-                    run,
-                    _COUNT,
-                    message,
-                    f"use {_COUNT} {room}",
-                    severity=Severity.WARNING if in_blocks else None,
-                )
+        yield from _recomputed_layers(run)
+
+
+def _recomputed_layers(run: MegatronRun) -> Violations:
+    """Full recomputation of no layers, or of more than a stage has."""
+    count = run.integer(_COUNT)
+    if count is None:
+        return
+    if count < 1:
+        yield at(run, _COUNT, f"{_COUNT} {count} is less than 1", f"use {_COUNT} 1")
+    elif run.layers and run.pipeline and not run.has_any(*UNEVEN):
+        layers_of_stage = -(-run.layers // run.pipeline)  # rounded up
+        if count > layers_of_stage:
+            in_blocks = run.value("--recompute-method") == "block"  # it recomputes all of them
+            message = f"{_COUNT} {count} is more than the {layers_of_stage} layers of a stage"
+            hint = f"use {_COUNT} {layers_of_stage}"
+            severity = Severity.WARNING if in_blocks else None
+            yield at(run, _COUNT, message, hint, severity=severity)
 
 
 @lm_runs.rule("MLM066", ERROR, "init", megatron_lm(f"{CONFIG}:1960-1990"))
@@ -384,12 +367,8 @@ def modules_to_recompute_exist(run: MegatronRun) -> Violations:
         ("mla_up_proj", "--multi-latent-attention"),
     ):
         if selective and module in modules and run.lacks(needed):
-            yield at(
-                run,
-                name,
-                f"{name} {module} is given without {needed}",
-                f"add {needed}, or remove {module}",
-            )
+            message = f"{name} {module} is given without {needed}"
+            yield at(run, name, message, f"add {needed}, or remove {module}")
     if run.value(_GRANULARITY) == "full" and not selective:
         message = f"{name} {' '.join(map(str, modules))} is ignored with {_GRANULARITY} full"
         yield at(run, name, message, f"use {_GRANULARITY} selective", severity=Severity.WARNING)
@@ -421,12 +400,8 @@ def layers_are_offloaded_alone(run: MegatronRun) -> Violations:
     yield from undivided(run, name, PIPELINE)
     yield from excludes(run, name, [_GRANULARITY, _ACTIVATIONS])
     if run.layers and count >= run.layers:
-        yield at(
-            run,
-            name,
-            f"{name} {count} is not less than {LAYERS} {run.layers}",
-            f"use {name} {run.layers - 1}",
-        )
+        message = f"{name} {count} is not less than {LAYERS} {run.layers}"
+        yield at(run, name, message, f"use {name} {run.layers - 1}")
 
 
 @lm_runs.rule("MLM028", ERROR, "init", megatron_lm("training/arguments.py:1884"))
@@ -453,22 +428,9 @@ def optimizer_types_have_their_optimizer(run: MegatronRun) -> Violations:
     """
     aware, kind = "--use-precision-aware-optimizer", run.value("--optimizer", "adam")
     if run.has(aware) and kind not in (None, "adam"):
-        yield at(
-            run,
-            aware,
-            f"{aware} with --optimizer {kind}: it exists for Adam only",
-            f"remove {aware}",
-        )
-    for name in (
-        "--main-grads-dtype",
-        "--main-params-dtype",
-        "--exp-avg-dtype",
-        "--exp-avg-sq-dtype",
-    ):
+        message = f"{aware} with --optimizer {kind}: it exists for Adam only"
+        yield at(run, aware, message, f"remove {aware}")
+    for name in _TYPES_OF_STATES:
         if run.value(name) not in (None, "fp32") and run.lacks(aware):
-            yield at(
-                run,
-                name,
-                f"{run.shown(name)} is given without {aware}",
-                f"add {aware}, or use {name} fp32",
-            )
+            message = f"{run.shown(name)} is given without {aware}"
+            yield at(run, name, message, f"add {aware}, or use {name} fp32")

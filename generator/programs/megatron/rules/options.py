@@ -1,8 +1,9 @@
-"""Megatron options by themselves: known, typed, there, and given once."""
+"""Rules on single Megatron options: they are known, of their type, not missing, and given once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from typing import Final
 
@@ -37,8 +38,10 @@ _SHAPE_FROM: Final = (
     "--retro-workdir",
     "--retro-project-dir",
 )
-# megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @ 4efb479d asserts them
+#: Tokens that stand for masked spans. megatron/data/t5_dataset.py:55 of Megatron-DeepSpeed @
+#: 4efb479d asserts that there are some.
 _SENTINELS: Final = "--vocab-extra-ids"
+_POSITIONS: Final = "--max-position-embeddings"
 _SLIP: Final = 0.8  # likeness of a value and a choice of which one is taken for the other
 
 
@@ -61,17 +64,15 @@ def options_are_known(run: MegatronRun) -> Violations:
             f"{len(unknown):,} options are unknown; from here on they are not compared "
             "with the known ones"
         )
-        yield Violation(
-            unknown[MOST_STRAYS].where, message, "give the training program its own options only"
-        )
+        hint = "give the training program its own options only"
+        yield Violation(unknown[MOST_STRAYS].where, message, hint)
     for option in run.given:
         if run.beside.lacks(option.written):
             near = run.beside.near(option.written)
             hint = f"did you mean {near}?" if near else "remove it"
             message = f"unknown option {option.written} in {run.beside.parser}"
-            yield Violation(
-                option.where, message, hint, severity=_certainty(run, option.written, foreign=False)
-            )
+            severity = _certainty(run, option.written, foreign=False)
+            yield Violation(option.where, message, hint, severity=severity)
     for stray in unknown[:MOST_STRAYS]:
         yield from _of_unknown(run, stray)
 
@@ -94,23 +95,25 @@ def _in_branches(run: MegatronRun) -> Iterator[Stray]:
 
 
 def _of_fork(run: MegatronRun, unknown: Sequence[Stray]) -> Violation:
-    """Name what shows that the arguments are a fork's, as one note."""
+    """Name what shows that the arguments are a fork's, as one note: unknown options, choices that
+    the project's parser lacks, and options that it removed.
+    """
     strays = [(stray.word, stray.where) for stray in unknown]
-    shown = [*strays] if run.is_own_program else []
-    shown += [
+    signs = [*strays] if run.is_own_program else []
+    signs += [
         (f"{option.written} {option.text}", option.where)
         for option in run.given
         if option.problem and option.is_choice
     ]
-    shown += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
-    signs = dict(shown or strays)
-    first = next(iter(signs))
-    more = f" and {len(signs) - 1} more are" if len(signs) > 1 else " is"
+    signs += [(name, run.locate(name)) for name in REMOVED if run.has(name)]
+    where_by_sign = dict(signs or strays)
+    first, *others = where_by_sign
+    more = f" and {len(others)} more are" if others else " is"
     message = (
         f"{first}{more} of {run.fork}, which is judged by the options it shares with "
         f"{PROJECTS[run.flavour].name}"
     )
-    return Violation(signs[first], message, severity=NOTE)
+    return Violation(where_by_sign[first], message, severity=NOTE)
 
 
 def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
@@ -133,14 +136,16 @@ def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
         itself = "" if severity == ERROR or parser else " itself"
         message = f"unknown option {stray.word} in {parser or PROJECTS[run.flavour].name}{itself}"
         message += f": it is one of {PROJECTS[other_flavour].name}" if is_foreign else ""
-    remove = "remove it" if is_foreign or parser else "remove it, unless the script is a fork's"
-    yield Violation(
-        stray.where, message, f"did you mean {near}?" if near else remove, severity=severity
-    )
+    hint = "remove it" if is_foreign or parser else "remove it, unless the script is a fork's"
+    if near:
+        hint = f"did you mean {near}?"
+    yield Violation(stray.where, message, hint, severity=severity)
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:
-    """The certainty that the program refuses an option; None: programs of others may add it."""
+    """How certain it is that the program refuses an option, as a severity; None where the program
+    of others may have added it. `foreign` says that the other Megatron has the option.
+    """
     is_misspelt = run.table.near(name, slip=True) is not None
     if run.front_end is not None:  # forks add options, and slips of known ones have no effect
         return ERROR if is_misspelt or run.front_end.near(name) else None
@@ -188,36 +193,35 @@ def values_are_of_their_type(run: MegatronRun) -> Violations:
     Prevents: error: argument ...: invalid value, or invalid choice. A note where forks add choices.
     Fix: give a value of the option's type"""
     for option in run.given:
-        if option.problem is not None:
-            known_option = run.table.get(option.name)
-            given = (
-                ""
-                if option.problem.startswith("has no")
-                else f"{option.written} {option.text}".rstrip() + ": "
-            )
-            hint = _passing(option.text, known_option.choices if known_option else ())
-            open_choices = {"--position-embedding-type"}.union(
-                *(fork["choices"] for fork in forks().values())
-            )
-            extended = run.is_anothers or (option.name in open_choices and hint is None)
-            may_be = option.is_choice and extended and run.beside.parser is None
-            to_fill = not option.is_choice and is_number_to_fill(option.text, option.name)
-            message = f"{given}{option.written} {option.problem}"
-            yield Violation(
-                option.where, message, hint, severity=NOTE if may_be or to_fill else None
-            )
+        if option.problem is None:
+            continue
+        row = run.table.get(option.name)
+        hint = _hint_of_value(option.text, row.choices if row else ())
+        is_extended = run.is_anothers or (option.name in _extended_by_forks() and hint is None)
+        may_be_choice = option.is_choice and is_extended and run.beside.parser is None
+        is_to_fill = not option.is_choice and is_number_to_fill(option.text, option.name)
+        message = f"{option.written} {option.problem}"
+        if not option.problem.startswith("has no"):
+            message = f"{option.written} {option.text}".rstrip() + f": {message}"
+        severity = NOTE if may_be_choice or is_to_fill else None
+        yield Violation(option.where, message, hint, severity=severity)
 
 
-def _passing(text: str, choices: tuple[object, ...]) -> str | None:
-    """The choice that differs in a letter or their case, or a number in other spelling."""
-    same = [choice for choice in choices if str(choice).lower() == text.lower()]
-    near = same[0] if same else most_like(text, tuple(map(str, choices)), _SLIP)
-    if near:
-        return f"write {near}"
+@cache
+def _extended_by_forks() -> frozenset[str]:
+    """The options to which forks add choices."""
+    return frozenset({"--position-embedding-type"}.union(*(f["choices"] for f in forks().values())))
+
+
+def _hint_of_value(text: str, choices: tuple[object, ...]) -> str | None:
+    """A hint with the choice that was meant, or with a whole number in plain digits."""
+    in_other_case = [choice for choice in choices if str(choice).lower() == text.lower()]
+    meant = in_other_case[0] if in_other_case else most_like(text, tuple(map(str, choices)), _SLIP)
+    if meant:
+        return f"write {meant}"
     number = python_float(text.replace("_", "").replace(",", ""))
-    if number is None:
-        return None
-    return f"write {round(number)}" if abs(number) < 1e15 and number == round(number) else None
+    is_whole = number is not None and abs(number) < 1e15 and number == round(number)
+    return f"write {round(number)}" if number is not None and is_whole else None
 
 
 @lm_arguments.rule("MLM050", NOTE, "parse", megatron_lm("training/arguments.py:119"))
@@ -226,14 +230,11 @@ def options_are_given_once(run: MegatronRun) -> Violations:
     """An option is given once: of several values, the last silently overrides the others.
     Prevents: No error: argparse keeps the last value.
     Fix: give the option once"""
-    first: dict[str, GivenOption] = {}
+    first_by_name: dict[str, GivenOption] = {}
     for option in run.given:
-        before = first.setdefault(option.name, option)
-        if (
-            before is not option
-            and before.text != option.text
-            and "..." not in before.text + option.text
-        ):
+        before = first_by_name.setdefault(option.name, option)
+        is_shortened = "..." in before.text + option.text
+        if before.text != option.text and not is_shortened:
             message = (
                 f"{option.written} {option.text} overrides {before.written} "
                 f"{before.text}, given before it"
@@ -287,15 +288,13 @@ def micro_batch_is_given(run: MegatronRun) -> Violations:
 
 
 def _missing(run: MegatronRun, name: str) -> Violations:
-    others = (other for other, ours in said_by().items() if name in ours)
+    """A violation where an option without a default is surely not given, nor one that says it."""
+    others = (other for other, options in said_by().items() if name in options)
     beside = run.beside
-    # What is left out is a fork's, with a mode that sets it.
-    absent = name.lstrip("-").replace("-", "_") in beside.left_out or beside.lacks(name)
-    if (
-        (run.is_own_program or beside.is_checked)
-        and not absent
-        and run.lacks_all(name, *others, *_SHAPE_FROM)
-    ):
+    # A fork may set the option itself, or have none of that name.
+    is_forks = name.lstrip("-").replace("-", "_") in beside.left_out or beside.lacks(name)
+    is_asked_for = (run.is_own_program or beside.is_checked) and not is_forks
+    if is_asked_for and run.lacks_all(name, *others, *_SHAPE_FROM):
         yield at(run, "", f"{name} is not given, and has no default", f"add {name} N")
 
 
@@ -306,19 +305,21 @@ def sizes_are_given(run: MegatronRun) -> Violations:
     Prevents: AssertionError: ... argument is None
     Fix: add the option"""
     for name in (*REQUIRED, MICRO) if run.is_lm else REQUIRED:
-        # forks have other positions, and then don't ask for the number of them
-        own = run.beside.required
-        if (
-            run.beside.parser is None
-            or name != "--max-position-embeddings"
-            or name[2:].replace("-", "_") in own
-        ):
+        # Forks have other positions, and then don't ask for the number of them.
+        asks_for_positions = (
+            run.beside.parser is None or _POSITIONS[2:].replace("-", "_") in run.beside.required
+        )
+        if name != _POSITIONS or asks_for_positions:
             yield from _missing(run, name)
-    pieces = run.value("--tokenizer-type", "BertWordPieceLowerCase") in (
-        "BertWordPieceLowerCase",
-        "BertWordPieceCase",
-    )
-    if not run.is_lm and run.program == "pretrain_t5.py" and pieces and run.lacks(_SENTINELS):
+    if not run.is_lm and run.program == "pretrain_t5.py":
+        yield from _missing_sentinels(run)
+
+
+def _missing_sentinels(run: MegatronRun) -> Violations:
+    """T5 with a vocabulary of word pieces, and no tokens for masked spans."""
+    kind = run.value("--tokenizer-type", "BertWordPieceLowerCase")
+    has_word_pieces = kind in ("BertWordPieceLowerCase", "BertWordPieceCase")
+    if has_word_pieces and run.lacks(_SENTINELS):
         message = (
             f"{_SENTINELS} is not given: a vocabulary of word pieces has no tokens that "
             "stand for masked spans"
@@ -364,17 +365,15 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     if run.beside.parser is None and release.where and release.exact:
         yield from _not_of_release(run)
         return
-    spans = {
-        name: option.versions
-        for name in run.values
-        if (option := table.get(name)) and option.versions
-    }
-    with_all = set(range(len(table.versions))).intersection(*spans.values())  # versions
-    if run.beside.parser is not None or with_all:
+    rows = {name: table.get(name) for name in run.values}
+    versions_by_name = {name: row.versions for name, row in rows.items() if row and row.versions}
+    every = set(range(len(table.versions)))
+    with_all_options = every.intersection(*versions_by_name.values())
+    if run.beside.parser is not None or with_all_options:
         return
-    old = min(spans, key=lambda name: spans[name][-1])
-    new = max(spans, key=lambda name: spans[name][0])
-    last, first = spans[old][-1], spans[new][0]
+    old = min(versions_by_name, key=lambda name: versions_by_name[name][-1])
+    new = max(versions_by_name, key=lambda name: versions_by_name[name][0])
+    last, first = versions_by_name[old][-1], versions_by_name[new][0]
     if first - last > 1:  # between neighbours lie releases that may have both
         message = (
             f"{new} came after {old} was removed: of the versions looked at, "

@@ -45,42 +45,38 @@ def excludes(run: MegatronRun, option: str, others: Iterable[str], why: str = ""
 
     It is a note where a parser looks at neither.
     """
-    judged, name = run.beside.judged, option.lstrip("-").replace("-", "_")
+    if not run.has(option):
+        return
+    judged = run.beside.judged
     for other in others:
-        if run.has(option) and run.has(other):
-            less = (
-                None
-                if judged is None or {name, other.lstrip("-").replace("-", "_")} & judged
-                else NOTE
-            )
-            yield at(
-                run,
-                other,
-                f"{other} is given with {option}{why}",
-                f"remove {other} or {option}",
-                severity=less,
-            )
+        if run.has(other):
+            names = {name.lstrip("-").replace("-", "_") for name in (option, other)}
+            is_looked_at = judged is None or not names.isdisjoint(judged)
+            message = f"{other} is given with {option}{why}"
+            hint = f"remove {other} or {option}"
+            yield at(run, other, message, hint, severity=None if is_looked_at else NOTE)
 
 
 def divides(
-    run: MegatronRun, name: str, number: int | None, what: str, count: int = 4
+    run: MegatronRun, name: str, number: int | None, shown: str, count: int = 4
 ) -> Violations:
     """Return a violation where a size doesn't divide `number`.
 
-    `what` names the number; the hint has the `count` nearest sizes that divide it.
+    `shown` names the number; the hint has the `count` nearest sizes that divide it.
     """
     size = run.size(name)
     if size and number and number % size:
         hint = f"use {name} {listed(nearest(divisors(number), size, count))}"
-        yield at(run, name, f"{name} {size} does not divide {what}", hint)
+        yield at(run, name, f"{name} {size} does not divide {shown}", hint)
 
 
 def undivided(run: MegatronRun, option: str, *sizes: str) -> Violations:
     """A violation for every size of parallelism above 1 that is given with `option`."""
+    if not run.has(option):
+        return
+    shown = option if run.value(option) is True else run.shown(option)
     for name in sizes:
         size = run.degree(name)
-        if run.has(option) and size is not None and size > 1:
-            shown = option if run.value(option) is True else run.shown(option)
-            yield at(
-                run, option, f"{shown} with {name} {size}", f"use {name} 1, or remove {option}"
-            )
+        if size is not None and size > 1:
+            hint = f"use {name} 1, or remove {option}"
+            yield at(run, option, f"{shown} with {name} {size}", hint)

@@ -1,6 +1,5 @@
-"""Rules on the model's shape in Megatron arguments.
-
-They are on widths, heads, positions, and layers over pipeline stages and chunks.
+"""Rules on the model's shape in Megatron arguments: widths, heads, positions, and how layers are
+divided over pipeline stages and chunks.
 """
 
 from __future__ import annotations
@@ -64,12 +63,8 @@ def positions_reach_the_sequence(run: MegatronRun) -> Violations:
     for name in ("--seq-length", "--encoder-seq-length", "--decoder-seq-length"):
         tokens = run.size(name)
         if most is not None and tokens is not None and most < tokens:
-            yield at(
-                run,
-                _POSITIONS,
-                f"{_POSITIONS} {most} is less than {name} {tokens}",
-                f"use {_POSITIONS} {tokens}",
-            )
+            message = f"{_POSITIONS} {most} is less than {name} {tokens}"
+            yield at(run, _POSITIONS, message, f"use {_POSITIONS} {tokens}")
 
 
 @mds_checked.rule(
@@ -94,12 +89,8 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
     Prevents: No error: a model with another attention is trained.
     Fix: give --group-query-attention and --num-query-groups together"""
     groups, heads = run.size(_GROUPS), run.heads
-    if (
-        groups is not None
-        and groups != heads
-        and not run.has("--multi-latent-attention")
-        and run.lacks(_GROUPED)
-    ):
+    are_ignored = run.lacks(_GROUPED) and not run.has("--multi-latent-attention")
+    if groups is not None and groups != heads and are_ignored:
         every = f"all {heads}" if heads else "all"
         message = (
             f"{_GROUPS} {groups} is ignored without {_GROUPED}: {every} heads get their own keys"
@@ -160,17 +151,19 @@ def stages_share_layers(run: MegatronRun) -> Violations:
         counted = sum(map(run.has, COUNTED_ENDS))
         plus = f" with {counted} more for the ends counted is {layers}," if counted else " is"
         message = f"{LAYERS} {layers - counted}{plus} not a multiple of {PIPELINE} {stages}"
-        last = layers - (stages - 1) * -(-layers // stages)
         hint = f"use {PIPELINE} {listed(nearest(divisors(layers), stages, 4))}"
-        yield at(
-            run, PIPELINE, message, f"{hint}, or add {LAST_STAGE} {last}" if last > 0 else hint
-        )
+        most = -(-layers // stages)  # rounded up: the layers of every stage but the last
+        last = layers - (stages - 1) * most
+        if last > 0:
+            hint += f", or add {LAST_STAGE} {last}"
+        yield at(run, PIPELINE, message, hint)
 
 
 def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) -> Violations:
-    """The stages between those whose layers are given."""
+    """The stages between those whose layers are given; `ends` are these layers."""
     rest, middle = layers - sum(ends), stages - len(ends)
-    fits = (rest == 0) == (middle == 0) and (middle == 0 or rest % middle == 0)
+    both_or_none_left = (rest == 0) == (middle == 0)
+    fits = both_or_none_left and (middle == 0 or rest % middle == 0)
     if rest >= 0 and (fits or middle < 0):
         return
     ends_shown = " and ".join(
@@ -186,8 +179,9 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
         size = run.size(name) or 1
         room = rest + size  # for this end and the stages between
         # Sizes of this end that leave a multiple of the stages between.
-        near = size + rest % middle
-        fitting = [count for count in (near - middle, near, near + middle) if 0 < count < room]
+        next_size = size + rest % middle
+        candidates = (next_size - middle, next_size, next_size + middle)
+        fitting = [count for count in candidates if 0 < count < room]
         hint = f"use {name} {listed(nearest(fitting, size, 3))}" if fitting else None
     yield at(run, name, message, hint)
 
