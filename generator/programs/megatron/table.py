@@ -1,7 +1,8 @@
-"""The options of the Megatrons that mean something to a job, a row each.
+"""The options of Megatron-LM and Megatron-DeepSpeed that mean something to a job, a row each.
 
-Files are written by them, read by them, and messages take their names. A project is a column:
-`by` has what its files have alone, and `every` what those of all have.
+Files are written and read by these rows, and messages take the options' names from them. In a row,
+`every` writes the value in the files of both projects, and `by` in those of one of them. `p` is the
+plan that is written.
 
 Type, default and releases of an option are in the parsers' own tables (`options.option_table`).
 
@@ -130,8 +131,11 @@ def ramp(value: Any) -> dict[str, int] | None:
     """A batch ramp-up of three numbers."""
     if not isinstance(value, tuple) or len(value) != 3:
         return None
-    sizes = [size for item in value if (size := read_whole(str(item))) is not None]
-    return dict(zip(("start", "increment", "samples"), sizes, strict=True)) if sizes[2:] else None
+    numbers = [read_whole(str(item)) for item in value]
+    sizes = [number for number in numbers if number is not None]
+    if len(sizes) < len(numbers):
+        return None
+    return dict(zip(("start", "increment", "samples"), sizes, strict=True))
 
 
 _POSITIONS: Final = {"rotary": "rope", "learned": "learned_absolute"}  #: what is not here is `none`
@@ -277,8 +281,8 @@ _MODEL: Final = (
     Row("--softmax-type", by={LM: lambda p: "learnable" if p.attention.sinks else None}),
     # What differs by layer, and gpt-oss's activation. Source:
     # megatron/core/transformer/transformer_config.py @ core_v0.16.1: window_attn_skip_freq (1: with
-    # the window), no_rope_freq (1: without rotary positions),
-    # glu_linear_offset, activation_func_clamp_value.
+    # the window), no_rope_freq (1: without rotary positions), glu_linear_offset,
+    # activation_func_clamp_value.
     Row("--window-size", "model.sliding_window", by={LM: encode.window}),
     Row("--window-attn-skip-freq", by={LM: encode.windowed_layers}),
     Row("--no-rope-freq", by={LM: encode.layers_without_rotary}),
@@ -294,7 +298,8 @@ _MODEL: Final = (
         value="relu2",
         decode=same,
     ),
-    # With the token's weight, in one kernel that keeps its input alone: transformer/moe/experts.py.
+    # Squared ReLU and the product with the token's weight in one kernel, which keeps its input
+    # alone: transformer/moe/experts.py.
     Row(
         "--use-fused-weighted-squared-relu",
         by={LM: lambda p: bool(p.model.experts) and p.mlp.activation == "relu2"},
@@ -317,7 +322,7 @@ _MODEL: Final = (
     ),
 )
 _LATENT: Final = (
-    Row("--multi-latent-attention", by={LM: lambda p: True}),
+    Row("--multi-latent-attention", by={LM: lambda _: True}),
     Row(
         "--q-lora-rank",
         "model.q_lora_rank",
@@ -364,7 +369,7 @@ _LATENT: Final = (
     ),
 )
 _DELTA: Final = (
-    Row("--experimental-attention-variant", by={LM: lambda p: "gated_delta_net"}),
+    Row("--experimental-attention-variant", by={LM: lambda _: "gated_delta_net"}),
     Row("--linear-attention-freq", by={LM: encode.delta_layers}),
     Row("--linear-conv-kernel-dim", by={LM: lambda p: p.delta.kernel}),
     Row("--linear-key-head-dim", by={LM: lambda p: p.delta.key_dim}),
@@ -417,11 +422,11 @@ _EXPERTS: Final = (
             )
         },
     ),
-    Row("--moe-router-dtype", by={LM: lambda p: "fp32"}),  # as the models' own code computes it
+    Row("--moe-router-dtype", by={LM: lambda _: "fp32"}),  # as the models' own code computes it
     Row("--moe-router-num-groups", by={LM: lambda p: p.routed.router_groups or None}),
     Row("--moe-router-group-topk", by={LM: lambda p: p.routed.router_top_groups or None}),
     Row("--moe-router-topk-scaling-factor", by={LM: lambda p: but(p.routed.router_scale, 1)}),
-    Row("--moe-router-load-balancing-type", by={LM: lambda p: "aux_loss"}),
+    Row("--moe-router-load-balancing-type", by={LM: lambda _: "aux_loss"}),
     # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @
     # 067f987df). In transformers it weighs more, without the division by the chosen experts, and
     # less, as a mean over the layers.
@@ -483,7 +488,7 @@ _EXPERTS: Final = (
         by={LM: lambda p: bool(p.layout.expert_overlap)},
     ),
     Row("--delay-wgrad-compute", by={LM: lambda p: bool(p.layout.expert_overlap)}),
-    Row("--expert-interval", by={MDS: lambda p: 1}),
+    Row("--expert-interval", by={MDS: lambda _: 1}),
     Row(
         "--moe-expert-parallel-size",
         "layout.expert",
@@ -899,11 +904,11 @@ _LENGTH: Final = (
     Row(
         "--train-samples", "training.duration.samples", encode.samples, decode=size, unless=LENGTHS
     ),
-    Row("--eval-interval", every=lambda p: EVALUATION[0], marks=_FOLLOWS),
+    Row("--eval-interval", every=lambda _: EVALUATION[0], marks=_FOLLOWS),
     Row("--lr", "training.learning_rate", lambda p: p.training.learning_rate, decode=same),
     Row("--min-lr", every=lambda p: significant(p.training.learning_rate * MIN_LR_FRACTION, 12)),
-    Row("--lr-decay-style", every=lambda p: "cosine"),
-    Row("--lr-warmup-fraction", every=lambda p: WARMUP_FRACTION, unless=WARMUPS),
+    Row("--lr-decay-style", every=lambda _: "cosine"),
+    Row("--lr-warmup-fraction", every=lambda _: WARMUP_FRACTION, unless=WARMUPS),
 )
 _DATA: Final = (
     Row("--data-path", "data.path", lambda p: p.job.data.path or None, decode=paths),
@@ -955,8 +960,8 @@ _FILES: Final = (
     Row("--tensorboard-dir", "output.logs", lambda p: p.job.output.logs, decode=same),
 )
 _DEEPSPEED: Final = (
-    Row("--deepspeed", by={MDS: lambda p: True}, marks=_FOLLOWS),
-    Row("--deepspeed_config", by={MDS: lambda p: CONFIG_FILE}, marks=_FOLLOWS),
+    Row("--deepspeed", by={MDS: lambda _: True}, marks=_FOLLOWS),
+    Row("--deepspeed_config", by={MDS: lambda _: CONFIG_FILE}, marks=_FOLLOWS),
     Row("--zero-stage", "layout.zero_stage", by={MDS: lambda p: p.layout.zero_stage}, marks=_BOTH),
 )
 
@@ -993,12 +998,13 @@ ROWS: Final = tuple(row for rows in GROUPS.values() for row in rows)
 
 
 def _names(mark: Mark) -> tuple[str, ...]:
+    """The options of the rows with a mark."""
     return tuple(dict.fromkeys(row.option for row in ROWS if mark in row.marks))
 
 
 #: Options that the spec's own keys say, in words of any release: the plan writes them.
 PLANNED: Final = frozenset(
-    one for row in ROWS if Mark.PLANNED in row.marks for one in (row.option, *row.also)
+    option for row in ROWS if Mark.PLANNED in row.marks for option in (row.option, *row.also)
 )
 FOLLOWS: Final = frozenset(_names(Mark.FOLLOWS))
 REQUIRED: Final = _names(Mark.REQUIRED)
@@ -1030,13 +1036,15 @@ def decoded(run: MegatronArguments) -> dict[str, Any]:
     values_by_key: dict[str, Any] = {}
     for row in rows(run.flavour):
         option = run.table.get(row.option)
-        if row.decode is not None and option is not None and not row.key.startswith("layout."):
-            value_of_flag = row.value if option.kind == "flag" and run.has(row.option) else None
-            default = option.default if row.default else None
-            value = row.decode(
-                value_of_flag if option.kind == "flag" else run.value(row.option, default)
-            )
-            values_by_key |= {} if value is None else {row.key: value}
+        if row.decode is None or option is None or row.key.startswith("layout."):
+            continue
+        if option.kind == "flag":
+            written = row.value if run.has(row.option) else None
+        else:
+            written = run.value(row.option, option.default if row.default else None)
+        value = row.decode(written)
+        if value is not None:
+            values_by_key[row.key] = value
     return values_by_key
 
 
@@ -1049,17 +1057,17 @@ def said_by() -> Mapping[str, tuple[str, ...]]:
 
 @lru_cache(maxsize=1)
 def equivalents() -> Mapping[str, str]:
-    """Another project's option for one that only one has."""
-    alone = [
-        {
-            (row.key, str(row.value)): row.option
-            for row in ROWS
-            if row.key and {*row.by} == {flavour}
-        }
-        for flavour in get_args(Flavour)
-    ]
-    options_by_key: dict[str, str] = {}
-    for ours, theirs in permutations(alone, 2):
-        for said in ours.keys() & theirs.keys():
-            options_by_key.setdefault(ours[said], theirs[said])
-    return options_by_key
+    """The other project's option by one that only one project has, where both say the same."""
+    equivalent: dict[str, str] = {}
+    for flavour, other in permutations(get_args(Flavour), 2):
+        ours, theirs = _options_of_one(flavour), _options_of_one(other)
+        for key_and_value in ours.keys() & theirs.keys():
+            equivalent.setdefault(ours[key_and_value], theirs[key_and_value])
+    return equivalent
+
+
+def _options_of_one(flavour: Flavour) -> dict[tuple[str, str], str]:
+    """The options that the files of one project alone have, by their key and its value."""
+    return {
+        (row.key, str(row.value)): row.option for row in ROWS if row.key and {*row.by} == {flavour}
+    }

@@ -1,4 +1,4 @@
-"""Megatron-Bridge, as one record."""
+"""The record of Megatron-Bridge: NVIDIA NeMo's recipes on Megatron-Core, set by overrides."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ def _has_overrides(submission: Any) -> bool:
 def _gives_overrides(launch: Any) -> bool:
     """Whether a launch line gives its program overrides of Megatron-Bridge's config."""
     # The cheap question first: the other one loads the readers of overrides.
-    reads = _may_have_overrides(launch) and loaded(
-        "programs.megatron_bridge.overrides:reads_overrides"
-    )(launch)
-    return bool(reads)
+    if not _may_have_overrides(launch):
+        return False
+    reads_overrides = loaded("programs.megatron_bridge.overrides:reads_overrides")
+    return bool(reads_overrides(launch))
 
 
 def _may_have_overrides(launch: Any) -> bool:
     """Whether a launch line's program or one of its words looks like Megatron-Bridge's."""
-    named = re.search("run_recipe|run_script|setup_experiment", str(launch.program))
-    return bool(named) or any(
-        word.raw.lstrip("\"'").startswith("train.") for word in launch.arguments
-    )
+    if re.search("run_recipe|run_script|setup_experiment", str(launch.program)):
+        return True
+    return any(word.raw.lstrip("\"'").startswith("train.") for word in launch.arguments)
 
 
 MEGATRON_BRIDGE: Final = ProgramRecord(

@@ -1,4 +1,6 @@
-"""What recipes can't be told by overrides, what they take without a word, and which there are."""
+"""Rules on jobs for Megatron-Bridge: what no override tells a recipe, what a recipe ignores, and
+which models have one.
+"""
 
 from __future__ import annotations
 
@@ -134,14 +136,13 @@ def adapters_are_the_recipes(job: Job) -> Violations:
     if lora is None or recipe is None:
         return
     for key in ("rank", "alpha", "modules", "base"):
-        stated, trained = getattr(lora, key), getattr(recipe.lora, key)
-        if key == "modules" and set(each_module(stated)) == set(each_module(trained)):
+        of_spec, of_recipe = getattr(lora, key), getattr(recipe.lora, key)
+        if key == "modules" and set(each_module(of_spec)) == set(each_module(of_recipe)):
             continue
-        if stated != trained:
-            message = f"{job.says(key, _shown(stated))} is not the recipe's {_shown(trained)}"
-            hint = (
-                f"use {job.says(key, _shown(trained))}, or {job.says('framework', 'huggingface')}"
-            )
+        if of_spec != of_recipe:
+            right = _shown(of_recipe)
+            message = f"{job.says(key, _shown(of_spec))} is not the recipe's {right}"
+            hint = f"use {job.says(key, right)}, or {job.says('framework', 'huggingface')}"
             yield violation(job, f"/training/lora/{key}", message, hint)
 
 
@@ -181,6 +182,5 @@ def packed_sequences_have_no_graphs(job: Job) -> Violations:
     graphs = job.training.cuda_graphs
     if graphs != "none":
         message = f"{job.says('cuda_graphs', graphs)} is refused with packed sequences"
-        yield violation(
-            job, "/training/cuda_graphs", message, f"use {job.says('cuda_graphs', 'none')}"
-        )
+        hint = f"use {job.says('cuda_graphs', 'none')}"
+        yield violation(job, "/training/cuda_graphs", message, hint)

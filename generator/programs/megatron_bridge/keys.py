@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...numerals import whole
 from ...patterns import lazy_pattern
 
-#: What a config's key has: numbers, truth values, text, lists, and mappings of them.
+#: Values by keys of the config: numbers, truth values, text, lists, and mappings of them.
 Said = Mapping[str, Any]
 
 #: Options by the key that has their value as it is.
@@ -210,8 +210,11 @@ def override(key: str, value: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
+    """A value in Hydra's grammar."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{_written(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -222,10 +225,12 @@ def _written(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
+    """Return whether Hydra reads a text without quotes as that text."""
     return _PLAIN.fullmatch(text) is not None and text.lower() not in _NOT_TEXT
 
 
 def _quoted(text: str) -> str:
+    """A text in single quotes, with backslashes where Hydra or OmegaConf would read a sign."""
     text = _FILLED.sub(r"\1\1\\${", text)
     text = _QUOTED.sub(lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{text}'"

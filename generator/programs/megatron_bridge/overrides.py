@@ -1,5 +1,6 @@
-"""Overrides of Megatron-Bridge's config: of launch lines with its programs or with one of
-somebody's own that takes them, and of files of them.
+"""Overrides of Megatron-Bridge's config, as launch lines and files have them.
+
+The program of a launch line is Megatron-Bridge's, or somebody's own that takes such overrides.
 
 **Source**: NVIDIA-NeMo/Megatron-Bridge v0.6.0, scripts/training/run_recipe.py (options with a key:
 COMMON_OVERRIDE_FIELDS, :135-153), scripts/performance/argument_parser.py and utils/overrides.py
@@ -37,10 +38,10 @@ from ..releases import Release, newest, numbers, release_in_image
 from .recipes import RECIPE, model_of
 
 PROGRAM: Final = "run_recipe.py"
-#: Programs in the folder of performance; the second submits the job that it describes.
+#: A program in scripts/performance that submits the job that its options describe.
 SUBMITS: Final = "setup_experiment.py"
 _PERFORMANCE: Final = ("run_script.py", SUBMITS)
-#: Their options of the model, and of the number of GPUs.
+#: Options of these programs for the model, and for the number of GPUs.
 _RECIPES: Final = ("-mr", "--model_recipe_name", "--model_name")
 _GPUS: Final = ("-ng", "--num_gpus")
 BRIDGE: Final = "megatron-bridge"  #: as releases call it
@@ -49,7 +50,7 @@ Bounds = tuple[Version | None, Version | None]
 #: The newest release whose keys and recipes are known.
 KNOWN: Final[Version] = (0, 6)
 _WORD: Final = lazy_pattern(r"([+~]{0,2})([A-Za-z_]\w*(?:\.[\w-]+)*)=(.*)", re.ASCII | re.DOTALL)
-#: What is trained, alone on a line of a script.
+#: An option that says what is trained, alone on a line of a script.
 _NAMED: Final = lazy_pattern(
     r"^[ \t]{0,40}(--(?:recipe|model|mode))[ \t=]{1,8}([\w.-]{1,200})[ \t\\]{0,8}$",
     re.MULTILINE | re.ASCII,
@@ -83,7 +84,7 @@ SHORT: Final[Mapping[str, str]] = {
 }
 #: Keys that hardly another config has.
 _OWN_KEYS: Final = frozenset(SHORT.values()) - {"optimizer.lr", "optimizer.min_lr"}
-#: Its switches, which take no value.
+#: Switches of the program, which take no value.
 SWITCHES: Final = frozenset(
     {"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env", "-h", "--help"}
 )
@@ -290,9 +291,10 @@ def read_config(source: Source) -> Iterator[BridgeConfig]:
     """
     data = source.data if isinstance(source.data, dict) else {}
     overrides = tuple(_flat(data, source))
-    known = [each.key for each in overrides if _is_known(each.key)]
-    is_bridges = len(_OWN_KEYS.intersection(known)) > 1 and 3 * len(known) >= 2 * len(overrides)
-    if is_bridges and "_target_" not in data:
+    bridge_keys = [each.key for each in overrides if _is_known(each.key)]
+    has_own_keys = len(_OWN_KEYS.intersection(bridge_keys)) > 1
+    are_most = 3 * len(bridge_keys) >= 2 * len(overrides)  # two thirds
+    if has_own_keys and are_most and "_target_" not in data:
         yield BridgeConfig(path=source.path, given=overrides, is_own=True)
 
 
@@ -325,13 +327,16 @@ def _flat(
 
 def _written(value: object) -> str:
     """A value of YAML as an override has it."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list):
         return f"[{','.join(map(_written, value))}]"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{_written(inner)}' for key, inner in value.items())}}}"
-    return "" if value == "???" else str(value)
+        pairs = (f"{key}:{_written(inner)}" for key, inner in value.items())
+        return f"{{{','.join(pairs)}}}"
+    return "" if value == "???" else str(value)  # OmegaConf's sign for a value that is missing
 
 
 def _name_of(launch: Launch) -> str:
@@ -364,9 +369,9 @@ def _takes_overrides(launch: Launch) -> bool:
     if not _name_of(launch).endswith(".py"):
         return False
     matches = (_WORD.fullmatch(word.prefix or word.value or "") for word in launch.arguments)
-    names = (match[2].partition(".") for match in matches if match is not None)
-    set_in = {section for section, _, key in names if key in known_keys().get(section, ())}
-    return "train" in set_in and len(set_in) > 1
+    keys = (match[2].partition(".") for match in matches if match is not None)
+    sections = {section for section, _, field in keys if field in known_keys().get(section, ())}
+    return "train" in sections and len(sections) > 1
 
 
 def reads_overrides(launch: Launch) -> bool:
@@ -374,63 +379,97 @@ def reads_overrides(launch: Launch) -> bool:
     return is_started(launch) or _has_performance(launch) or _takes_overrides(launch)
 
 
+@dataclass(slots=True)
+class _Line:
+    """The words of a launch line, sorted by what they are."""
+
+    launch: Launch
+    is_own: bool  #: whether the program is somebody's own
+    overrides: list[Override] = field(default_factory=list)  #: those of options among them
+    #: overrides that options of a program of performance set, which count after all others
+    last_overrides: list[Override] = field(default_factory=list)
+    options: dict[str, Word] = field(default_factory=dict)  #: by name, the word that has the name
+    values: dict[str, Word] = field(default_factory=dict)  #: by option, the word with its value
+    bare: set[str] = field(default_factory=set)  #: options with nothing behind them
+    strays: list[tuple[str, Location]] = field(default_factory=list)
+    complete: bool = True  #: whether each word is known
+
+    def read(self) -> None:
+        """Sort the words."""
+        words, index = self.launch.arguments, 0
+        while index < len(words):
+            word = words[index]
+            where = self.launch.script.locate(word)
+            match = _WORD.fullmatch(word.prefix if word.value is None else word.value)
+            if match is not None:
+                self.overrides.append(_of_word(match, word, where))
+            elif word.value is None:
+                self.complete = False
+            elif word.value.startswith("-"):
+                index += self._read_option(word.value, index)
+            else:
+                self.strays.append((word.value, where))
+            index += 1
+
+    def _read_option(self, text: str, index: int) -> int:
+        """Read the option at a word, and return how many words behind it are its value."""
+        words = self.launch.arguments
+        word = words[index]
+        name, equals, attached = text.partition("=")
+        self.options[name] = word
+        behind = words[index + 1] if index + 1 < len(words) else None
+        if equals or name in SWITCHES or (behind is not None and _is_next(behind)):
+            behind = None  # no value of this option
+        if behind is None and not attached and "$" not in word.raw:
+            self.bare.add(name)
+        self.values[name] = behind or word
+        value = attached if behind is None else behind.value
+        if name in SHORT and value and not self.is_own:
+            self._set_by_option(name, value, self.launch.script.locate(word))
+        return 0 if behind is None else 1
+
+    def _set_by_option(self, name: str, value: str, where: Location) -> None:
+        """Note the override that an option stands for."""
+        overrides = self.overrides if is_started(self.launch) else self.last_overrides
+        text = "null" if value == "None" else value
+        # The program itself quotes a text for Hydra: it is no word of the user's.
+        override = Override(key=SHORT[name], sign="", text=text, where=where, is_word=False)
+        overrides.append(override)
+
+    def named(self) -> dict[str, str]:
+        """The options with their values, as far as they are known."""
+        known = {name: word.value for name, word in self.values.items() if word.value is not None}
+        if self.complete:
+            return known
+        # The words may be in an array that a loop adds to: its options are lines of the script.
+        return dict(_NAMED.findall(self.launch.script.text.content)) | known
+
+
 def _of_launch(launch: Launch) -> BridgeOverrides:
     """The overrides on a launch line, its options among them."""
-    given, short = list[Override](), list[Override]()
-    options, complete = dict[str, Word](), True
-    named_options, strays = dict[str, Word](), list[tuple[str, Location]]()
-    bare = set[str]()
     is_own = not (is_started(launch) or _has_performance(launch))
-    words, index = launch.arguments, 0
-    while index < len(words):
-        word, index = words[index], index + 1
-        where = launch.script.locate(word)
-        match = _WORD.fullmatch(word.prefix if word.value is None else word.value)
-        if match is not None:
-            given.append(_of_word(match, word, where))
-        elif word.value is None:
-            complete = False
-        elif word.value.startswith("-"):
-            name, equals, text = word.value.partition("=")
-            named_options[name] = word
-            value: str | None = text
-            takes_one = not equals and name not in SWITCHES
-            if takes_one and index < len(words) and not _is_next(words[index]):
-                value, index = words[index].value, index + 1
-            elif not text and "$" not in word.raw:
-                bare.add(name)
-            options[name] = words[index - 1]
-            if name in SHORT and value and not is_own:
-                # after the overrides, where they are a program's of performance
-                to = given if is_started(launch) else short
-                text = "null" if value == "None" else value
-                # the program quotes a text for Hydra
-                key = SHORT[name]
-                to.append(Override(key=key, sign="", text=text, where=where, is_word=False))
-        else:
-            strays.append((word.value, where))
-    named = {name: word.value for name, word in options.items() if word.value is not None}
-    if not complete:  # as an array that a loop adds to
-        named = dict(_NAMED.findall(launch.script.text.content)) | named
+    line = _Line(launch, is_own)
+    line.read()
+    named = line.named()
     recipe, stem, mode, dataset = (
-        "" if name in bare else named.get(name, "").rpartition("=")[2]
+        "" if name in line.bare else named.get(name, "").rpartition("=")[2]
         for name in ("--recipe", "--model", "--mode", "--dataset")
     )
     gpus = next((named[name].rpartition("=")[2] for name in _GPUS if name in named), "")
     return BridgeOverrides(
         path=launch.script.text.path,
-        given=(*given, *short),
+        given=(*line.overrides, *line.last_overrides),
         is_own=is_own,
         gpus=None if is_own else python_int(gpus),
         recipe=recipe,
         stem=stem,
         mode=mode,
         dataset=dataset,
-        complete=complete,
+        complete=line.complete,
         launch=launch,
-        options=named_options,
-        bare=frozenset(bare),
-        strays=tuple(strays),
+        options=line.options,
+        bare=frozenset(line.bare),
+        strays=tuple(line.strays),
     )
 
 
@@ -450,27 +489,29 @@ def _is_next(word: Word) -> bool:
 
 def overrides_in(submission: Submission) -> Iterator[BridgeOverrides]:
     """The overrides of each launch line and each file; together, where one line reads one file."""
-    lines = [launch for launch in submission.launches if reads_overrides(launch)]
+    launches = [launch for launch in submission.launches if reads_overrides(launch)]
     for config in submission.of(BridgeConfig):
         readers = [launch for launch in submission.launches if _names(launch, config)]
         if len(readers) != 1:
             yield _released(submission, config)
             continue
-        lines = [launch for launch in lines if launch is not readers[0]]
-        line = _of_launch(readers[0])
+        (reader,) = readers
+        launches = [launch for launch in launches if launch is not reader]
+        line = _of_launch(reader)
         together = _together(line, config, (*config.given, *line.given))  # the line counts last
         yield _released(submission, replace(together, complete=line.complete))
 
-    given = [_of_launch(launch) for launch in lines]
+    lines = [_of_launch(launch) for launch in launches]
     files = [file for file in submission.of(BridgeOverrides) if not isinstance(file, BridgeConfig)]
-    if len(given) == len(files) == 1:
-        (line,), (file,) = given, files
-        given, files = [], [_together(line, file, (*line.given, *file.given))]
-    for overrides in (*given, *files):
+    if len(lines) == len(files) == 1:
+        (line,), (file,) = lines, files
+        lines, files = [], [_together(line, file, (*line.given, *file.given))]
+    for overrides in (*lines, *files):
         yield _released(submission, overrides)
 
 
 def _released(submission: Submission, overrides: BridgeOverrides) -> BridgeOverrides:
+    """Overrides with the release that they are for."""
     return replace(overrides, release=_release(submission, overrides))
 
 
@@ -522,13 +563,13 @@ class BridgeRun:
 
 def runs_in(submission: Submission) -> Iterator[BridgeRun]:
     """The runs of a submission, each with its number of GPUs, if that is known."""
-    every = list(overrides_in(submission))
+    of_runs = list(overrides_in(submission))
     world = world_of(submission)
     # Of several runs, each has the GPUs that its own line starts; known where all start as many.
-    started = [claim.value for claim in world.claims_on("processes")]
-    is_one_number = len(started) == len(every) and len(set(started)) == 1
-    gpus = world.gpus if len(every) == 1 or is_one_number else None
-    for overrides in every:
+    processes = [claim.value for claim in world.claims_on("processes")]
+    start_as_many = len(processes) == len(of_runs) and len(set(processes)) == 1
+    gpus = world.gpus if len(of_runs) == 1 or start_as_many else None
+    for overrides in of_runs:
         submits = overrides.launch is not None and _name_of(overrides.launch) == SUBMITS
         started_here = None if submits else gpus
         yield BridgeRun(overrides=overrides, gpus=started_here or overrides.gpus)
@@ -539,10 +580,12 @@ def product_of(overrides: BridgeOverrides, keys: Iterable[str]) -> int | None:
     product = 1
     for key in keys:
         override = overrides.get(key)
-        value: Any = 1 if override is None and overrides.is_plain else override and override.integer
-        if value is None or value < 1:
+        if override is None and overrides.is_plain:
+            continue
+        degree = None if override is None else override.integer
+        if degree is None or degree < 1:
             return None
-        product *= value
+        product *= degree
     return product
 
 

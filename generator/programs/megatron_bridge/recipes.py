@@ -39,9 +39,8 @@ def recipes() -> Mapping[str, Recipe]:
     """All recipes, by the model of the catalog that each is for."""
     from ...estimate.adapters import named_modules  # saves start-up time: it needs numpy
 
-    entries: Mapping[str, Mapping[str, Any]] = json.loads(read_text(__package__, "recipes.json"))[
-        "recipes"
-    ]
+    table = json.loads(read_text(__package__, "recipes.json"))
+    entries: Mapping[str, Mapping[str, Any]] = table["recipes"]
     return {
         entry["model"]: Recipe(
             stem=stem,
@@ -67,16 +66,15 @@ def recipe_of(model: Model) -> Recipe | None:
         return recipes().get(entry.name)
 
     for name, recipe in recipes().items():
-        known = _known_model(name)
         # What a source says of itself is no part of the shape.
-        alike = replace(
-            known,
+        with_same_source = replace(
+            _known_model(name),
             name=model.name,
             source=model.source,
             notes=model.notes,
             max_positions=model.max_positions,
         )
-        if alike == model:
+        if with_same_source == model:
             return recipe
     return None
 
@@ -130,7 +128,9 @@ _OF_EXPERTS: Final = (
 
 
 def left_to_recipe(group: str, key: str) -> bool:
-    """Tell a key that the recipe of a model has from the model's config, or its kind of data."""
+    """Return whether the recipe of a model has a key already, from the model's config or its kind
+    of data.
+    """
     if group in _LAYERS:
         return key not in _PLANNED
     if group == "experts":

@@ -1,4 +1,8 @@
-"""Overrides that Megatron-Bridge refuses, and those that it takes without an effect."""
+"""Rules on overrides that Megatron-Bridge refuses, and on those that it takes without an effect.
+
+Here are keys and their types, degrees of parallelism, recipes and modes; `value_rules` has single
+values.
+"""
 
 from __future__ import annotations
 
@@ -44,29 +48,53 @@ _VP = "model.virtual_pipeline_model_parallel_size"
 _EP, _ETP = "model.expert_model_parallel_size", "model.expert_tensor_parallel_size"
 #: Numbers that are counts or sizes: at least 1.
 _SIZES: Final = frozenset(
-    {_TP, _PP, _CP, _VP, _EP, _ETP, "model.num_layers", "model.hidden_size"}
-    | {"model.num_attention_heads", "train.micro_batch_size", "train.global_batch_size"}
-    | {"train.train_iters", "dataset.seq_length", "logger.log_interval"}
+    {
+        _TP,
+        _PP,
+        _CP,
+        _VP,
+        _EP,
+        _ETP,
+        "model.num_layers",
+        "model.hidden_size",
+        "model.num_attention_heads",
+        "train.micro_batch_size",
+        "train.global_batch_size",
+        "train.train_iters",
+        "dataset.seq_length",
+        "logger.log_interval",
+    }
 )
-#: Of these, the ones that every run computes with, so that null is none of their values.
+#: Those that every run computes with, so that null is none of their values.
 _NEEDED: Final = frozenset({_TP, _PP, _CP, "train.micro_batch_size", "train.global_batch_size"})
-#: Those too that a model without a recipe of its own is made of.
+#: Those that a model without a recipe of its own is made of, which are needed as well.
 _NEEDED_PLAIN: Final = frozenset(
     {"model.num_layers", "model.hidden_size", "model.num_attention_heads"}
+)
+#: What a value has to be, by its kind.
+_KINDS: Final = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+#: Keys that say which kinds of layers a model has.
+_KINDS_OF_LAYERS: Final = (
+    "model.moe_layer_freq",
+    "model.multi_latent_attention",
+    "model.transformer_layer_spec",
+    "model.qk_l2_norm",
+    "model.experimental_attention_variant",
+    "model.linear_attention_freq",
 )
 #: Degrees whose product divides the GPUs, each of them by itself too.
 _GRIDS: Final = (
     ((_TP, _PP, _CP), "tensor × pipeline × context"),
     ((_EP, _ETP, _PP), "expert × expert tensor × pipeline"),
 )
-#: Fields of the model with which stages have unlike numbers of layers; of the last two, each counts
-#: as a layer more.
 _LAYOUT: Final = "model.pipeline_model_parallel_layout"
+#: Fields of the model with which stages have unlike numbers of layers.
 _UNEVEN: Final = (
     _LAYOUT,
     "model.num_layers_in_first_pipeline_stage",
     "model.num_layers_in_last_pipeline_stage",
 )
+#: Fields of the model with which one of its ends counts as a layer more.
 _COUNTED: Final = (
     "model.account_for_embedding_in_pipeline_split",
     "model.account_for_loss_in_pipeline_split",
@@ -74,11 +102,10 @@ _COUNTED: Final = (
 _CHECKS_MODES: Final = (0, 6)  #: the first release
 _DECAYS: Final = ("scheduler.start_weight_decay", "scheduler.end_weight_decay")
 _RECIPES_DECAY: Final = 0.033  #: which the recipes give the scheduler, but for one model's
-#: How alike names must be to be meant, by `most_like`. Recipes differ from one another in sizes
-#: alone: one letter in twenty.
+#: How alike names must be for one to be meant by the other.
 _LIKE_A_FIELD: Final = 0.9
 _LIKE_A_RECIPE: Final = 0.9
-#: How recipes begin of which some set another one, and that one.
+#: Recipes whose names begin so may have another weight decay, and that weight decay.
 #:
 #: **Source**: src/megatron/bridge/recipes/nemotronh/ @ v0.3.1 to v0.6.0
 _OTHER_DECAY: Final = ("nemotron_3", 0.1)
@@ -90,7 +117,7 @@ _MODES: Final[dict[str, Bounds]] = {
     "finetune": (None, (0, 3)),
     **dict.fromkeys(("sft", "lora", "dora"), ((0, 6), None)),
 }
-#: What the recipe of a stem does, in its name, by the mode.
+#: How a recipe's name ends behind its stem, by the mode: `llama3_8b_peft_config` for lora.
 _OF_STEMS: Final = {"pretrain": "pretrain", "sft": "sft", "lora": "peft", "dora": "peft"}
 _WITHOUT_MODES: Final = ((0, 4), (0, 5))
 #: How files begin in which a release is named that may not be the one that runs.
@@ -116,15 +143,17 @@ def certain_of(
 def _kind(override: Override, is_plain: bool) -> str | None:
     """The kind of a key's value; None of an unknown key, empty where nothing is known of it."""
     section, _, rest = override.key.partition(".")
-    known, field = known_keys(), rest.partition(".")[0]
-    if section not in known[""]:
+    sections, field = known_keys(), rest.partition(".")[0]
+    if section not in sections[""]:
         return None
-    if not field or section not in known:
+    if not field or section not in sections:
         return ""
-    if section in _OF_RECIPES and not is_plain and field not in known[section]:
+    if section in _OF_RECIPES and not is_plain and field not in sections[section]:
         return ""
-    fields = known["plain model" if is_plain and section == "model" else section]
-    return fields.get(field) if rest == field or field not in fields else ""
+    fields = sections["plain model" if is_plain and section == "model" else section]
+    if field in fields and rest != field:
+        return ""  # a key within the field
+    return fields.get(field)
 
 
 def _is_filled_in(text: str) -> bool:
@@ -137,9 +166,10 @@ def _is_filled_in(text: str) -> bool:
 
 
 def _hint(overrides: BridgeOverrides, override: Override) -> str:
-    """What to write for a field that isn't known; empty where a recipe may have it. It is a slip of
-    a known one, one letter less, more or other, or an option of Megatron-LM, which is said by
-    another key or by none. Recipes of models that are known have the fields of the plain one.
+    """What to write for a field that isn't known; empty where a recipe may have it.
+
+    It is a slip of a known field by one letter, or an option of Megatron-LM, which another key or
+    none says. The recipe of a model that is known has the fields of the plain model.
     """
     section, _, rest = override.key.partition(".")
     has_plain = section == "model" and overrides.model is not None
@@ -149,16 +179,25 @@ def _hint(overrides: BridgeOverrides, override: Override) -> str:
         return ""
     near = closest(field, tuple(fields), _LIKE_A_FIELD)
     if near is not None and (is_swapped(field, near) or is_a_letter_away(field, near)):
-        return f"did you mean {'.'.join((section, near, *rest.split('.')[1:]))}?"
+        _, *within = rest.split(".")
+        return f"did you mean {'.'.join((section, near, *within))}?"
     option = f"--{field.replace('_', '-')}"
     is_certain = section == "model" and _has_bridges_recipe(overrides)  # another may have it
     if not is_certain or option not in option_table(LM).rows:
         return ""
     key = key_of(option)
     if option in UNSAID or key == override.key:
-        others = (name for name in known_keys() if name in known_keys()[""] and name != section)
-        key = next((f"{name}.{field}" for name in others if field in known_keys()[name]), "")
+        key = _in_another_section(section, field)
     return f"did you mean {key}?" if key else "remove it: it is an option of Megatron-LM alone"
+
+
+def _in_another_section(section: str, field: str) -> str:
+    """The key of a field of that name in another section; empty where there is none."""
+    sections = known_keys()
+    for name, fields in sections.items():
+        if name in sections[""] and name != section and field in fields:
+            return f"{name}.{field}"
+    return ""
 
 
 def _has_bridges_recipe(overrides: BridgeOverrides) -> bool:
@@ -171,10 +210,12 @@ def _has_bridges_recipe(overrides: BridgeOverrides) -> bool:
 def is_a_letter_away(name: str, other: str) -> bool:
     """Return whether two names differ in one letter: it is missing, or another."""
     short, long = sorted((name, other), key=len)
-    same = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), None)
-    at = len(short) if same is None else same
-    behind = at + (len(short) == len(long))
-    return short[behind:] == long[at + 1 :]
+    pairs = enumerate(zip(short, long, strict=False))
+    first_difference = next((index for index, (a, b) in pairs if a != b), len(short))
+    rest_of_long = long[first_difference + 1 :]
+    is_replaced = len(short) == len(long)
+    rest_of_short = short[first_difference + 1 :] if is_replaced else short[first_difference:]
+    return rest_of_short == rest_of_long
 
 
 def is_newer(overrides: BridgeOverrides) -> bool:
@@ -182,8 +223,8 @@ def is_newer(overrides: BridgeOverrides) -> bool:
     return bool(overrides.release.where) and overrides.release.version[:2] > KNOWN
 
 
-def _of_bounds(overrides: BridgeOverrides, override: Override) -> str:
-    """The field of a section of an override, or the section, as the table of releases has it."""
+def _name_in_bounds(overrides: BridgeOverrides, override: Override) -> str:
+    """The name under which the table of releases has an override's field, or its section."""
     section, _, rest = override.key.partition(".")
     if key_bounds().get(f".{section}"):
         return f".{section}"
@@ -243,28 +284,42 @@ def keys_are_known(overrides: BridgeOverrides) -> Violations:
     Fix: correct the key, or remove it
     """
     for override in overrides.given:
-        if _kind(override, overrides.is_plain) is not None:
-            section = override.key.partition(".")[0]
-            if lacking := outside(overrides, key_bounds().get(_of_bounds(overrides, override))):
-                has_own = section in _OF_RECIPES and not overrides.is_plain
-                severity = WARNING if has_own or overrides.is_own else None
-                message = f"{override.key} is no key of {overrides.release}: {lacking}"
-                yield Violation(override.where, message, "remove it", severity=severity)
-            elif hint := _hint(overrides, override):
-                message = f"{override.key} is no key of Megatron-Bridge's own config"
-                is_bridges = _has_bridges_recipe(overrides) and not is_newer(overrides)
-                severity = None if is_bridges else WARNING
-                yield Violation(override.where, message, hint, severity=severity)
-            continue
-        section, _, field = override.key.partition(".")
-        plain = "plain model" if overrides.is_plain and section == "model" else section
-        fields = known_keys().get(plain, ())
-        near = closest(field, tuple(fields)) if field else closest(section, tuple(known_keys()[""]))
-        likely = f"{section}.{near}" if field and near else near
-        hint = f"did you mean {likely}?" if likely else "remove it"
-        message = f"{override.key} is no key of Megatron-Bridge's config"
-        severity = WARNING if overrides.is_own or is_newer(overrides) else None
+        if _kind(override, overrides.is_plain) is None:
+            yield _unknown_key(overrides, override)
+        else:
+            yield from _key_of_another(overrides, override)
+
+
+def _key_of_another(overrides: BridgeOverrides, override: Override) -> Violations:
+    """A key that another release has, or that only a recipe of somebody's own may have."""
+    came_or_went = outside(overrides, key_bounds().get(_name_in_bounds(overrides, override)))
+    if came_or_went:
+        section = override.key.partition(".")[0]
+        has_own_class = section in _OF_RECIPES and not overrides.is_plain
+        severity = WARNING if has_own_class or overrides.is_own else None
+        message = f"{override.key} is no key of {overrides.release}: {came_or_went}"
+        yield Violation(override.where, message, "remove it", severity=severity)
+        return
+    hint = _hint(overrides, override)
+    if hint:
+        message = f"{override.key} is no key of Megatron-Bridge's own config"
+        is_bridges = _has_bridges_recipe(overrides) and not is_newer(overrides)
+        severity = None if is_bridges else WARNING
         yield Violation(override.where, message, hint, severity=severity)
+
+
+def _unknown_key(overrides: BridgeOverrides, override: Override) -> Violation:
+    section, _, field = override.key.partition(".")
+    if field:
+        plain = "plain model" if overrides.is_plain and section == "model" else section
+        near = closest(field, tuple(known_keys().get(plain, ())))
+        meant = f"{section}.{near}" if near else None
+    else:
+        meant = closest(section, tuple(known_keys()[""]))
+    hint = f"did you mean {meant}?" if meant else "remove it"
+    message = f"{override.key} is no key of Megatron-Bridge's config"
+    severity = WARNING if overrides.is_own or is_newer(overrides) else None
+    return Violation(override.where, message, hint, severity=severity)
 
 
 @OVERRIDES.rule("BRG011", ERROR, "training", f"{BRIDGE}training/utils/omegaconf_utils.py @ v0.6.0")
@@ -273,38 +328,42 @@ def values_have_their_types(overrides: BridgeOverrides) -> Violations:
     Prevents: the config takes any value, and the run dies where it first computes with it.
     Fix: write a value of the type
     """
-    wants = {"int": "a whole number", "float": "a number", "bool": "true or false"}
     for override in overrides.given:
         kind = _kind(override, overrides.is_plain) or ""
         is_needed = override.key in _NEEDED
         is_needed |= overrides.is_plain and override.key in _NEEDED_PLAIN
         if is_needed and override.is_null:
             yield _at(override, f"{override.shown} is no number", "write a number, or remove it")
-        if override.text == "None" and kind not in wants:
+        if override.text == "None" and kind not in _KINDS:
             message = f"{override.shown} is the text None, and not nothing"
             yield certain_of(overrides, override, message, "write null")
-        if override.is_blank and override.sign != "~" and kind in wants:
-            severity = WARNING if kind == "bool" else None  # which takes nothing for false
-            message = f"{override.key} has no value"
-            yield Violation(override.where, message, f"write {wants[kind]}", severity=severity)
-        unknown = override.is_null or not override.text or _is_filled_in(override.text)
-        if unknown or override.sign == "~" or kind not in wants:
-            continue
-        holds = {
-            "int": override.integer is not None,
-            "float": override.number is not None,
-            "bool": override.text.lower() in ("true", "false"),
-        }
-        is_size = override.key in _SIZES and override.integer is not None
-        if not holds[kind]:
-            message = f"{override.shown} is not {wants[kind]}"
-            # Python takes any number, list or mapping for true or false, and any text for true.
-            is_taken = override.integer is not None or override.text.lower() in ("yes", "on")
-            is_taken = is_taken or override.text.startswith(("[", "{"))
-            severity = WARNING if kind == "bool" and is_taken else None
-            yield Violation(override.where, message, f"write {wants[kind]}", severity=severity)
-        elif is_size and (override.integer or 0) < 1:
-            yield _at(override, f"{override.shown} is below 1", "write a number of at least 1")
+        if kind in _KINDS and override.sign != "~":  # which removes the key
+            yield from _mistyped(override, kind)
+
+
+def _mistyped(override: Override, kind: str) -> Violations:
+    """A value that isn't of its kind, or a size below 1; a blank is none."""
+    hint = f"write {_KINDS[kind]}"
+    if override.is_blank:
+        severity = WARNING if kind == "bool" else None  # which takes nothing for false
+        yield Violation(override.where, f"{override.key} has no value", hint, severity=severity)
+    if override.is_null or not override.text or _is_filled_in(override.text):
+        return
+    is_of_kind = {
+        "int": override.integer is not None,
+        "float": override.number is not None,
+        "bool": override.text.lower() in ("true", "false"),
+    }
+    is_size = override.key in _SIZES and override.integer is not None
+    if not is_of_kind[kind]:
+        message = f"{override.shown} is not {_KINDS[kind]}"
+        # Python takes any number, list or mapping for true or false, and any text for true.
+        is_taken = override.integer is not None or override.text.lower() in ("yes", "on")
+        is_taken = is_taken or override.text.startswith(("[", "{"))
+        severity = WARNING if kind == "bool" and is_taken else None
+        yield Violation(override.where, message, hint, severity=severity)
+    elif is_size and (override.integer or 0) < 1:
+        yield _at(override, f"{override.shown} is below 1", "write a number of at least 1")
 
 
 @OVERRIDES.rule(
@@ -322,11 +381,11 @@ def attention_is_an_enum(overrides: BridgeOverrides) -> Violations:
     """
     override = overrides.get("model.attention_backend")
     text = "" if override is None or override.is_null else override.text.lower()
-    # with a text, Transformer Engine chooses, as it does with auto
+    # With a text, Transformer Engine chooses, as it does with auto.
     if override is not None and text.replace("_", "").isalpha() and text != "auto":
-        hint = "write {_target_:megatron.core.transformer.enums.AttnBackend,_args_:[1],_call_:true}"
+        enum = "{_target_:megatron.core.transformer.enums.AttnBackend,_args_:[1],_call_:true}"
         message = f"{override.shown} has no effect: a text is compared with an enum"
-        yield certain_of(overrides, override, message, f"{hint}, where 1 is flash")
+        yield certain_of(overrides, override, message, f"write {enum}, where 1 is flash")
 
 
 @OVERRIDES.rule(
@@ -367,10 +426,12 @@ def gradients_are_the_precisions(overrides: BridgeOverrides) -> Violations:
     if override is not None and is_overwritten and override.text.lower() == "false":
         block = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
         message = f"{override.shown} has no effect: mixed_precision overwrites it"
-        hint = f"set mixed_precision={{_target_:{block},bf16:true,grad_reduce_in_fp32:false}}"
+        hint = (
+            f"set mixed_precision={{_target_:{block},bf16:true,grad_reduce_in_fp32:false}} "
+            "with its dtypes"
+        )
         severity = None if overrides.is_plain else WARNING
-        where, hint = override.where, f"{hint} with its dtypes"
-        yield Violation(where, message, hint, severity=severity)
+        yield Violation(override.where, message, hint, severity=severity)
 
 
 @OVERRIDES.rule("BRG015", ERROR, "init", f"{BRIDGE}training/config.py:433 @ v0.6.0")
@@ -400,13 +461,15 @@ def length_is_said_once(overrides: BridgeOverrides) -> Violations:
     override = overrides.get("train.train_samples")
     steps = overrides.get("train.train_iters")
     if override is None or override.is_null:
-        others = ("train.train_samples", "train.num_epochs")
-        has_other = any((each := overrides.get(name)) and not each.is_null for name in others)
-        if steps is not None and steps.is_null and overrides.complete and not has_other:
+        epochs = overrides.get("train.num_epochs")
+        has_epochs = epochs is not None and not epochs.is_null
+        if steps is not None and steps.is_null and overrides.complete and not has_epochs:
             message = f"{steps.shown} leaves the run without a length"
             yield _at(steps, message, "write train.train_iters=N")
         return
-    if (steps is None and overrides.lacks("train.train_iters")) or (steps and not steps.is_null):
+    has_recipes_steps = steps is None and overrides.lacks("train.train_iters")
+    has_own_steps = steps is not None and not steps.is_null
+    if has_recipes_steps or has_own_steps:
         message = f"{override.shown} stands beside train.train_iters"
         yield _at(override, f"{message}, which every recipe has", "add train.train_iters=null")
 
@@ -427,14 +490,14 @@ def batch_does_not_grow(overrides: BridgeOverrides) -> Violations:
     if not release.certain(lambda version: version >= _IGNORES_RAMPS):
         return
 
-    named = bool(release.where)
-    reader = str(release) if named else "Megatron-Bridge 0.5 and later"
+    if release.where:
+        shown, hint, severity = str(release), "remove it", None
+    else:
+        shown, hint, severity = "Megatron-Bridge 0.5 and later", "in those remove it", WARNING
     for key in ("train.rampup_batch_size", "train.step_batch_size_schedule"):
         override = overrides.get(key)
         if override is not None and not override.is_null:
-            message = f"{override.shown} has no effect with {reader}: no schedule is handed on"
-            severity = None if named else WARNING
-            hint = "remove it" if named else "in those remove it"
+            message = f"{override.shown} has no effect with {shown}: no schedule is handed on"
             yield Violation(override.where, message, hint, severity=severity)
 
 
@@ -449,12 +512,12 @@ def layers_are_the_recipes(overrides: BridgeOverrides) -> Violations:
     Prevents: No error: the plain recipe builds every layer alike, with grouped-query attention.
     Fix: use a recipe of such a model
     """
-    keys = ("moe_layer_freq", "multi_latent_attention", "transformer_layer_spec", "qk_l2_norm")
-    for name in (*keys, "experimental_attention_variant", "linear_attention_freq"):
-        override = overrides.get(f"model.{name}")
-        # every layer alike, as a list too
-        off = override is None or override.text.lower().strip("[1, ]") in ("", "null", "false")
-        if override is not None and not off and overrides.is_plain:
+    if not overrides.is_plain:
+        return
+    for override in filter(None, map(overrides.get, _KINDS_OF_LAYERS)):
+        # A list of ones says that every layer is alike.
+        is_off = override.text.lower().strip("[1, ]") in ("", "null", "false")
+        if not is_off:
             message = f"{override.shown} has no effect: the plain recipe builds every layer alike"
             yield _at(override, message, "use the recipe of such a model")
 
@@ -464,31 +527,32 @@ class _Undivided(NamedTuple):
 
     override: Override
     product: int
-    whole: int
+    total: int
     message: str
 
 
 def _undivided(
     override: Override | None,
     product: int | None,
-    whole: int | None,
-    what: str,
-    of: str,
+    total: int | None,
+    name: str,
+    unit: str,
     *,
     is_partial: bool = False,
 ) -> Iterator[_Undivided]:
-    """What doesn't divide the whole, in the words of `what` and `of`.
+    """A product that doesn't divide a total.
 
-    Of a partial product there are further degrees that nobody knows.
+    `name` is what messages call the product, `unit` is the total's. Of a partial product there are
+    further degrees that nobody knows.
     """
-    if override is None or not override.integer or not product or not whole or not whole % product:
+    if override is None or not override.integer or not product or not total or not total % product:
         return
-    message = f"{what} {product} does not divide {whole} {of}"
+    message = f"{name} {product} does not divide {total} {unit}"
     if is_partial and override.integer != product:
-        message = f"{what} is a multiple of {product}, which does not divide {whole} {of}"
+        message = f"{name} is a multiple of {product}, which does not divide {total} {unit}"
     elif is_partial:
-        message = f"{override.shown} does not divide {whole} {of}, so {what} can't"
-    yield _Undivided(override, product, whole, message)
+        message = f"{override.shown} does not divide {total} {unit}, so {name} can't"
+    yield _Undivided(override, product, total, message)
 
 
 def _mended(places: Iterable[_Undivided]) -> Iterator[Violation]:
@@ -496,27 +560,27 @@ def _mended(places: Iterable[_Undivided]) -> Iterator[Violation]:
     by_override: dict[Location, list[_Undivided]] = {}
     for place in places:
         by_override.setdefault(place.override.where, []).append(place)
-    for found in by_override.values():
-        override = found[0].override
+    for of_override in by_override.values():
+        first = of_override[0]
+        override = first.override
         value = override.integer or 1
-        # What a value may be: a divisor of what the other degrees leave of every whole.
-        left = [(one.whole, one.product // value) for one in found]
-        fits_any = all(whole % others == 0 for whole, others in left)
-        hint = f"change the other degrees too: with this one alone none divides {left[0][0]}"
-        if fits_any:
-            fitting = divisors(gcd(*(whole // others for whole, others in left)))
+        # A value fits that divides what the other degrees leave of every total.
+        totals_and_others = [(each.total, each.product // value) for each in of_override]
+        hint = f"change the other degrees too: with this one alone none divides {first.total}"
+        if all(total % others == 0 for total, others in totals_and_others):
+            fitting = divisors(gcd(*(total // others for total, others in totals_and_others)))
             name = override.key.rpartition(".")[2]
             hint = f"make {name} {listed(nearest(fitting, value, 4))}"
-        yield _at(override, "; ".join(one.message for one in found), hint)
+        yield _at(override, "; ".join(each.message for each in of_override), hint)
 
 
-def _to_blame(given: BridgeOverrides, keys: Iterable[str], whole: int | None) -> Override | None:
-    """The degree to change: the last without which the others divide the whole, else the first."""
-    overrides = [override for key in keys if (override := given.get(key)) and override.integer]
+def _to_blame(given: BridgeOverrides, keys: Iterable[str], total: int | None) -> Override | None:
+    """The degree to change: the last without which the others divide the total, else the first."""
+    overrides = [override for override in filter(None, map(given.get, keys)) if override.integer]
     product = known_part_of(given, (override.key for override in overrides))
     for override in reversed(overrides):
         degree = override.integer or 0
-        if whole and degree > 1 and whole % (product // degree) == 0:
+        if total and degree > 1 and total % (product // degree) == 0:
             return override
     return overrides[0] if overrides else None
 
@@ -558,21 +622,22 @@ def _undivided_gpus(run: BridgeRun) -> Iterator[_Undivided]:
     if model is not None:
         blamed = _to_blame(given, (_TP, _PP, _CP), gpus)
         yield from _undivided(blamed, model, gpus, "tensor × pipeline × context =", "GPUs")
-    for names, what in _GRIDS:
+    for keys, name in _GRIDS:
         # A recipe of a model or a variable has the other degrees.
-        known = [name for name in names if given.integer(name)]
-        part = known_part_of(given, known)
-        if known and (model is None or _EP in known):
-            blamed = _to_blame(given, known, gpus)
-            yield from _undivided(blamed, part, gpus, what, "GPUs", is_partial=True)
+        known_degrees = [key for key in keys if given.integer(key)]
+        part = known_part_of(given, known_degrees)
+        if known_degrees and (model is None or _EP in known_degrees):
+            blamed = _to_blame(given, known_degrees, gpus)
+            yield from _undivided(blamed, part, gpus, name, "GPUs", is_partial=True)
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 
     micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
-    if micro is not None and micro.integer and not (replicas and batch and batch % replicas):
-        # Of replicas that aren't known, each has whole micro-batches all the same.
-        each = micro.integer * (replicas or 1)
-        what = f"micro batch {micro.text} × {replicas} replicas =" if replicas else "micro batch"
-        yield from _undivided(micro, each, batch, what, "sequences of the batch")
+    is_unshared = replicas and batch and batch % replicas  # which `_unshared_batch` reports
+    if micro is not None and micro.integer and not is_unshared:
+        # Where the number of replicas isn't known, each has whole micro-batches all the same.
+        sequences = micro.integer * (replicas or 1)
+        name = f"micro batch {micro.text} × {replicas} replicas =" if replicas else "micro batch"
+        yield from _undivided(micro, sequences, batch, name, "sequences of the batch")
 
 
 def _unshared_batch(run: BridgeRun) -> Iterator[Violation]:
@@ -584,29 +649,30 @@ def _unshared_batch(run: BridgeRun) -> Iterator[Violation]:
         return
     replicas = gpus // model
     if size % replicas:
-        each = replicas * (given.integer("train.micro_batch_size") or 1)
-        near = sorted({max(size // each, 1) * each, (size // each + 1) * each})
+        unit = replicas * (given.integer("train.micro_batch_size") or 1)
+        near = sorted({max(size // unit, 1) * unit, (size // unit + 1) * unit})
         message = f"{batch.shown} is no multiple of the {replicas} replicas"
         yield _at(batch, message, f"make it {listed(map(str, near))}")
 
 
 def _undivided_layers(given: BridgeOverrides) -> Iterator[_Undivided]:
     """Degrees that don't divide the model's heads, experts or layers: its recipe's, or given."""
-    for key, whole, what, of in (
+    for key, total, name, unit in (
         (_TP, given.heads, "tensor parallelism", "heads"),
         (_EP, given.experts, "expert parallelism", "experts"),
     ):
-        yield from _undivided(given.get(key), given.integer(key), whole, what, of)
+        yield from _undivided(given.get(key), given.integer(key), total, name, unit)
 
     chunks, stages = given.get(_VP), product_of(given, (_PP,))
     number = chunks.integer if chunks is not None and not chunks.is_null else None
     layers = given.integer("model.num_layers")
-    is_one_stage = number and stages == 1  # refused whatever its chunks are
-    if stages and layers and not is_one_stage and not _has_uneven_stages(given):
-        counted = sum(_is_on(given.get(name)) for name in _COUNTED)
-        of = "layers, embedding and loss as they count" if counted else "layers"
-        blamed, each = chunks if number else given.get(_PP), stages * (number or 1)
-        yield from _undivided(blamed, each, layers + counted, "stages × chunks =", of)
+    is_refused = number and stages == 1  # chunks of one stage, however many
+    if stages and layers and not is_refused and not _has_uneven_stages(given):
+        counted_ends = sum(_is_on(given.get(key)) for key in _COUNTED)
+        unit = "layers, embedding and loss as they count" if counted_ends else "layers"
+        blamed = chunks if number else given.get(_PP)
+        product, total = stages * (number or 1), layers + counted_ends
+        yield from _undivided(blamed, product, total, "stages × chunks =", unit)
 
 
 def _has_uneven_stages(given: BridgeOverrides) -> bool:
@@ -715,23 +781,32 @@ def recipe_is_known(overrides: BridgeOverrides) -> Violations:
     if where is None:
         return
     bounds = recipe_bounds().get(name)
-    if lacking := outside(overrides, bounds):
-        message = f"{name} is no recipe of {overrides.release}: {lacking}"
+    came_or_went = outside(overrides, bounds)
+    near = _near_recipe(name) if bounds is None else None
+    if came_or_went:
+        message = f"{name} is no recipe of {overrides.release}: {came_or_went}"
         yield Violation(where, message, "use one that it has")
-    elif bounds is None and (near := _near_recipe(name)):
+    elif near:
         message = f"{name} is no recipe of Megatron-Bridge's"
         meant = near.removesuffix(suffix) if stem else near
         is_slip = name.replace("_", "") != near.replace("_", "")  # and no other way to write it
         severity = None if is_slip and not is_newer(overrides) else WARNING
         yield Violation(where, message, f"did you mean {meant}?", severity=severity)
-    tasks = {task for word, task in TASKS.items() if f"_{word}_" in f"_{name}_"}
-    release = overrides.release
-    checks = not release.where or release.version >= _CHECKS_MODES
-    task = TASKS.get(overrides.mode) if checks and overrides.mode != "finetune" else None
-    if task is not None and len(tasks) == 1 and task not in tasks:
+    if _contradicts_mode(overrides, name):
         message = f"--mode {overrides.mode} contradicts the recipe {name}"
         place = _place_of(launch, overrides.mode) or where
         yield Violation(place, message, "use the recipe of that mode, or the recipe's mode")
+
+
+def _contradicts_mode(overrides: BridgeOverrides, name: str) -> bool:
+    """Return whether a recipe's name says another task than the mode, in a release that checks."""
+    release = overrides.release
+    checks_modes = not release.where or release.version >= _CHECKS_MODES
+    task = TASKS.get(overrides.mode)
+    if not checks_modes or task is None or overrides.mode == "finetune":
+        return False
+    tasks_in_name = {of_word for word, of_word in TASKS.items() if f"_{word}_" in f"_{name}_"}
+    return len(tasks_in_name) == 1 and task not in tasks_in_name
 
 
 @OVERRIDES.rule(
@@ -756,16 +831,20 @@ def mode_is_known(overrides: BridgeOverrides) -> Violations:
         near = closest(mode, tuple(_MODES))
         hint = f"did you mean {near}?" if near else hint
         yield Violation(where, f"--mode {mode} is none of Megatron-Bridge's", hint)
-    elif is_sure_of_release(overrides) and release.version[:2] in _WITHOUT_MODES:
+        return
+    if is_sure_of_release(overrides) and release.version[:2] in _WITHOUT_MODES:
         message = f"--mode is no option of {release}"
         hint = "remove it: the recipe's name says what is trained"
         yield Violation(where, message, hint, severity=severity_of_program(overrides))
-    elif lacking := outside(overrides, bounds):
-        message = f"--mode {mode} is none of {release}: {lacking}"
+        return
+    _, last = bounds
+    came_or_went = outside(overrides, bounds)
+    if came_or_went:
+        message = f"--mode {mode} is none of {release}: {came_or_went}"
         severity = severity_of_program(overrides)
         yield Violation(where, message, "write one that it has", severity=severity)
-    elif not release.where and bounds[1] is not None:
-        message = f"--mode {mode} is none of {release}: it went after {dots(bounds[1])}"
+    elif not release.where and last is not None:
+        message = f"--mode {mode} is none of {release}: it went after {dots(last)}"
         yield Violation(where, message, hint, severity=WARNING)
 
 

@@ -1,4 +1,6 @@
-"""Values of overrides that no release reads, and words of a launch that its program refuses."""
+"""Rules on single values of overrides that no release reads, and on words of a launch line that its
+program or Hydra refuses.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from ...catalog.names import closest, is_swapped
-from ...findings import ERROR, WARNING, Severity, Violation, Violations
+from ...findings import ERROR, WARNING, Location, Severity, Violation, Violations
 from ...numerals import is_whole
 from ...patterns import lazy_pattern
 from ...text.wording import listed, shortened
@@ -25,11 +27,11 @@ from .rules import (
 )
 
 _PROGRAM: Final = "NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py @ v0.3.1, v0.6.0"
-#: Options with a value that set no key.
+#: Options with a value that set no key; `--dataset` is another.
 _OTHERS: Final = frozenset({"--model", "--recipe", "--mode", "--step-func", "--step_func"})
 _OPTIONS: Final = frozenset({*SHORT, *SWITCHES, *GONE, *_OTHERS, "--dataset"})
 _VALUED: Final = frozenset({*SHORT, *_OTHERS, "--dataset"})
-_STRICT: Final = (0, 6)  #: the first release without those that are gone
+_STRICT: Final = (0, 6)  #: the first release without the options of `GONE`
 #: How alike an option or data must be to be meant, by `most_like`: one letter in five differs.
 _ALIKE: Final = 0.8
 _COPIES_LENGTH: Final = (0, 4)  #: the first release whose program sets the model's length
@@ -49,8 +51,9 @@ _PATTERNS: Final = (
 _LIST: Final = "write the list, as [0,1,1,1]"
 #: What a block of comm_overlap sets in the model: the first is needed, others are else false.
 _OVERLAPS: Final = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm", "delay_wgrad_compute")
-#: What Hydra's words are of, besides letters and digits; and what a backslash makes a part of one.
+#: Signs that Hydra's words may have, besides letters and digits.
 _OF_WORDS: Final = frozenset(" \t_/-+.$%*@?|:\\")
+#: Signs that a word may have behind a backslash.
 _KEPT: Final = frozenset("()[]{}:=, \t\\")
 _FUNCTION: Final = lazy_pattern(
     r"(?:int|str|bool|float|choice|range|interval|tag|sort|shuffle|glob|json_str|extend_list)[ ]?\("
@@ -72,20 +75,19 @@ _STOP: Final = frozenset(
         *(f"optimizer.{name}_dtype" for name in ("exp_avg", "exp_avg_sq", "main_grads")),
     }
 )
-#: Names of blocks, as the config has them; hyphens do as well.
+#: Names of blocks of a precision, as the config has them; it takes hyphens in them as well.
 _PRECISIONS: Final = frozenset(
     {
-        *(f"{dtype}_mixed" for dtype in ("bf16", "fp16")),
-        *(
-            f"{dtype}_with_{scaling}_mixed"
-            for dtype in ("bf16", "fp16")
-            for scaling in (
-                "fp8_current_scaling",
-                "fp8_delayed_scaling",
-                "fp8_subchannel_scaling",
-                "mxfp8",
-            )
-        ),
+        "bf16_mixed",
+        "bf16_with_fp8_current_scaling_mixed",
+        "bf16_with_fp8_delayed_scaling_mixed",
+        "bf16_with_fp8_subchannel_scaling_mixed",
+        "bf16_with_mxfp8_mixed",
+        "fp16_mixed",
+        "fp16_with_fp8_current_scaling_mixed",
+        "fp16_with_fp8_delayed_scaling_mixed",
+        "fp16_with_fp8_subchannel_scaling_mixed",
+        "fp16_with_mxfp8_mixed",
         "bf16_with_nvfp4_mixed",
         "nanov2_bf16_with_fp8_current_scaling_mixed",
         "nemotron_3_super_bf16_with_nvfp4_mixed",
@@ -103,13 +105,27 @@ _DATA: Final[Mapping[str, str]] = {
 }
 #: Other kinds of data that some release has: of 0.6 and later, and before.
 _OTHER_DATA: Final = frozenset(
-    {"energon", "local-vlm", "cord-v2", "llava-video-178k", "medpix", "raven", "rdr"}
-    | {"llm-pretrain", "llm-pretrain-mock", "llm-finetune", "llm-finetune-preloaded"}
-    | {"vlm-energon", "vlm-hf", "vlm-preloaded"}
+    {
+        "energon",
+        "local-vlm",
+        "cord-v2",
+        "llava-video-178k",
+        "medpix",
+        "raven",
+        "rdr",
+        "llm-pretrain",
+        "llm-pretrain-mock",
+        "llm-finetune",
+        "llm-finetune-preloaded",
+        "vlm-energon",
+        "vlm-hf",
+        "vlm-preloaded",
+    }
 )
 
 
-#: Choices that no option of Megatron-LM has so: of types, as torch and Megatron-Bridge name them.
+#: Choices that aren't those of Megatron-LM's option: types, as torch and Megatron-Bridge name them,
+#: and how the weight decay grows.
 #:
 #: **Source**: megatron/core/optimizer_param_scheduler.py:200-216 @ core_v0.19.0;
 #: src/megatron/bridge/utils/activation_map.py:96-115 @ v0.6.0.
@@ -145,11 +161,15 @@ def _choices() -> Mapping[str, tuple[str, ...]]:
     A text chooses no backend of attention, which BRG012 says, and any type but two leaves the
     router's as it is.
     """
-    table, others = option_table(LM), ("--attention-backend", "--moe-router-dtype")
-    names = (name for name in table.rows if name not in UNSAID and name not in others)
-    options = (option for name in names if (option := table.get(name)) is not None)
-    found = {key_of(each.name): tuple(map(str, each.choices)) for each in options if each.choices}
-    return {**found, **_MORE}
+    table = option_table(LM)
+    left_out = {*UNSAID, "--attention-backend", "--moe-router-dtype"}
+    options = (table.get(name) for name in table.rows if name not in left_out)
+    choices_by_key = {
+        key_of(option.name): tuple(map(str, option.choices))
+        for option in options
+        if option is not None and option.choices
+    }
+    return {**choices_by_key, **_MORE}
 
 
 def _is_text(override: Override) -> bool:
@@ -175,22 +195,23 @@ def choices_are_known(overrides: BridgeOverrides) -> Violations:
     for override in overrides.last.values():
         if override.sign == "~" or not (_is_text(override) or override.is_blank):
             continue
-        known, severity = _choices().get(override.key, ()), _severity(override.key)
-        text = override.text
+        choices, text = _choices().get(override.key, ()), override.text
         if override.key == "mixed_precision":
-            known, text = tuple(sorted(_PRECISIONS)), text.replace("-", "_")
-        if not known or text in known:
+            choices, text = tuple(sorted(_PRECISIONS)), text.replace("-", "_")
+        if not choices or text in choices:
             continue
-        near = f"{text}_mixed" if f"{text}_mixed" in known else closest(text, known)
-        hint = f"did you mean {near}?" if near else f"write {listed(known)}"
+        near = f"{text}_mixed" if f"{text}_mixed" in choices else closest(text, choices)
+        hint = f"did you mean {near}?" if near else f"write {listed(choices)}"
         message = f"{override.shown} is no value that Megatron-Bridge reads"
         if override.is_blank:
-            message, hint = f"{override.key} has no value", f"write {listed(known)}"
+            message, hint = f"{override.key} has no value", f"write {listed(choices)}"
         is_certain = not overrides.is_own and not is_newer(overrides)
-        yield Violation(override.where, message, hint, severity=severity if is_certain else WARNING)
+        severity = _severity(override.key) if is_certain else WARNING
+        yield Violation(override.where, message, hint, severity=severity)
 
 
 def _severity(key: str) -> Severity:
+    """An error where any other value of a key stops the run."""
     return ERROR if key in _STOP or key == "mixed_precision" else WARNING
 
 
@@ -205,9 +226,9 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
     if overrides.is_own or not (launch is None or overrides.is_public):
         return
     # The first stops the program; the others may be its parts, as in `KEY = VALUE`.
-    stray = next((each for each in overrides.strays if each[0] not in ("", "--")), None)
-    if stray is not None:
-        text, where = stray
+    strays = [(text, where) for text, where in overrides.strays if text not in ("", "--")]
+    if strays:
+        text, where = strays[0]
         message = f"{shortened(text)} is neither an option of run_recipe.py nor KEY=VALUE"
         is_hyphened = text.startswith("-") and "." in text
         hint = "without hyphens" if is_hyphened else "without spaces"
@@ -215,27 +236,36 @@ def words_are_read(overrides: BridgeOverrides) -> Violations:
     if launch is None:
         return
     for name, word in overrides.options.items():
-        where, release = launch.script.locate(word), overrides.release
-        if name in GONE and release.where and release.version >= _STRICT:
-            message = f"{name} is no option of {release}: it went with 0.6"
-            yield Violation(where, message, "remove it; --mode says what is trained")
-        elif lacking := outside(overrides, _RELEASES.get(name)):
-            message = f"{name} is no option of {release}: {lacking}"
-            key = SHORT.get(name)
-            hint = f"write {key}=VALUE" if key else "remove it"
-            yield Violation(where, message, hint, severity=severity_of_program(overrides))
-        elif name not in _OPTIONS:
-            key = name.lstrip("-").partition("=")[0]
-            near = closest(name, tuple(sorted(_OPTIONS)), _ALIKE)
-            is_slip = near is not None and (is_swapped(name, near) or is_a_letter_away(name, near))
-            is_key = "." in key
-            hint = f"did you mean {near}?" if near else "remove it"
-            hint = f"write {key}=VALUE, without hyphens" if is_key else hint
-            severity = None if is_slip or is_key else WARNING
-            message = f"{shortened(name)} is no option of run_recipe.py"
-            yield Violation(where, message, hint, severity=severity)
-        elif name in overrides.bare and name in _VALUED:
-            yield Violation(where, f"{name} has no value", "write one behind it")
+        yield from _refused_option(overrides, name, launch.script.locate(word))
+
+
+def _refused_option(overrides: BridgeOverrides, name: str, where: Location) -> Violations:
+    """An option of a launch line that run_recipe.py lacks, in the release or at all, or that has no
+    value.
+    """
+    release = overrides.release
+    came_or_went = outside(overrides, _RELEASES.get(name))
+    if name in GONE and release.where and release.version >= _STRICT:
+        message = f"{name} is no option of {release}: it went with 0.6"
+        yield Violation(where, message, "remove it; --mode says what is trained")
+    elif came_or_went:
+        message = f"{name} is no option of {release}: {came_or_went}"
+        key = SHORT.get(name)
+        hint = f"write {key}=VALUE" if key else "remove it"
+        yield Violation(where, message, hint, severity=severity_of_program(overrides))
+    elif name not in _OPTIONS:
+        key = name.lstrip("-").partition("=")[0]
+        near = closest(name, tuple(sorted(_OPTIONS)), _ALIKE)
+        is_slip = near is not None and (is_swapped(name, near) or is_a_letter_away(name, near))
+        is_key = "." in key
+        hint = f"did you mean {near}?" if near else "remove it"
+        if is_key:
+            hint = f"write {key}=VALUE, without hyphens"
+        severity = None if is_slip or is_key else WARNING
+        message = f"{shortened(name)} is no option of run_recipe.py"
+        yield Violation(where, message, hint, severity=severity)
+    elif name in overrides.bare and name in _VALUED:
+        yield Violation(where, f"{name} has no value", "write one behind it")
 
 
 @OVERRIDES.rule(
@@ -254,19 +284,20 @@ def data_fits_the_mode(overrides: BridgeOverrides) -> Violations:
     launch, option = overrides.launch, overrides.options.get("--dataset")
     if launch is None or option is None or not overrides.is_public:
         return
+    dataset, where = overrides.dataset, launch.script.locate(option)
     known_data = (*_DATA, *sorted(_OTHER_DATA))
-    near = closest(overrides.dataset, known_data, _ALIKE) if overrides.dataset else None
-    if near is not None and near != overrides.dataset and overrides.dataset not in known_data:
-        is_slip = is_swapped(overrides.dataset, near) or is_a_letter_away(overrides.dataset, near)
-        message = f"--dataset {overrides.dataset} is none of Megatron-Bridge's"
-        where, severity = launch.script.locate(option), None if is_slip else WARNING
+    near = closest(dataset, known_data, _ALIKE) if dataset else None
+    if near is not None and dataset not in known_data:
+        is_slip = is_swapped(dataset, near) or is_a_letter_away(dataset, near)
+        message = f"--dataset {dataset} is none of Megatron-Bridge's"
+        severity = None if is_slip else WARNING
         yield Violation(where, message, f"did you mean {near}?", severity=severity)
-    task = _DATA.get(overrides.dataset)
-    trains = "pretraining" if overrides.task == "pretraining" else "fine-tuning"
-    if task is not None and overrides.task and task != trains:
-        message = f"--dataset {overrides.dataset} is data for {task}, and the run is {trains}"
-        datasets = listed(sorted(name for name, of in _DATA.items() if of == trains))
-        yield Violation(launch.script.locate(option), message, f"use {datasets}")
+    task_of_data = _DATA.get(dataset)
+    task = "pretraining" if overrides.task == "pretraining" else "fine-tuning"
+    if task_of_data is not None and overrides.task and task_of_data != task:
+        message = f"--dataset {dataset} is data for {task_of_data}, and the run is {task}"
+        fitting = listed(sorted(name for name, of_name in _DATA.items() if of_name == task))
+        yield Violation(where, message, f"use {fitting}")
 
 
 @OVERRIDES.rule(
@@ -391,14 +422,16 @@ def _is_open(text: str) -> bool:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
             quote = letter
-        else:
-            depth += (letter in "[{(") - (letter in "]})")
+        elif letter in "[{(":
+            depth += 1
+        elif letter in "]})":
+            depth -= 1
     return depth > 0
 
 
-def _stray(text: str) -> str:
+def _stray_letter(text: str) -> str:
     """The first letter of a value that no word of Hydra's has; empty where there is none, or the
-    value is none: it is quoted, a list, a mapping or a function.
+    value is no word: it is quoted, a list, a mapping or a function.
     """
     if text.startswith(("'", '"', "[", "{")) or _FUNCTION.match(text):
         return ""
@@ -429,6 +462,7 @@ def words_are_hydras(overrides: BridgeOverrides) -> Violations:
         if not override.is_word or "$" in text:
             continue
         hint = f"write \"{override.key}='{text}'\"" if "'" not in text else "quote all of it"
+        stray_letter = _stray_letter(text)
         if "," in text and len(list(_alternatives(text))) > 1:
             message = f"{override.shown} is a choice among values to Hydra, which is refused"
             hint = f"{hint}, or [{text}] where it is a list"
@@ -436,11 +470,10 @@ def words_are_hydras(overrides: BridgeOverrides) -> Violations:
         elif text.startswith(("[", "{")) and _is_open(text):
             message = f"{override.shown} is refused by Hydra: a bracket is not closed"
             yield certain_of(overrides, override, message, "close it")
-        elif letter := _stray(text):
-            message = f"{override.shown} is refused by Hydra: {letter} is not quoted"
+        elif stray_letter:
+            message = f"{override.shown} is refused by Hydra: {stray_letter} is not quoted"
             is_pattern = override.key.partition(".")[2] in _PATTERNS
-            hint = _LIST if is_pattern else hint
-            yield certain_of(overrides, override, message, hint)
+            yield certain_of(overrides, override, message, _LIST if is_pattern else hint)
 
 
 @OVERRIDES.rule(
@@ -469,13 +502,18 @@ def full_recomputation_has_a_method(overrides: BridgeOverrides) -> Violations:
             yield Violation(where, message, f"set {key}={value}")
 
 
-def _keeps(overrides: BridgeOverrides) -> bool:
+def _is_recipe_known(overrides: BridgeOverrides) -> bool:
+    """Return whether the recipe is one whose own values are known."""
+    return overrides.is_plain or overrides.model is not None
+
+
+def _has_checkpoints(overrides: BridgeOverrides) -> bool:
     """Return whether checkpoints are surely saved or loaded; recipes do both."""
     keys = ("checkpoint.save", "checkpoint.load")
-    given = [overrides.get(key) for key in keys]
-    is_known = overrides.is_plain or overrides.model is not None
-    is_recipes = is_known and any(map(overrides.lacks, keys))
-    return is_recipes or any(each is not None and each.text and not each.is_null for each in given)
+    if _is_recipe_known(overrides) and any(map(overrides.lacks, keys)):
+        return True
+    folders = filter(None, map(overrides.get, keys))
+    return any(folder.text and not folder.is_null for folder in folders)
 
 
 @OVERRIDES.rule("BRG035", ERROR, "init", f"{BRIDGE}training/config.py:1097-1100, :1386 @ v0.6.0")
@@ -484,25 +522,24 @@ def formats_fit_the_sharding(overrides: BridgeOverrides) -> Violations:
     Prevents: AssertionError: Megatron-FSDP requires the fsdp_dtensor checkpointing format!
     Fix: set checkpoint.ckpt_format=fsdp_dtensor with ddp.use_megatron_fsdp=true
     """
-    shards = overrides.get("ddp.use_megatron_fsdp")
-    written = overrides.get("checkpoint.ckpt_format")
-    if shards is None or not _keeps(overrides):
+    fsdp = overrides.get("ddp.use_megatron_fsdp")
+    ckpt_format = overrides.get("checkpoint.ckpt_format")
+    if fsdp is None or not _has_checkpoints(overrides):
         return
-    if written is None:
-        # as recipes of known models have it
-        is_known = overrides.is_plain or overrides.model is not None
-        is_other = is_known and overrides.lacks("checkpoint.ckpt_format")
-        if shards.text.lower() == "true" and is_other:
-            message = f"{shards.shown} is refused with the recipe's checkpoint.ckpt_format"
-            yield Violation(shards.where, message, "set checkpoint.ckpt_format=fsdp_dtensor")
+    is_on, is_off = fsdp.text.lower() == "true", fsdp.text.lower() == "false"
+    if ckpt_format is None:
+        has_recipes_format = _is_recipe_known(overrides) and overrides.lacks(
+            "checkpoint.ckpt_format"
+        )
+        if is_on and has_recipes_format:
+            message = f"{fsdp.shown} is refused with the recipe's checkpoint.ckpt_format"
+            yield Violation(fsdp.where, message, "set checkpoint.ckpt_format=fsdp_dtensor")
         return
-    is_sharded, is_format = shards.text.lower() == "true", written.text == "fsdp_dtensor"
-    if is_sharded and written.text in ("torch", "torch_dist"):
-        message = f"{written.shown} is refused with {shards.shown}"
-        yield Violation(written.where, message, "set checkpoint.ckpt_format=fsdp_dtensor")
-    elif is_format and shards.text.lower() == "false":
-        message = f"{written.shown} is refused with {shards.shown}"
-        yield Violation(written.where, message, "set checkpoint.ckpt_format=torch_dist")
+    message = f"{ckpt_format.shown} is refused with {fsdp.shown}"
+    if is_on and ckpt_format.text in ("torch", "torch_dist"):
+        yield Violation(ckpt_format.where, message, "set checkpoint.ckpt_format=fsdp_dtensor")
+    elif is_off and ckpt_format.text == "fsdp_dtensor":
+        yield Violation(ckpt_format.where, message, "set checkpoint.ckpt_format=torch_dist")
 
 
 @OVERRIDES.rule(
@@ -520,23 +557,26 @@ def tuned_weights_are_named(overrides: BridgeOverrides) -> Violations:
     """
     launch, task, key = overrides.launch, overrides.task, "checkpoint.pretrained_checkpoint"
     is_known = bool(overrides.stem) or overrides.recipe in recipe_bounds()
-    is_known = is_known and "_pretrain_" not in overrides.recipe  # which the mode contradicts
-    if launch is None or not overrides.is_public or not is_known or launch.program is None:
+    contradicts_mode = "_pretrain_" in overrides.recipe  # which another rule reports
+    if launch is None or launch.program is None or not overrides.is_public:
         return
-    override, start = overrides.get(key), overrides.get("checkpoint.load")
-    lacks = override.is_null if override is not None else overrides.lacks(key)
-    save = overrides.get("checkpoint.save")
-    # where the run saves, there is nothing before its first start
-    has_start = start is not None and not (start.is_null or (save and save.text == start.text))
-    where = launch.script.locate(launch.program) if override is None else override.where
-    if lacks and task == "adapters":
-        message = "adapters have no weights to start from"
-        yield Violation(where, message, f"set {key} to the model's weights")
-    elif lacks and task == "fine-tuning" and not has_start:
-        is_own = start is not None and not start.is_null
-        why = "checkpoint.load is where it saves" if is_own else "no checkpoint is given either"
-        message = f"fine-tuning first starts from random weights: none are named, and {why}"
-        yield Violation(where, message, f"set {key} to the model's weights", severity=WARNING)
+    weights = overrides.get(key)
+    are_named = not overrides.lacks(key) if weights is None else not weights.is_null
+    if not is_known or contradicts_mode or are_named:
+        return
+    where = launch.script.locate(launch.program) if weights is None else weights.where
+    hint = f"set {key} to the model's weights"
+    if task == "adapters":
+        yield Violation(where, "adapters have no weights to start from", hint)
+        return
+    load, save = overrides.get("checkpoint.load"), overrides.get("checkpoint.save")
+    loads = load is not None and not load.is_null
+    # Where the run saves, there is nothing before its first start.
+    loads_its_own = load is not None and save is not None and save.text == load.text
+    if task == "fine-tuning" and (not loads or loads_its_own):
+        reason = "checkpoint.load is where it saves" if loads else "no checkpoint is given either"
+        message = f"fine-tuning first starts from random weights: none are named, and {reason}"
+        yield Violation(where, message, hint, severity=WARNING)
 
 
 @OVERRIDES.rule(

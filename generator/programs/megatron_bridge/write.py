@@ -1,9 +1,9 @@
-"""The program of Megatron-Bridge: a recipe, and every value as an override.
+"""Writes the program of Megatron-Bridge: a recipe, and every value of the plan as an override.
 
-The plan is Megatron-LM's, and so are the groups of options and their reasons; `keys.py` says them
-in the words of Bridge's config. What the recipe has and Megatron-LM hasn't is set back. A model
-from scratch has the recipe without a model; weights that are fine-tuned have the recipe of their
-own model, whose layers are left to it (`recipes.py`).
+The groups of options and their comments are Megatron-LM's; `keys.py` translates each option to the
+keys of Bridge's config. What a recipe turns on and the plan has not is set back. A model that is
+trained from scratch takes the recipe without a model. Weights that are fine-tuned take the recipe
+of their own model, which has its layers already (`recipes.py`).
 
 **Source**: NVIDIA-NeMo/Megatron-Bridge v0.6.0 (51885cf13), scripts/training/run_recipe.py,
 src/megatron/bridge/recipes/gpt/h100/vanilla_gpt.py, training/config.py.
@@ -23,7 +23,7 @@ from ...text.wording import dots
 from ..megatron import write as megatron_lm
 from ..megatron.encode import Planned, fp8_format
 from ..megatron.options import LM
-from ..megatron.table import DECIDED, EVALUATION, LENGTHS, OF_FILES
+from ..megatron.table import DECIDED, EVALUATION, LENGTHS, NULL_TOKENIZER, OF_FILES
 from ..megatron.write import COMMENTS, Comment, common_notes, planned, written_options
 from ..program import ArgumentGroup, Program, make_program
 from .keys import key_of, override, said
@@ -54,8 +54,8 @@ def precision(p: Planned) -> Any:
     training = p.training
     if training.precision == "fp32":
         return None
-    plain = training.precision != "fp8" and not p.narrow_gradients
-    if plain:
+    has_named_block = training.precision != "fp8" and not p.narrow_gradients
+    if has_named_block:
         return f"{training.precision}_mixed"
     dtype = {"_target_": "torch.bfloat16", "_call_": False}
     block: dict[str, Any] = {
@@ -88,15 +88,46 @@ def _fuses_bias(p: Planned) -> bool:
     return p.mlp.gated or (p.mlp.activation != "relu2" and p.linear_bias)
 
 
-#: What Megatron-LM's arguments have by default, and the recipe hasn't.
-_BESIDE: Final[Mapping[str, Callable[[Planned], Mapping[str, Any]]]] = {
-    "model": lambda p: {
+def _model_keys(p: Planned) -> dict[str, Any]:
+    """Kernels, as Megatron-LM's arguments choose them by default, and YaRN's rounding."""
+    keys = {
         "model.bias_activation_fusion": _fuses_bias(p),
         "model.bias_dropout_fusion": True,
         "model.persist_layer_norm": True,
         "model.apply_rope_fusion": p.rotary,
-        **({"model.yarn_correction_range_round_to_int": p.yarn.rounds} if p.yarn else {}),
-    },
+    }
+    if p.yarn:
+        keys["model.yarn_correction_range_round_to_int"] = p.yarn.rounds
+    return keys
+
+
+def _data_keys(p: Planned) -> dict[str, Any]:
+    """The split; and a vocabulary of the planned size where the job names no tokenizer, as the
+    recipe has another.
+    """
+    keys: dict[str, Any] = {"dataset.split": p.job.data.split or _SPLIT}
+    if p.tokenizer is None:
+        keys["tokenizer.tokenizer_type"] = NULL_TOKENIZER
+        keys["tokenizer.vocab_size"] = p.model.vocab - 1
+    return keys
+
+
+def _file_keys(p: Planned) -> dict[str, Any]:
+    """Folders, since the recipe's are under the checkout."""
+    output = p.job.output
+    keys: dict[str, Any] = {
+        "checkpoint.save": output.checkpoints,
+        "checkpoint.load": output.checkpoints if output.resume else None,
+        "logger.tensorboard_dir": output.logs,
+    }
+    if not p.saves:
+        keys["checkpoint.save_interval"] = None
+    return keys
+
+
+#: What Megatron-LM's arguments have by default, and the recipe hasn't, by the group of options.
+_BESIDE: Final[Mapping[str, Callable[[Planned], Mapping[str, Any]]]] = {
+    "model": _model_keys,
     # the recipe's optimizer is the distributed one, and one of the two turns on the other
     "sharding": lambda p: {
         "ddp.use_distributed_optimizer": p.layout.zero_stage > 0,
@@ -107,41 +138,28 @@ _BESIDE: Final[Mapping[str, Callable[[Planned], Mapping[str, Any]]]] = {
         {"optimizer.optimizer_offload_fraction": p.layout.offload_fraction} if p.offloads else {}
     ),
     "batch": lambda p: {"train.global_batch_size": p.layout.global_batch},
-    "length": lambda p: {
+    "length": lambda _: {
         "validation.eval_iters": EVALUATION[1],
         # with a fraction of the steps, the recipe's own number of them is refused
         "scheduler.lr_warmup_iters": 0,
     },
-    "data": lambda p: {"dataset.split": p.job.data.split or _SPLIT, **_tokenizer(p)},
-    # the recipe's are folders under the checkout
-    "files": lambda p: {
-        "checkpoint.save": p.job.output.checkpoints,
-        "checkpoint.load": p.job.output.checkpoints if p.job.output.resume else None,
-        "logger.tensorboard_dir": p.job.output.logs,
-        **({} if p.saves else {"checkpoint.save_interval": None}),
-    },
+    "data": _data_keys,
+    "files": _file_keys,
 }
 
 
-def _tokenizer(p: Planned) -> dict[str, Any]:
-    """A vocabulary of the planned size where the job names no tokenizer: the recipe has another."""
-    if p.tokenizer is not None:
-        return {}
-    return {"tokenizer.tokenizer_type": "NullTokenizer", "tokenizer.vocab_size": p.model.vocab - 1}
+def _comment_on_data(p: Planned) -> str:
+    comment = COMMENTS["data"](p)
+    return comment if p.job.data.path else f"{comment}; without data.path the data is made up"
 
 
 _COMMENTS: Final[Mapping[str, Comment]] = {
     **COMMENTS,
-    "compute": lambda p: "precision, which decides the gradients' type too, and kernels",
-    "optimizer": lambda p: (
+    "compute": lambda _: "precision, which decides the gradients' type too, and kernels",
+    "optimizer": lambda _: (
         "optimizer; adam means AdamW, and the schedule sets the weight decay in each step"
     ),
-    "data": lambda p: (
-        f"data and tokenizer, of {p.model.vocab} tokens as planned; without data.path the data is "
-        "made up"
-        if not p.job.data.path
-        else COMMENTS["data"](p)
-    ),
+    "data": _comment_on_data,
 }
 
 
@@ -150,21 +168,26 @@ def overrides(p: Planned) -> Iterator[ArgumentGroup]:
     it.
     """
     of_spec = overrides_of(p.job.launch.arguments)
+    left_out = set(of_spec)
     lengths = {key_of(option) for option in LENGTHS}
-    left_out = set(of_spec) | (lengths if lengths & of_spec.keys() else set())
-    tunes = p.job.packs_sequences
+    if lengths & of_spec.keys():
+        left_out |= lengths  # a run has one length
+    is_tuned = p.job.packs_sequences
 
     for name, options in written_options(p, LM):
-        values: dict[str, Any] = dict(SET_BACK.get(name, {}) if tunes else {})
+        values: dict[str, Any] = dict(SET_BACK.get(name, {}) if is_tuned else {})
         for option, value in options.items():
             values |= said(option, value)
         beside = _BESIDE[name](p) if name in _BESIDE else {}
-        values |= {key: v for key, v in beside.items() if v is not None or key not in values}
-        if tunes:
-            values = {key: v for key, v in values.items() if not left_to_recipe(name, key)}
-        yield _listed(_COMMENTS[name](p), values, left_out, clears=tunes)
-    for comment, stated in fine_tuning(p.job):
-        yield _listed(comment, stated, left_out)
+        for key, value in beside.items():
+            if value is not None or key not in values:
+                values[key] = value
+        if is_tuned:
+            kept = (key for key in values if not left_to_recipe(name, key))
+            values = {key: values[key] for key in kept}
+        yield _listed(_COMMENTS[name](p), values, left_out, clears=is_tuned)
+    for comment, values_of_tuning in fine_tuning(p.job):
+        yield _listed(comment, values_of_tuning, left_out)
 
 
 def _listed(
@@ -229,20 +252,21 @@ def _config_repository(job: Job) -> str | None:
 def _notes_on_recipe(job: Job) -> Iterator[str]:
     """What a recipe of a model reads, and what samples have to be."""
     recipe = recipe_of(job.model) if job.packs_sequences else None
-    if recipe is not None:
-        commit = f" --revision {recipe.revision}" if recipe.revision else ""
-        yield (
-            f"The recipe reads config.json of {recipe.hub} from the Hub on every rank, or with "
-            f"HF_HUB_OFFLINE=1 from the cache in HF_HOME: hf download {recipe.hub} config.json"
-            f"{commit}. The weights are those of training.weights."
-        )
-        if not job.data.path:
-            yield "Without data.path, the recipe trains on SQuAD, which rank 0 reads from the Hub."
-            return
-        yield (
-            "data.path is a folder with training.jsonl and validation.jsonl, of lines with input "
-            "and output; samples are packed into sequences of full length on the first start."
-        )
+    if recipe is None:
+        return
+    commit = f" --revision {recipe.revision}" if recipe.revision else ""
+    yield (
+        f"The recipe reads config.json of {recipe.hub} from the Hub on every rank, or with "
+        f"HF_HUB_OFFLINE=1 from the cache in HF_HOME: hf download {recipe.hub} config.json"
+        f"{commit}. The weights are those of training.weights."
+    )
+    if not job.data.path:
+        yield "Without data.path, the recipe trains on SQuAD, which rank 0 reads from the Hub."
+        return
+    yield (
+        "data.path is a folder with training.jsonl and validation.jsonl, of lines with input "
+        "and output; samples are packed into sequences of full length on the first start."
+    )
 
 
 def _versions(job: Job) -> dict[str, str]:
