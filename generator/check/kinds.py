@@ -70,7 +70,7 @@ _IN_LAUNCH_LINES: Final = (
 #: The text between deepspeed and its script is bounded: else a long line that names deepspeed often
 #: would be read to its end for each of them.
 _LAUNCH_LINE: Final = lazy_pattern(
-    rb"(?:^|[\"'`\s(!])(?:(?:[\w./${}-]{1,120}/)?torchrun[\"',\s\\]+(?:-|[\w./-]{1,120}\.py\b)"
+    rb"(?:^|[\"'`\s(!])(?:(?:[\w./${}-]{1,120}/)?torchrun[\"',\s\\]+(?:[$-]|[\w./-]{1,120}\.py\b)"
     rb"|accelerate[\"',\s]+launch\b|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
     rb"|ray job submit\b|#SBATCH[ \t]+-"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"

@@ -42,6 +42,12 @@ _OTHER_PARSER: Final = lazy_pattern(
 _ANY_PARSER: Final = lazy_pattern(
     r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser|parse_yaml_file|parse_json_file)\b"
 )
+#: Loading YAML, and what takes the values for arguments as they are loaded.
+_LOADS_YAML: Final = lazy_pattern(r"\byaml\.(?:safe_)?load\(|\bOmegaConf\.load\(")
+_TAKES_VALUES: Final = lazy_pattern(
+    r"\b(?:parse_yaml_file|parse_json_file|parse_dict|TrlParser|H4ArgumentParser)\b"
+    r"|\b\w*(?:Arguments|Config)\(\s*\*\*"
+)
 #: Reading the file of DeepSpeed's config by Python's json:
 #: `json.load(open(args.deepspeed_config))`; or a few lines on, by another name.
 _OPENS: Final = r"\bopen\(\s*\w+\.(?:deepspeed|ds)(?:_config)?(?:_file)?\b"
@@ -180,11 +186,22 @@ def loads_json(launch: Launch) -> bool:
 
 def reads_its_own_way(holder: str) -> bool:
     """Return whether Python above the arguments file `holder` is there, and has none of
-    transformers' parsers.
+    transformers' parsers; or whether all that names the file loads it as YAML for itself.
     """
+    programs = ("*.py", "*/*.py", "*/*/*.py")
+    folders = tuple(folders_above(holder))
+    name = Path(holder).name
+    quoted = re.compile(rf"""["'][^"'\n]{{0,200}}(?<![\w.-]){re.escape(name)}["']""")
+    naming = {
+        text
+        for folder in folders
+        for text in texts_of(folder, programs, name)
+        if quoted.search(text)
+    }
+    if naming and all(_LOADS_YAML.search(text) for text in naming):
+        return not any(map(_TAKES_VALUES.search, naming))
     return has_programs(holder) and not any(
-        has_text(folder, _ANY_PARSER, ("*.py", "*/*.py", "*/*/*.py"))
-        for folder in folders_above(holder)
+        has_text(folder, _ANY_PARSER, programs) for folder in folders
     )
 
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice, takewhile
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -369,6 +369,15 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
         if last is not None and patterns[last]:
             return True
     return False
+
+
+def is_ignored(path: PurePath, holder: str | os.PathLike[str]) -> bool:
+    """Return whether a .gitignore above a file names a path, a folder of it, or its last name.
+
+    Such a file may be there for whoever works with the project.
+    """
+    names = {path.name, *(str(part) for part in (path, *path.parents))} - {".", "/"}
+    return any(is_left_out(name, holder) for name in names)
 
 
 def _project_of(folder: str | Path) -> Path:

@@ -206,13 +206,14 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
         "job.yaml-template": "args:\n  - /usr/bin/torchrun\n  - --nproc_per_node=$GPUS\n",
         "build.yaml": "steps:\n- args: ['-c', 'ray job submit -- python train.py']\n",
         "action.yaml": 'runs:\n  run: "${HOME}/.venv/bin/torchrun" train.py\n',
+        "tests.yaml": "script: |\n  CMD=$(echo torchrun ${ARGS[@]} -m pytest)\n",
         "write.py": "text = '#!/bin/bash\\\n#SBATCH --nodes=2'\n",
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "products:\n  - script: echo torchrun\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:7]}
+    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:8]}
     assert validate([tmp_path]).left_alone == left
 
 
@@ -502,3 +503,39 @@ def test_expressions_of_azureml_are_the_paths_that_they_stand_for(tmp_path: Path
     assert reasons == [
         "--data_path has another value than in arguments.txt, which has those of the plan"
     ]
+
+
+def test_a_file_that_a_program_loads_for_itself_is_left_alone(tmp_path: Path) -> None:
+    """Arguments in a file that a program loads as YAML, and puts onto a command line, are none of
+    the Trainer's file: `1e-4` is a number there.
+    """
+    path = tmp_path / "defaults.yaml"
+    path.write_text(
+        "num_train_epochs: 1\ngradient_accumulation_steps: 1\nlr_scheduler_type: linear\n"
+        "weight_decay: 0.01\nadam_epsilon: 1e-4\nmax_steps: 100\nlogging_steps: 10\n"
+    )
+    loads = "arguments = yaml.safe_load(open('defaults.yaml'))\n"
+    parser = "from transformers import HfArgumentParser, TrainingArguments\n"
+    (tmp_path / "bench.py").write_text(f"{parser}{loads}parser = HfArgumentParser((A,))\n")
+    (tmp_path / "train.py").write_text(f"{parser}HfArgumentParser(TrainingArguments)\n")
+    assert validate([tmp_path]).left_alone == {
+        str(path): "read by a program of the repository's own"
+    }
+    (tmp_path / "bench.py").write_text(f"{parser}{loads}TrainingArguments(**arguments)\n")
+    assert "HF025" in {finding.rule for finding in validate([tmp_path]).findings}
+
+
+@pytest.mark.parametrize(
+    ("keys", "program"),
+    [
+        ("model dataset optimizer ddp training seed", "another program"),
+        ("model dataset optimizer rng step_scheduler loss_fn", "NeMo AutoModel"),
+    ],
+)
+def test_configs_like_those_of_megatron_bridge_are_others(
+    keys: str, program: str, tmp_path: Path
+) -> None:
+    """Several sections that Megatron-Bridge lacks make a config another program's."""
+    path = tmp_path / "train.yaml"
+    path.write_text("".join(f"{key}: {{a: 1}}\n" for key in keys.split()))
+    assert validate([tmp_path]).left_alone == {str(path): f"of {program}"}

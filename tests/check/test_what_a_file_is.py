@@ -30,6 +30,15 @@ def test_a_task_that_has_keys_of_another_program_is_left_alone(tmp_path: Path) -
     assert "SKY001" in {finding.rule for finding in validate([tmp_path]).findings}
 
 
+def test_dots_in_brackets_are_filled_in(tmp_path: Path) -> None:
+    """`<...>` in a script that writes a batch script is left to its user."""
+    (tmp_path / "run.sh").write_text(
+        '#!/bin/bash\nNODES="<...>"\nsbatch <<EOF\n#!/bin/bash\n#SBATCH --nodes=$NODES\n'
+        "#SBATCH --gpus-per-node=8\nsrun python train.py\nEOF\n"
+    )
+    assert "SLM028" not in {finding.rule for finding in validate([tmp_path]).findings}
+
+
 def test_a_name_between_two_signs_is_filled_in(tmp_path: Path) -> None:
     """Values of directives that another program fills in aren't judged; all others are."""
     (tmp_path / "job.sh").write_text(

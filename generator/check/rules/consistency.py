@@ -19,7 +19,7 @@ from ...submission.repository import has_text
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
 from ...submission.world import FLAGS, MOST_GPUS, world_of
-from ...text.around import folders_above
+from ...text.around import folders_above, is_ignored
 from ...text.options import Options
 from ...text.shell.background import in_background
 from ...text.slips import is_slip
@@ -289,8 +289,9 @@ def _missing(link: Reference, present: set[str]) -> Violation:
     beside = next((name for name in names if name == link.name or is_slip(link.name, name)), None)
     hint = "add it, or correct the path" if beside is None else f"{beside} lies beside this file"
 
-    # Few put a hostfile into a repository.
-    may_lie_elsewhere = link.kind == "hostfile" or not link.sure
+    # Few put a hostfile into a repository, or what git ignores.
+    is_left_to_git = is_ignored(PurePath(link.path), link.where.path)
+    may_lie_elsewhere = link.kind == "hostfile" or not link.sure or is_left_to_git
     severity = NOTE if may_lie_elsewhere else WARNING
     return Violation(link.where, message, hint, severity=severity)
 

@@ -17,7 +17,7 @@ from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in, texts_of
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
-from ...text.around import folders_above, is_there, until_next_check
+from ...text.around import folders_above, is_ignored, is_there, until_next_check
 from ...text.options import basename
 from ...text.shell.follow import called, sourced
 from ...text.shell.records import Command, Word
@@ -209,9 +209,13 @@ def _home_of(script: LaunchScript) -> Path | None:
 
 
 def _is_missing(path: PurePath, holder: str) -> bool:
-    """Whether a relative path leads nowhere from the folders above the file that holds it."""
+    """Whether a relative path leads nowhere from the folders above the file that holds it.
+
+    A file that git ignores may be on the machine of whoever runs it.
+    """
     folders = folders_above(holder)
-    return not path.is_absolute() and not any(is_there(folder / path) for folder in folders)
+    is_nowhere = not path.is_absolute() and not any(is_there(folder / path) for folder in folders)
+    return is_nowhere and not is_ignored(path, holder)
 
 
 def _names_made(script: LaunchScript) -> set[str]:

@@ -326,6 +326,7 @@ def _variables(request: Request, *, named: bool) -> Violations:
         for argument in request.valued()
         if (argument.name in _NAMED) == named
         and argument.name not in _FREE
+        and argument.name not in request.given_when_submitted
         and _VARIABLE.search(argument.value)
     ]
     if not with_variables:
