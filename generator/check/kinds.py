@@ -75,6 +75,22 @@ _LAUNCH_LINE: Final = lazy_pattern(
     rb"|ray job submit\b|#SBATCH[ \t]+-"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
+#: Programs whose jobs are started from Python: the module that is imported for it, and the call or
+#: the argument by which a job gets GPUs.
+_JOBS_IN_PYTHON: Final = (
+    ("AzureML", b"azureml.core", b"ScriptRunConfig("),
+    ("AzureML", b"azure.ai.ml", b"command("),
+    ("Kubeflow", b"kubeflow", b"Client("),
+    ("Modal", b"modal", b"gpu="),
+    ("Ray", b"ray", b"TorchTrainer("),
+    ("SageMaker", b"sagemaker", b"distribution"),
+    ("submitit", b"submitit", b"Executor("),
+    ("Vertex AI", b"google.cloud", b"CustomJob("),
+    ("Vertex AI", b"google.cloud", b"TrainingJob("),
+)
+_IMPORTED: Final = lazy_pattern(
+    rb"^[ \t]{0,40}\"?(?:from|import)[ \t]+([\w.]{1,100})", re.MULTILINE
+)
 _ALIKE: Final = 0.8  # difflib's ratio from which a key counts as another one misspelt
 _MOST_LINES: Final = 200  # that are looked at for a file's kind
 _MOST_CHARACTERS: Final = 100_000  # of these lines: a bound on time
@@ -134,15 +150,37 @@ def may_hold_launch_line(path: PurePath) -> bool:
     return not suffix or suffix in _HOLDERS or suffix.endswith("template")
 
 
-def has_launch_line(path: Path, most_bytes: int) -> bool:
-    """Return whether a file has a line, or a list, that starts a launcher.
+def launches_in(path: Path, most_bytes: int) -> str | None:
+    """How a file starts a job: by "launch lines", or as "started from Python by Ray"; None where
+    it starts none.
 
     A file of more than `most_bytes` isn't read.
     """
     try:
-        return path.stat().st_size <= most_bytes and starts_launcher(path.read_bytes())
+        content = path.read_bytes() if path.stat().st_size <= most_bytes else b""
     except OSError:
-        return False
+        return None
+    if starts_launcher(content):
+        return "launch lines"
+    is_python = path.suffix.lower() in (".py", ".ipynb")
+    program = _program_in_python(content) if is_python else None
+    return f"started from Python by {program}" if program else None
+
+
+def _program_in_python(content: bytes) -> str | None:
+    """The program whose jobs a Python file starts; None where it starts none that is known."""
+    near = [row for row in _JOBS_IN_PYTHON if row[1] in content and row[2] in content]
+    if not near:
+        return None
+    imported = set(_IMPORTED.findall(content))
+    return next(
+        (
+            program
+            for program, module, _ in near
+            if any(name == module or name.startswith(module + b".") for name in imported)
+        ),
+        None,
+    )
 
 
 def starts_launcher(content: bytes) -> bool:
@@ -383,7 +421,7 @@ def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
         by_name = is_candidate(path) or may_hold_launch_line(path)
         if not by_name or os.path.islink(path):  # noqa: PTH114 - as in `candidates`
             continue
-        if has_launch_line(path, most_bytes) or is_batch_script(path):
+        if launches_in(path, most_bytes) or is_batch_script(path):
             yield path
 
 

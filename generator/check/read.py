@@ -146,11 +146,12 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
         is_batch = not path.suffix and kinds.is_batch_script(path)
         if kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
             paths.append(path)
-        elif kinds.has_launch_line(path, MAX_BYTES):
+        elif launches := kinds.launches_in(path, MAX_BYTES):
             if not path.suffix and kinds.begins_with_shell(path):
                 paths.append(path)
             else:
-                reading.left_alone[str(path)] = LAUNCH_LINES
+                is_line = launches == "launch lines"
+                reading.left_alone[str(path)] = LAUNCH_LINES if is_line else launches
     for path in kinds.with_launches(hidden, MAX_BYTES):
         reading.left_alone[str(path)] = HIDDEN
     return paths

@@ -229,6 +229,26 @@ def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
     assert tuple(validate([tmp_path]).left_alone.values()) == left
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "program"),
+    [
+        ("train.py", "import ray\nray.train.torch.TorchTrainer(f)\n", "Ray"),
+        ("job.py", "from azure.ai.ml import command\ncommand(code='.')\n", "AzureML"),
+        ("job.ipynb", '"from sagemaker.pytorch import A\\n",\n"A(distribution=d)"\n', "SageMaker"),
+        ("plot.py", "import ray\nprint(ray.TorchTrainer)\n", None),
+        ("stats.py", "# sagemaker's distribution\n", None),
+    ],
+)
+def test_jobs_that_python_starts_are_named(
+    name: str, text: str, program: str | None, tmp_path: Path
+) -> None:
+    """Python that starts jobs of a program isn't read, and is named."""
+    path = tmp_path / name
+    path.write_text(text)
+    named = {str(path): f"started from Python by {program}"} if program else {}
+    assert validate([tmp_path]).left_alone == named
+
+
 def test_what_submitit_wrote_is_left_alone(tmp_path: Path) -> None:
     """A script that submitit wrote for one job is judged only where it is named."""
     path = tmp_path / "22_submission.sh"

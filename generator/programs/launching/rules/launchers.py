@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from ....catalog.names import closest
@@ -14,8 +15,9 @@ from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import python_int
 from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_0_19_8, listed, note_if_to_fill, torch
-from ....submission.repository import program_text
+from ....submission.repository import has_text, program_text
 from ....submission.script import LaunchScript
+from ....text.around import folders_above
 from ....text.options import Options
 from ....text.wording import show
 from ..environment import variable_without_sign
@@ -281,6 +283,19 @@ def _has(call: LauncherCall, *names: str) -> bool:
     return call.has(*names) or bool(variables & set(call.launch.environment))
 
 
+def _starts_from_yaml(call: LauncherCall) -> bool:
+    """Return whether YAML around the script names it: pods get the PET_ variables of a controller.
+
+    The path that starts it there may be one of a volume, so its name tells.
+    """
+    path = Path(call.launch.script.text.path)
+    if path.suffix in (".yaml", ".yml"):
+        return False
+    named = re.compile(rf"(?<![\w.-]){re.escape(path.name)}(?![\w.-])")
+    folders = folders_above(str(path))
+    return any(has_text(folder, named, ("*.y*ml", "*/*.y*ml"), path.name) for folder in folders)
+
+
 def _all_nodes_are_here(call: LauncherCall) -> bool:
     """Return whether one script starts several of the nodes on its own machine: it has a command
     for each of several ranks.
@@ -304,7 +319,7 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     nodes = 0 if _all_nodes_are_here(call) else _several_nodes(call)
     meets = _has(call, "--master-addr", "--rdzv-endpoint")
-    if not nodes or meets or call.has("--standalone"):
+    if not nodes or meets or call.has("--standalone") or _starts_from_yaml(call):
         return
     message = (
         f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: "
@@ -325,7 +340,8 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
     Fix: add --node-rank, or --rdzv-backend=c10d"""
     backend, nodes = call.argument("--rdzv-backend"), _several_nodes(call)
     is_static = backend.value == "static" if backend else not _has(call, "--rdzv-backend")
-    if nodes and is_static and not _has(call, "--node-rank") and not call.has("--standalone"):
+    has_rank = _has(call, "--node-rank") or call.has("--standalone")
+    if nodes and is_static and not has_rank and not _starts_from_yaml(call):
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
         hint = f'add --node-rank="{call.node_number}" expanded on the node, or --rdzv-backend=c10d'
         yield Violation(call.where, message, hint)

@@ -10,7 +10,8 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, suggest, violation
-from ....submission.repository import prepares_no_loader, program_text
+from ....submission.repository import prepares_no_loader, program_text, texts_of
+from ....text.around import folders_above
 from ....text.slips import is_slip
 from ....text.wording import show, whole_number
 from ...deepspeed.submission import release_of_deepspeed, used_config
@@ -210,7 +211,7 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
 def section_is_of_the_type(run: Accelerated) -> Violations:
     """A deepspeed_config goes with distributed_type DEEPSPEED, an fsdp_config with FSDP.
     Prevents: No error: training runs without DeepSpeed or FSDP. A note where the section's own
-    config isn't there.
+    config isn't there, or Python around it writes the option that turns the section on.
     Fix: set the distributed_type of the section
     """
     kind = run.config.value("distributed_type")
@@ -227,8 +228,14 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
                 run.config.locate_key(key),
                 message,
                 hint,
-                severity=None if _is_missed(run, key) else NOTE,
+                severity=None if _is_missed(run, key) and not _is_written(run, option) else NOTE,
             )
+
+
+def _is_written(run: Accelerated, option: str) -> bool:
+    """Whether a program around the config writes an option, perhaps into the launch's command."""
+    folders = folders_above(run.config.path)
+    return any(any(texts_of(folder, ("*.py", "*/*.py"), option)) for folder in folders)
 
 
 def _is_missed(run: Accelerated, section: str) -> bool:
