@@ -12,7 +12,8 @@ from .job.needs import bindings, binds
 from .job.records import Output
 from .programs.frameworks import program_for
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
-from .programs.launching.by_hand import files_by_hand, front_end_of
+from .programs.launching.by_hand import files_by_hand
+from .programs.launching.front_ends import front_end_of
 from .programs.program import RenderedFile, content_hash, count_folder, trial_folder
 from .search.plan import Plan
 

@@ -102,7 +102,7 @@ def _print_plan(
     made: Prepared, changes: Sequence[Change], top: int, *, bold: bool, explain: bool
 ) -> None:
     """Print the plan, its files, and the next command or what the job lacks; then other plans."""
-    from ..programs.launching.by_hand import front_end_of  # here, to save start-up time
+    from ..programs.launching.front_ends import front_end_of  # here, to save start-up time
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
     from .answers import explained, instead, nearby, report, sharding
@@ -141,7 +141,7 @@ def _files(changes: Sequence[Change], folder: Path) -> Iterator[tuple[str, str]]
 
 def _defaults(job: Job) -> Iterator[tuple[str, str]]:
     """Settings in the files that nobody chose, and that change what the model learns."""
-    from ..programs.launching.by_hand import front_end_of
+    from ..programs.launching.front_ends import front_end_of
     from ..rules.job.data import filled_in  # here, to save start-up time
 
     defaults = filled_in(job)
@@ -156,7 +156,7 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     """What the job lacks to be started, or else the command, and what to do before it."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
-    from ..programs.launching.by_hand import SETTINGS, front_end_of
+    from ..programs.launching.front_ends import SETTINGS, front_end_of
 
     best = made.answer.plans[0]
     launch = best.job.launch

@@ -263,7 +263,7 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
 def _check_target(job: Job) -> None:
     """End the program where a range of counts is for a target whose script can't pick a plan."""
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
-    from ..programs.launching.by_hand import front_end_of
+    from ..programs.launching.front_ends import front_end_of
 
     key = "gpus" if "/gpus" in job.origin.locations else "nodes"
     front_end = front_end_of(job)

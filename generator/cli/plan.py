@@ -161,7 +161,7 @@ def _print_plans(
     """Print the table of plans, and what would be faster than the best of them."""
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.job_rules import check_job
-    from ..programs.launching.by_hand import SETTINGS, front_end_of
+    from ..programs.launching.front_ends import SETTINGS, front_end_of
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
     from .answers import ALWAYS, explained, instead, nearby, report, sharding

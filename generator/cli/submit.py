@@ -80,7 +80,7 @@ def submit(
         asked = request if folder is None else _with_spec_in(folder, request)
         ready = _write_anew(asked, form, bold, output, force, dry_run)
     launcher, file = ready.launcher, ready.folder / ready.launcher.file
-    from ..programs.launching.by_hand import SETTINGS  # here, to save start-up time
+    from ..programs.launching.front_ends import SETTINGS  # here, to save start-up time
 
     if (ready.folder / SETTINGS).is_file() and not file.is_file():
         refuse(

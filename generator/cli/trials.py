@@ -16,7 +16,7 @@ from ..estimate.calibration import MeasuredRun, NoUsableRuns, fit_calibration
 from ..estimate.uncertainty import percent, seconds_with_band
 from ..job.records import Calibration
 from ..programs.launchers import LAUNCHERS
-from ..programs.launching.by_hand import front_end_of
+from ..programs.launching.front_ends import front_end_of
 from ..programs.program import TRIAL, TRIAL_LOG, Launcher, RenderedFile, trial_folder
 from ..render import trial_files
 from ..search.plan import Plan

@@ -11,13 +11,10 @@ from typing import Final
 
 from ...estimate.layout import Layout, Recompute
 from ...job.arguments import options_of
-from ...job.records import Job
 from ...search.plan import Plan
 from ..program import Program, RenderedFile
-from .front_ends import FrontEnd, of_job
+from .front_ends import SETTINGS, FrontEnd
 from .write import Raw, comment, what_runs
-
-SETTINGS: Final = "settings.txt"  #: the settings of a front end's own launch
 
 #: What a plan has for a setting; None where it is left out.
 _VALUES: Final[Mapping[str, Callable[[Layout], int | bool | None]]] = {
@@ -43,11 +40,6 @@ _OF_MEGATRON: Final = {
     "recompute_layers": "--recompute-num-layers",
 }
 _OF_EXPERTS: Final = ("expert", "expert_tensor")
-
-
-def front_end_of(job: Job) -> FrontEnd | None:
-    """The front end whose launch a job's script is, which no plan writes."""
-    return of_job(job.launch.script, job.launch.arguments)
 
 
 def files_by_hand(

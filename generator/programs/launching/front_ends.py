@@ -18,12 +18,13 @@ from typing import Any, Final
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
+from ...job.records import Job
 from ...resources import read_text
 from ...text.options import basename
 from ...text.shell.records import Word
 from ...text.slips import is_slip
-from .tables import program_name
 
+SETTINGS: Final = "settings.txt"  #: what a plan has for a front end's own launch
 #: Options of a script's row that have to be on the line: one may be another program's.
 _ENOUGH_SIGNS: Final = 2
 #: Settings that a plan decides, by their short names.
@@ -311,6 +312,8 @@ def of_command(words: Sequence[Word]) -> FrontEnd | None:
     """The front end that a command line starts by its name and subcommand: `swift sft`."""
     if len(words) < 2 or words[1].value is None:
         return None
+    from .tables import program_name  # here, to save start-up time
+
     return _by_command().get((program_name(words[0]), words[1].value))
 
 
@@ -349,9 +352,9 @@ def trains(name: str) -> bool:
     return row is None or row.trains
 
 
-def of_job(script: str, arguments: Sequence[str]) -> FrontEnd | None:
-    """The front end that a job spec's script and arguments start; None of other programs."""
-    texts = (script, *arguments)
+def front_end_of(job: Job) -> FrontEnd | None:
+    """The front end whose launch, which no plan writes, a job's script is; None of others."""
+    texts = (job.launch.script, *job.launch.arguments)
     words = [Word(raw=text, value=text, offset=0, parts=(text,)) for text in texts]
     by_name = (row for row in front_ends().values() if basename(words[0]) in row.commands)
     return next(by_name, None) or of_program(words[0], words[1:])

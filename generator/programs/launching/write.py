@@ -9,10 +9,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ...dataclass import dataclass
 from ...estimate.layout_words import stage_in_words
@@ -36,6 +35,9 @@ from ..program import (
     step_option,
 )
 from . import fabric
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _UNPRINTABLE = lazy_pattern(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _NOT_IN_NAMES = lazy_pattern(r"[^A-Za-z0-9._-]+")
@@ -368,6 +370,8 @@ def arguments_file(plan: Plan, program: Program, command: str, file: str) -> Ren
 @cache
 def _templates() -> Environment:
     """Undefined names fail, and every value is quoted for a shell unless it is `Raw`."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
+
     return Environment(
         loader=FunctionLoader(lambda name: read_text("dsgen.templates", name)),
         undefined=StrictUndefined,
