@@ -10,7 +10,7 @@ from ...findings import Finding
 from ...numerals import python_float, read_whole
 from ...text.document import FileText, Kind, YamlDocument
 
-#: Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
+#: Texts that are read as on and off. Source: accelerate utils/other.py (str_to_bool) @ 1.15.0.
 TRUE: Final = ("y", "yes", "t", "true", "on", "1")
 FALSE: Final = ("n", "no", "f", "false", "off", "0")
 STAGES: Final = (0, 1, 2, 3)
@@ -37,9 +37,9 @@ class AccelerateConfig(YamlDocument):
 
     @property
     def processes(self) -> int | None:
-        """The processes of all machines; on one machine accelerate passes text on as well."""
+        """The processes of all machines."""
         value = self.value("num_processes")
-        if self.machines == 1 and is_digits(value):
+        if self.machines == 1 and is_digits(value):  # then accelerate passes text on as well
             return read_whole(value)
         return self.integer("num_processes")
 
@@ -72,7 +72,7 @@ class AccelerateConfig(YamlDocument):
 
 def is_digits(value: object) -> TypeGuard[str]:
     """Return whether this is text that holds a number of reasonable size."""
-    return isinstance(value, str) and (read_whole(value, 9) is not None)
+    return isinstance(value, str) and read_whole(value, 9) is not None
 
 
 def is_true(value: object) -> bool:

@@ -1,6 +1,4 @@
-"""The Trainer of Transformers on DeepSpeed's engine: what its models leave, and what it saves
-beside. And on FSDP2.
-"""
+"""The Trainer of Transformers on DeepSpeed's engine, and on FSDP2."""
 
 from __future__ import annotations
 

@@ -28,20 +28,18 @@ _UNITS: Final = "transformer_layer_cls_to_wrap"
 
 
 def config(job: Job, layout: Layout) -> dict[str, bool | int | str | list[str]]:
-    """The keys of `fsdp_config` that a plan decides.
-
-    The classes of the wrap policy are the model's own `_no_split_modules`, where it has these. A
-    model that is quantized is loaded by every process.
-    """
+    """The keys of `fsdp_config` that a plan decides."""
     layers = layer_classes(job.model.family)
-    unnamed = {} if layers is None or layers.named else {_UNITS: [*layers.names]}
+    units: dict[str, list[str]] = {}
+    if layers is not None and not layers.named:  # else the model's own `_no_split_modules` count
+        units[_UNITS] = [*layers.names]
     return {
         "version": 2,
         "reshard_after_forward": layout.zero_stage >= 3,
         "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        **unnamed,
+        **units,
         "state_dict_type": "SHARDED_STATE_DICT",
-        "cpu_ram_efficient_loading": not has_4bit_base(job),
+        "cpu_ram_efficient_loading": not has_4bit_base(job),  # every process loads such a model
         "activation_checkpointing": layout.recompute == Recompute.FULL,
         "cpu_offload": layout.offload == Offload.OPTIMIZER_AND_PARAMETERS,
     }
@@ -54,7 +52,7 @@ def rendered(job: Job, layout: Layout) -> RenderedFile:
 
 
 def accelerator_config(plan: Plan) -> str | None:
-    """The argument that reduces gradients in every micro-batch; None where the last one does."""
+    """The argument by which every micro-batch reduces gradients; None where only the last does."""
     layout = plan.layout
     if not layout.sync_each_batch or layout.gradient_accumulation == 1:
         return None
@@ -62,7 +60,7 @@ def accelerator_config(plan: Plan) -> str | None:
 
 
 def config_path(_: Plan) -> ConfigPath:
-    """The argument that names the file."""
+    """The value of the argument that names the file."""
     return ConfigPath(FILE_NAME)
 
 
@@ -79,11 +77,13 @@ def environment(job: Job, layout: Layout) -> Mapping[str, str]:
     if layout.offload == Offload.OPTIMIZER_AND_PARAMETERS:
         variables["FSDP_OFFLOAD_PARAMS"] = "true"
 
-    shards = layout.data // layout.zero_copies
-    sizes = {"DP_REPLICATE": layout.zero_copies, "CP": layout.context}
-    if any(size > 1 for size in sizes.values()):
+    if layout.zero_copies > 1 or layout.context > 1:
         variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
-        sizes = {"DP_SHARD": shards, **sizes}
+        sizes = {
+            "DP_SHARD": layout.data // layout.zero_copies,
+            "DP_REPLICATE": layout.zero_copies,
+            "CP": layout.context,
+        }
         variables |= {f"PARALLELISM_CONFIG_{name}_SIZE": str(size) for name, size in sizes.items()}
     return variables
 

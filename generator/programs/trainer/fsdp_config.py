@@ -33,14 +33,14 @@ STRATEGIES: Final = (
     "HYBRID_SHARD",
     "HYBRID_SHARD_ZERO2",
 )
-#: As ZeRO stages.
+#: The ZeRO stages that strategies shard like.
 _STAGES: Final = {"FULL_SHARD": 3, "HYBRID_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD_ZERO2": 2}
 POLICIES: Final = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsdpConfig(Values):
-    """A file of the keys of `fsdp_config`; with a prefix they count before those without."""
+    """A file of the keys of `fsdp_config`, which may have the prefix `fsdp_`."""
 
     document_kind: ClassVar[Kind] = "FSDP config"
     path: str
@@ -66,13 +66,13 @@ def read_file(file: FileText) -> Iterator[FsdpConfig | Finding]:
         yield from file.yaml().findings
     read = file.json() if file.is_json else file.yaml()
     data = read.data if isinstance(read.data, dict) else {}
-    # with the prefix last, so that these count
-    names = sorted(data, key=lambda name: str(name).startswith(PREFIX))
-    yield FsdpConfig(
-        path=file.text.path,
-        values={str(name).removeprefix(PREFIX): data[name] for name in names},
-        places={str(n).removeprefix(PREFIX): read.locate(f"/{escape(str(n))}") for n in names},
-    )
+    values: dict[str, object] = {}
+    places: dict[str, Location] = {}
+    # Of a key with and without the prefix the former counts: it comes last.
+    for key in sorted(data, key=lambda key: str(key).startswith(PREFIX)):
+        name = str(key).removeprefix(PREFIX)
+        values[name], places[name] = data[key], read.locate(f"/{escape(str(key))}")
+    yield FsdpConfig(path=file.text.path, values=values, places=places)
 
 
 class Setting(NamedTuple):
@@ -89,14 +89,13 @@ class Fsdp:
     accelerate has its settings from a config, or from the flags of its launch line.
     """
 
-    values: Mapping[str, object]  #: by name without the prefix
-    places: Mapping[str, Location]  #: of the values
-    where: Location  #: the place of all of them
+    values: Mapping[str, object]  #: the settings, by name without the prefix
+    places: Mapping[str, Location]  #: of the settings
+    where: Location  #: of FSDP as a whole
     by_accelerate: bool
-    by_line: bool = False  #: whether a flag of accelerate's launch line asks for it
+    by_line: bool = False  #: whether a flag of accelerate's launch line asks for FSDP
     flags: frozenset[str] = frozenset()  #: the settings that are flags of that line
-    #: 1 or 2; None where it can't be known
-    version: int | None
+    version: int | None  #: 1 or 2; None where it can't be known
     mesh: Mapping[str, Setting] = field(default_factory=dict)  #: accelerate's sizes, as `tp_size`
     arguments: TrainingArguments | None = None  #: the Trainer's, where these use it
     model: Model | None = None  #: where it is known
@@ -106,7 +105,7 @@ class Fsdp:
         return self.places.get(name, self.where)
 
     def written(self, name: str, value: object = None) -> str:
-        """A setting as it is written where it is, or would be: `fsdp_version: 2`."""
+        """A setting as its place has it or would have it: `fsdp_version: 2`, `--fsdp_version 2`."""
         if name in self.flags or (self.by_line and name not in self.places):
             return f"--{PREFIX}{name}" if value is None else f"--{PREFIX}{name} {value}"
         prefix = PREFIX if self.by_accelerate else ""
@@ -118,7 +117,9 @@ class Fsdp:
         if value is None:
             return default
         text = str(value).lower()
-        return text in TRUE if text in {*TRUE, *FALSE} else None
+        if text in TRUE:
+            return True
+        return False if text in FALSE else None
 
     def text(self, name: str, default: str = "") -> str:
         """A setting in capitals; accelerate takes any case."""
@@ -168,15 +169,16 @@ class Fsdp:
     @property
     def strategy(self) -> str:
         """The strategy of version 1 that is named, by its name; "" where none is."""
-        value = self.text("sharding_strategy")
+        text = self.text("sharding_strategy")
         number = whole_number(self.values.get("sharding_strategy"))
-        number = read_whole(value, 1) if number is None else number
-        if number is not None:
-            return STRATEGIES[number - 1] if 0 < number <= len(STRATEGIES) else value
-        return value
+        if number is None:
+            number = read_whole(text, 1)
+        if number is not None and 0 < number <= len(STRATEGIES):
+            return STRATEGIES[number - 1]
+        return text
 
 
-#: Flags of accelerate's launch line that choose how to train, before the config's type.
+#: Flags of accelerate's launch line that choose how to train, whatever the config's type is.
 WAYS: Final = (
     "--multi_gpu",
     "--tpu",
@@ -215,28 +217,19 @@ def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = No
     is named.
     """
     by_line = line is not None and line.has(*WAYS)
-    if line is not None and line.has("--cpu"):
+    if not _asks_for_fsdp(config, line):
         return None
-    if line is not None and by_line:
-        if not line.has("--use_fsdp"):
-            return None
-    elif config is None or config.value("distributed_type") != "FSDP":
-        return None
-
     settings: dict[str, Setting] = {}
-    if config is not None:
-        for name, at, value in config.entries("fsdp_config"):
-            assert config is not None
-            settings[str(name).removeprefix(PREFIX)] = Setting(value, config.locate(at))
-    flags = flags_of(line) if line is not None else {}
-    settings.update(flags)
-
     where = Location(path="")
     if config is not None:
         where = config.locate("fsdp_config")
+        settings = _section(config, "fsdp_config", PREFIX)
+    flags: Mapping[str, Setting] = {}
     if line is not None:
-        asked = line.argument("--use_fsdp")
-        where = asked.where if asked is not None else where
+        flags = flags_of(line)
+        flag = line.argument("--use_fsdp")
+        where = flag.where if flag is not None else where
+    settings.update(flags)
 
     stated = settings.get("version")
     return Fsdp(
@@ -251,6 +244,21 @@ def of_accelerate(config: AccelerateConfig | None, line: CommandLine | None = No
     )
 
 
+def _asks_for_fsdp(config: AccelerateConfig | None, line: CommandLine | None) -> bool:
+    """Whether a launch uses FSDP: by its line, where that chooses how to train, else its config."""
+    if line is not None and chooses_way(line):
+        return not line.has("--cpu") and line.has("--use_fsdp")
+    return config is not None and config.value("distributed_type") == "FSDP"
+
+
+def _section(config: AccelerateConfig, name: str, prefix: str) -> dict[str, Setting]:
+    """The entries of a section of accelerate's config, by their names without a prefix."""
+    return {
+        str(key).removeprefix(prefix): Setting(value, config.locate(at))
+        for key, at, value in config.entries(name)
+    }
+
+
 def _mesh_of(
     config: AccelerateConfig | None, line: CommandLine | None, *, by_line: bool
 ) -> Mapping[str, Setting]:
@@ -258,20 +266,18 @@ def _mesh_of(
 
     A line that chooses how to train has to ask for the mesh, too.
     """
-    sizes: dict[str, Setting] = {}
-    if config is not None:
-        for name, at, value in config.entries(_MESH):
-            assert config is not None
-            sizes[str(name).removeprefix(f"{_MESH}_")] = Setting(value, config.locate(at))
-    is_used = line is not None and line.has("--use_parallelism_config") if by_line else bool(sizes)
+    prefix = f"{_MESH}_"
+    sizes = _section(config, _MESH, prefix) if config is not None else {}
+    if line is None:
+        return sizes
+    is_used = line.has("--use_parallelism_config") if by_line else bool(sizes)
     if not is_used:
         return {}
-    if line is not None:
-        for option in line.options.entries:
-            if line is not None and option.name.startswith(f"--{_MESH}_"):
-                place = line.view(option, None).where_value
-                number = line.options.integer(option.name)
-                sizes[option.name.removeprefix(f"--{_MESH}_")] = Setting(number, place)
+    for option in line.options.entries:
+        if option.name.startswith(f"--{prefix}"):
+            place = line.view(option, None).where_value
+            number = line.options.integer(option.name)
+            sizes[option.name.removeprefix(f"--{prefix}")] = Setting(number, place)
     return sizes
 
 
@@ -279,9 +285,10 @@ def is_used(arguments: TrainingArguments) -> bool:
     """Return whether arguments of the Trainer ask for FSDP."""
     if "fsdp" in arguments.redefined:
         return False  # a front end's own option, which may name a preset or a file
-    off = (None, "", False, "false", "False")
     value = arguments.value("fsdp")
-    return arguments.has("fsdp") and (value is None or value not in (*off, []))
+    if value is None:  # there, but not known; or not there
+        return arguments.has("fsdp")
+    return value not in ("", False, "false", "False", [])
 
 
 def config_of(submission: Submission, arguments: TrainingArguments) -> FsdpConfig | None:
@@ -289,11 +296,11 @@ def config_of(submission: Submission, arguments: TrainingArguments) -> FsdpConfi
     named = arguments.value("fsdp_config")
     if not arguments.has("fsdp_config") or isinstance(named, dict):
         return None
-    every = submission.of(FsdpConfig)
+    configs = submission.of(FsdpConfig)
     if named is not None:
         name = PurePath(str(named)).name
-        every = tuple(config for config in every if PurePath(config.path).name == name)
-    return every[0] if len(every) == 1 else None
+        configs = tuple(config for config in configs if PurePath(config.path).name == name)
+    return configs[0] if len(configs) == 1 else None
 
 
 def of_arguments(
@@ -307,17 +314,19 @@ def of_arguments(
         return None
     inline = arguments.value("fsdp_config")
     file = config_of(submission, arguments)
-    values = dict(file.values) if file is not None else {}
-    places = dict(file.places) if file is not None else {}
+    values: Mapping[str, object] = {}
+    places: Mapping[str, Location] = {}
     if isinstance(inline, dict):
-        values = {str(name).removeprefix(PREFIX): value for name, value in inline.items()}
+        values = {str(key).removeprefix(PREFIX): value for key, value in inline.items()}
         places = {
-            str(name).removeprefix(PREFIX): arguments.places[f"fsdp_config/{name}"]
-            for name in inline
-            if f"fsdp_config/{name}" in arguments.places
+            str(key).removeprefix(PREFIX): arguments.places[f"fsdp_config/{key}"]
+            for key in inline
+            if f"fsdp_config/{key}" in arguments.places
         }
-    elif inline is not None and file is None and arguments.has("fsdp_config"):
-        default_version = 0  # the file is not there
+    elif file is not None:
+        values, places = file.values, file.places
+    elif inline is not None and arguments.has("fsdp_config"):
+        default_version = 0  # what the file says, which isn't there, isn't known
     stated = str(values.get("version", default_version))
     holder: FsdpConfig | TrainingArguments = file or arguments
     return Fsdp(

@@ -28,25 +28,26 @@ _EPOCH: Final = "'epoch': "  #: after the loss
 
 def read(lines: Sequence[str]) -> LogFacts | None:
     """Read a log; `None` when it isn't one of the Trainer's."""
-    rates, keys, places = [], {}, {}
-    ours = False
-    samples = None
+    keys: dict[str, object] = {}
+    places: dict[str, int] = {}
+    is_trainers = False
+    rate = samples = None  # the last that were printed, a second
     for number, line in enumerate(lines, start=1):
-        ours = ours or "train_runtime" in line or _EPOCH in line.partition(_LOSS)[2]
-        if match := _STEPS.search(line):
-            rates.append(positive(match[1]))
-            many = _SAMPLES.search(line)
-            samples = positive(many[1]) if many else samples
-        for key, pattern in _KEYS.items():
-            if (
-                "=" in line
-                and (match := pattern.search(line))
-                and (value := positive_whole(match[1]))
-            ):
-                keys[key], places[key], ours = value, number, True
-    if not ours and not rates:
+        if "train_runtime" in line or _EPOCH in line.partition(_LOSS)[2]:
+            is_trainers = True
+        steps = _STEPS.search(line)
+        if steps:
+            is_trainers = True
+            rate = positive(steps[1]) or rate
+            printed = _SAMPLES.search(line)
+            samples = positive(printed[1]) if printed else samples
+        for key, pattern in _KEYS.items() if "=" in line else ():
+            match = pattern.search(line)
+            value = positive_whole(match[1]) if match else None
+            if value:
+                keys[key], places[key], is_trainers = value, number, True
+    if not is_trainers:
         return None
-    rate = next((rate for rate in reversed(rates) if rate), None)
     if rate and samples and "training.global_batch" not in keys:
         keys["training.global_batch"] = max(round(samples / rate), 1)
     return LogFacts(

@@ -1,4 +1,4 @@
-"""The DeepSpeed config that accelerate's config names, or TrainingArguments in a file."""
+"""The DeepSpeed config that a file names: accelerate's config, or TrainingArguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of_accelerate(
 def of_arguments(
     arguments: TrainingArguments, files: Files, _: Mapping[int, str]
 ) -> Iterator[Reference]:
-    """The file that arguments in a file name; those of a launch line are words of it."""
+    """The file that arguments in a file name. On a launch line, the line's own reader finds it."""
     if arguments.launch is None:
         where = arguments.locate("deepspeed")
         yield from named_config(arguments.value("deepspeed"), where, files, "huggingface")

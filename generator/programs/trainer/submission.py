@@ -1,4 +1,4 @@
-"""The configs that TrainingArguments and accelerate's launch lines of a submission use."""
+"""Which configs the Trainer's arguments and accelerate's launch lines use, and what they claim."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
     there is.
     """
     named = named_by(link for link in submission.references if link.kind == "accelerate config")
-    every = submission.of(AccelerateConfig)
-    used = [config for config in every if id(config) in named] or every
+    configs = submission.of(AccelerateConfig)
+    used = [config for config in configs if id(config) in named] or configs
     return used[0] if len(used) == 1 else None
 
 
 def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config | None:
-    """The DeepSpeed config that arguments name by their `deepspeed`; the job's, where the name
-    can't be known.
+    """The DeepSpeed config that arguments name by their `deepspeed`.
 
     None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
     """
     named = arguments.value("deepspeed")
     if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
         return None
-    if named is None:
+    if named is None:  # a variable, for instance
         return used_config(submission)
 
     # Of what is in an image or volume, the name alone is known.

@@ -44,13 +44,13 @@ class Row:
     """An argument that a plan decides."""
 
     name: str
-    key: str = ""  #: of the spec, which says the same
-    #: its value for a plan, else the key's; what is None is left out
+    key: str = ""  #: the spec's key that says the same
+    #: The argument's value for a plan, where it isn't just the key's; None leaves it out.
     encode: Callable[[Plan], Value] | None = None
-    #: the key's value for it, else its own; None where it has none
+    #: The key's value, of the argument's, where it isn't the same; None where the key has none.
     decode: Callable[[object], object] | None = None
     pointers: tuple[str, ...] = ()  #: keys of a DeepSpeed config that must be equal, or "auto"
-    by_default: bool = False  #: whether its default says the key as well
+    by_default: bool = False  #: whether the argument's default says the key as well
 
     @property
     def option(self) -> str:
@@ -103,6 +103,7 @@ def _count(value: object) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
+#: The spec's optimizers, by the Trainer's names for them.
 _OPTIMIZERS: Final = {
     "adamw_torch": "adamw",
     "adamw_torch_fused": "adamw",
@@ -112,22 +113,32 @@ _OPTIMIZERS: Final = {
 
 
 def _optimizer(plan: Plan) -> Value:
-    """8 bits of bitsandbytes or, where parameters are DTensors, which it can't update, of torchao.
+    """The optimizers that the Trainer makes; None leaves its default, or the JSON's optimizer.
 
     Source: transformers 5.23, training_args.py, OptimizerNames; trainer_optimizer.py,
     _get_torchao_optimizer.
     """
+    by_fsdp2 = plan.job.engine.shards_masters
     if plan.job.training.optimizer == "sgd":
-        return "sgd" if plan.job.engine.shards_masters else None
+        return "sgd" if by_fsdp2 else None
     if plan.job.training.optimizer != EIGHT_BIT:
         return None
-    return "adamw_torch_8bit" if plan.job.engine.shards_masters else "adamw_bnb_8bit"
+    # bitsandbytes can't update DTensors, which FSDP2's parameters are; torchao can
+    return "adamw_torch_8bit" if by_fsdp2 else "adamw_bnb_8bit"
 
 
 def _checkpointing(plan: Plan) -> Value:
-    """By the Trainer, or FSDP's own, by which units are wrapped: never both."""
+    """Whether the Trainer recomputes activations; where units are sharded, FSDP's config does."""
     by_trainer = plan.job.engine.sharding != "units"
     return "true" if by_trainer and plan.layout.recompute == Recompute.FULL else "false"
+
+
+def _is_bf16(plan: Plan) -> bool:
+    """Whether the Trainer's bf16 is on, for fp8 too.
+
+    Where all weights are bf16 it is off: mixed precision would make fp32 copies of them.
+    """
+    return plan.job.training.precision in ("bf16", "fp8") and not has_no_masters(plan.job)
 
 
 _ACCUMULATION: Final = "/gradient_accumulation_steps"
@@ -174,15 +185,7 @@ GROUPS: Final[Mapping[str, tuple[Row, ...]]] = {
         _switch(
             "fp16", "training.precision", lambda plan: plan.job.training.precision == "fp16", "fp16"
         ),
-        # fp8 is bf16 to the Trainer; mixed precision would make fp32 copies of 16-bit weights.
-        _switch(
-            "bf16",
-            "training.precision",
-            lambda plan: (
-                plan.job.training.precision in ("bf16", "fp8") and not has_no_masters(plan.job)
-            ),
-            "bf16",
-        ),
+        _switch("bf16", "training.precision", _is_bf16, "bf16"),
         Row(
             "gradient_checkpointing",
             "layout.recompute",
@@ -260,4 +263,5 @@ def groups_of(sharding: Mapping[str, tuple[Row, ...]]) -> Iterator[tuple[str, tu
     """Give the rows of a plan's files with the comment above them, first those of its sharding."""
     yield from sharding.items()
     for comment, rows in GROUPS.items():
-        yield (comment if sharding is DEEPSPEED else comment.removesuffix(_SAME)), rows
+        has_json = sharding is DEEPSPEED
+        yield comment if has_json else comment.removesuffix(_SAME), rows

@@ -28,8 +28,8 @@ from ..launching.front_ends import FrontEnd, front_ends
 from ..python_around import declares_its_own, hands_options_on
 from ..releases import release_of
 
-#: Arguments of TrainingArguments only: a program with one of these on its launch line accepts them
-#: all.
+#: Arguments that only TrainingArguments has: a program with one of these on its launch line accepts
+#: all of them.
 _TELLING: Final = frozenset(
     [
         "ddp_timeout",
@@ -48,9 +48,10 @@ _TELLING: Final = frozenset(
         "warmup_ratio",
     ]
 )
+#: Arguments that other programs have as well.
 _COMMON: Final = frozenset(["output_dir", "per_device_train_batch_size", "num_train_epochs"])
-#: Options of programs whose own arguments look alike: DeepSpeed-Chat, examples without a Trainer,
-#: Megatron.
+#: Options of programs that have the common arguments and no Trainer: DeepSpeed-Chat, some examples
+#: of transformers, Megatron.
 _FOREIGN: Final = frozenset(
     ["zero_stage", "num_warmup_steps", "deepspeed_config", "tensor_model_parallel_size"]
 )
@@ -60,24 +61,35 @@ _FALSE: Final = frozenset(["no", "false", "f", "n", "0"])
 FLAGS: Final = _TRUE | _FALSE
 #: The text of a Python object, in what a program writes down of its run: no parser reads it back.
 _OBJECT: Final = lazy_pattern(r"<\w+[ .]|[A-Za-z_]\w*\([a-z_]\w*=")
+#: A program's own class of arguments.
 _SUBCLASS: Final = lazy_pattern(
     r"^class \w+\([\w., ]*(?:TrainingArguments|[A-Z]\w*Config)\)", re.MULTILINE
 )
-#: TRL's own arguments, and those to which they give another default.
-#: Source: trl/trainer/{sft,grpo,dpo,base}_config.py @ 0.24.
-_OF_TRL: Final = lazy_pattern(r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b")
 _PARSER: Final = lazy_pattern(r"\b(?:HfArgumentParser|TrlParser|H4ArgumentParser)\(")
-_BY_TRL: Final = frozenset(
+#: TRL's classes of arguments, and the arguments to which they give another default.
+#: Source: trl/trainer/{sft,grpo,dpo,base}_config.py @ 0.24.
+_TRL_CLASS: Final = lazy_pattern(
+    r"\b(?:SFT|GRPO|DPO|KTO|PPO|ORPO|RLOO|CPO|Reward|OnlineDPO)Config\b"
+)
+_REDEFINED_BY_TRL: Final = frozenset(
     ["bf16", "gradient_checkpointing", "learning_rate", "logging_steps", "remove_unused_columns"]
 )
 #: The learning rates of TRL's classes.
 #: Source: huggingface/trl trl/trainer/{sft,grpo,dpo,kto}_config.py @ f2cd5771.
 _TRL_RATES: Final = {"SFTConfig": 2e-5, "GRPOConfig": 1e-6, "DPOConfig": 1e-6, "KTOConfig": 1e-6}
-_FIELD: Final = lazy_pattern(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)
+_FIELD: Final = lazy_pattern(r"^[ \t]+(\w+)[ \t]*:[^=\n]+=", re.MULTILINE)  #: of a class
 _MODULE: Final = lazy_pattern(r"(?!.*\.(?:py|sh)$)[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-_MOST_BYTES: Final = 1_000_000  # of a program; one by hand has far fewer
-_NO_VALUE: Final = object()
-_MAX_NUMBER: Final = 40  # characters; nothing that is counted here is longer
+_MOST_BYTES: Final = 1_000_000  #: of a program; one by hand has far fewer
+_NO_VALUE: Final = object()  #: the value of an option that takes one and has none
+_LONGEST_NUMBER: Final = 40  #: characters; nothing that is counted here is longer
+
+
+#: The Python types of values, by the types of known arguments.
+_PYTHON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "bool": (bool,),
+    "int": (int, float),
+    "float": (int, float),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,24 +125,26 @@ class TrainingArguments(Values):
     values: Mapping[str, object]
     #: of each value; of a key `b` of a mapping `a` as `a/b`
     places: Mapping[str, Location] = field(default_factory=dict)
-    launch: Launch | None = None  #: the launch line that has them
-    by: str = ""  #: the front end whose file has them; empty: none
-    complete: bool = True  #: whether there can be no others, as in words that aren't known
-    #: Those to which the program's own class may give another default, or which are given in a
-    #: branch.
+    launch: Launch | None = None  #: the launch line that has the arguments
+    by: str = ""  #: the front end whose file has the arguments; empty: none
+    #: whether these are all; unknown words of a launch line may be further arguments
+    complete: bool = True
+    #: Arguments whose value isn't known where they aren't given: the program's own class may have
+    #: another default, or a branch of the script gives them.
     redefined: frozenset[str] = frozenset()
-    #: what the program's own class, TRL's, has for arguments that aren't given
+    #: the defaults of TRL's class, which the program parses
     by_class: Mapping[str, object] = field(default_factory=dict)
-    #: Those on a launch line that take a value, and have none, by whether a variable behind them is
-    #: left empty.
+    #: Arguments of a launch line that take a value and have none, and whether that is because a
+    #: variable behind them is empty.
     bare: Mapping[str, bool] = field(default_factory=dict)
-    #: whether the program is not there or hands them on, so that they may be others
+    #: whether they may be another program's: this one isn't there, or hands them on
     assumed: bool = False
 
     @property
     def is_on_front_end(self) -> bool:
-        """Whether a front end reads them first, which may change them: TRL's own hands them on."""
+        """Whether a front end reads them first and may change them."""
         front_end = self.front_end_row
+        # one that only launches a program, such as TRL's, hands them on as they are
         return front_end is not None and not front_end.launched_by
 
     @property
@@ -186,17 +200,13 @@ class TrainingArguments(Values):
         entry = known_arguments()[name]
         if self.has(name):
             value = self.value(name)
-            kinds = {"bool": (bool,), "int": (int, float), "float": (int, float)}.get(
-                entry["type"], (int, float, str)
-            )
-            if isinstance(value, kinds):
+            if isinstance(value, _PYTHON_TYPES.get(entry["type"], (int, float, str))):
                 return Stated(value=value, written=True, text=f"{name} {value}")
             return None
         if not self.lacks(name) or "default" not in entry:
             return None
-        return Stated(
-            value=entry["default"], written=False, text=f"{name} {entry['default']} (the default)"
-        )
+        default = entry["default"]
+        return Stated(value=default, written=False, text=f"{name} {default} (the default)")
 
     def setting(self, name: str) -> object:
         """An argument's value, or its default, by the program's own class too.
@@ -215,12 +225,12 @@ class TrainingArguments(Values):
         steps = self.stated("gradient_accumulation_steps")
         if micro is None or steps is None or self.is_on("auto_find_batch_size"):
             return None
-        each, passes = whole_number(micro.value), whole_number(steps.value)
-        if each is None or passes is None:
+        samples, passes = whole_number(micro.value), whole_number(steps.value)
+        if samples is None or passes is None:
             return None
         return ReplicaBatch(
-            micro=each,
-            sequences=each * passes,
+            micro=samples,
+            sequences=samples * passes,
             text=f"{micro.text} × {steps.text}",
             written=micro.written and steps.written,
             name="gradient_accumulation_steps" if steps.written else "per_device_train_batch_size",
@@ -230,8 +240,8 @@ class TrainingArguments(Values):
 @cache
 def _releases() -> Mapping[str, Mapping[str, Any]]:
     """When TrainingArguments got and lost its arguments; written by scripts/."""
-    releases: Mapping[str, Mapping[str, Any]]
-    releases = json.loads(read_text(__package__, "argument_releases.json"))
+    text = read_text(__package__, "argument_releases.json")
+    releases: Mapping[str, Mapping[str, Any]] = json.loads(text)
     return releases
 
 
@@ -254,8 +264,8 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
 
     Written by scripts/.
     """
-    arguments: Mapping[str, Mapping[str, Any]]
-    arguments = json.loads(read_text(__package__, "training_arguments.json"))["arguments"]
+    text = read_text(__package__, "training_arguments.json")
+    arguments: Mapping[str, Mapping[str, Any]] = json.loads(text)["arguments"]
     return arguments
 
 
@@ -305,14 +315,6 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
     for launch in launches:
         options = list(_options(launch.arguments))
         names = {name for name, _, _ in options}
-
-        # `--deepspeed FILE` is the Trainer's; of other programs `--deepspeed` is a switch. So is
-        # `--fsdp_config FILE`.
-        has_config = any(
-            name in ("deepspeed", "fsdp_config") and value is not True for name, _, value in options
-        )
-        is_told = names & _TELLING and names & _COMMON
-        is_likely = has_config and len(names & _COMMON) > 1
         front_end = front_ends().get(launch.front_end)
         if front_end is not None:
             if front_end.engine != "trainer" or not names & known_arguments().keys():
@@ -320,13 +322,14 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         elif not names & (_COMMON | _TELLING) or names & _FOREIGN:
             continue
 
-        path, program = launch.script.text.path, program_path(launch) or ""
-        is_known = any(row.has_module(program) for row in front_ends().values())
+        program = program_path(launch) or ""
+        is_front_ends = any(row.has_module(program) for row in front_ends().values())
         if _MODULE.fullmatch(program):  # `-m src.train`
             program = f"{program.replace('.', '/')}.py"
-        file = next(iter(find_programs(program, path)), None)
+        file = next(iter(find_programs(program, launch.script.text.path)), None)
         is_parsed = file is not None and _parses_them(file)
-        if front_end is None and not (is_told or is_likely or is_parsed or is_known):
+        is_sure = front_end is not None or is_front_ends or is_parsed
+        if not is_sure and not _look_like_the_trainers(options):
             continue
         # A program that is there may have options of the same names but no TrainingArguments.
         if file and not program.startswith("/") and declares_its_own(file, _TELLING | _COMMON):
@@ -335,49 +338,78 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
         yield _on_line(launch, options, program, file, front_end)
 
 
+def _look_like_the_trainers(options: Sequence[_Option]) -> bool:
+    """Whether options are TrainingArguments, of which one is telling, or names a config's file.
+
+    `--deepspeed FILE` and `--fsdp_config FILE` are the Trainer's; of other programs both are
+    switches.
+    """
+    names = {name for name, _, _ in options}
+    common = len(names & _COMMON)
+    has_config = any(
+        name in ("deepspeed", "fsdp_config") and value is not True for name, _, value in options
+    )
+    return (common > 0 and bool(names & _TELLING)) or (common > 1 and has_config)
+
+
 def _on_line(
     launch: Launch,
-    options: Sequence[tuple[str, Word, object]],
+    options: Sequence[_Option],
     program: str,
     file: Path | None,
     front_end: FrontEnd | None = None,
 ) -> TrainingArguments:
     """The arguments that the options of a launch line are."""
-    # Options that only some branches of the script give are not known.
-    perhaps = [text or "" for word in launch.arguments for text in word.perhaps]
-    branches = [_name(text) for text in perhaps if text.startswith("--")]
-    unsure = frozenset((*branches, *(name.removeprefix("no_") for name in branches)))
+    in_branches = _in_branches(launch)
+    redefined = in_branches
+    if file is not None:
+        redefined |= _redefined(file)
+    if front_end is not None:
+        redefined |= _redefined_by(front_end)
 
-    redefined = unsure | (_redefined(file) if file else frozenset())
-    if front_end is not None:  # arguments of its own may have the names of those that are gone
-        names_of_front_end = {option[2:] for option in front_end.options}
-        # What hands its options on trains by classes that have transformers' arguments as they are.
-        redefined |= (
-            names_of_front_end.difference(known_arguments())
-            if front_end.launched_by
-            else names_of_front_end
-        )
     path = launch.script.text.path
     last = {name: value for name, _, value in options}  # the last of each counts
+    by_class: Mapping[str, object] = {}
+    if file is not None and not last.keys() & {"fp16", "config"}:
+        by_class = _by_trl(program, file, path)
+    if file is not None:
+        assumed = hands_options_on(file)
+    else:
+        assumed = program.endswith(".py") and has_programs(path)
     return TrainingArguments(
         path=path,
         values={
             name: value
             for name, value in last.items()
-            if value not in (None, _NO_VALUE) and name not in unsure
+            if value not in (None, _NO_VALUE) and name not in in_branches
         },
         places={name: launch.script.locate(word) for name, word, _ in options},
         launch=launch,
         complete=front_end is None and not _may_hide(launch.arguments),
         redefined=redefined,
-        by_class=_by_trl(program, file, path)
-        if file and not last.keys() & {"fp16", "config"}
-        else {},
+        by_class=by_class,
         bare={
             name: launch.is_left_empty(word) for name, word, value in options if value is _NO_VALUE
         },
-        assumed=hands_options_on(file) if file else program.endswith(".py") and has_programs(path),
+        assumed=assumed,
     )
+
+
+def _in_branches(launch: Launch) -> frozenset[str]:
+    """The arguments that only some branches of the script give, so that they aren't known."""
+    texts = (text or "" for word in launch.arguments for text in word.perhaps)
+    names = [_name(text) for text in texts if text.startswith("--")]
+    return frozenset((*names, *(name.removeprefix("no_") for name in names)))
+
+
+def _redefined_by(front_end: FrontEnd) -> frozenset[str]:
+    """The arguments to which a front end may give another default.
+
+    Its own may have the names of arguments that TrainingArguments had once. One that only launches
+    a program trains by classes that have transformers' arguments as they are.
+    """
+    names = frozenset(option[2:] for option in front_end.options)
+    return names.difference(known_arguments()) if front_end.launched_by else names
 
 
 def _by_trl(program: str, file: Path, path: str) -> Mapping[str, object]:
@@ -388,29 +420,39 @@ def _by_trl(program: str, file: Path, path: str) -> Mapping[str, object]:
     trl/trainer/sft_config.py.
     """
     text = text_around(file, file.parent, _MOST_BYTES)
-    if not _OF_TRL.search(text) or _SUBCLASS.search(text) or '"bf16"' in text or "bf16=" in text:
+    sets_bf16 = '"bf16"' in text or "bf16=" in text
+    if not _TRL_CLASS.search(text) or _SUBCLASS.search(text) or sets_bf16:
         return {}
     release = release_of("trl", path) or release_of("trl", program)
-    if release is not None and not release.certain(lambda v: v >= (0, 19)):
+    if release is not None and not release.certain(lambda version: version >= (0, 19)):
         return {}
-    rates = {_TRL_RATES.get(name) for name in _OF_TRL.findall(text)}
-    rate = rates.pop() if len(rates) == 1 and "learning_rate" not in text else None
-    return {"bf16": True, **({} if rate is None else {"learning_rate": rate})}
+    defaults: dict[str, object] = {"bf16": True}
+    rates = {_TRL_RATES.get(name) for name in _TRL_CLASS.findall(text)}
+    if "learning_rate" not in text and len(rates) == 1:
+        (rate,) = rates
+        if rate is not None:
+            defaults["learning_rate"] = rate
+    return defaults
 
 
 def _parses_them(program: Path) -> bool:
     """Return whether a program parses its options as TrainingArguments, or as a class of TRL's."""
     text = text_around(program, program.parent, _MOST_BYTES)
-    return _PARSER.search(text) is not None and (
-        "TrainingArguments" in text or _OF_TRL.search(text) is not None
-    )
+    if not _PARSER.search(text):
+        return False
+    return "TrainingArguments" in text or _TRL_CLASS.search(text) is not None
 
 
 @until_next_check(1024)
 def _redefined(program: Path) -> frozenset[str]:
+    """The arguments to which the class that a program parses may give another default."""
     text = text_around(program, program.parent, _MOST_BYTES)
-    fields = frozenset(_FIELD.findall(text)) if _SUBCLASS.search(text) else frozenset[str]()
-    return fields | (_BY_TRL if _OF_TRL.search(text) else frozenset())
+    names = frozenset[str]()
+    if _SUBCLASS.search(text):
+        names |= frozenset(_FIELD.findall(text))
+    if _TRL_CLASS.search(text):
+        names |= _REDEFINED_BY_TRL
+    return names
 
 
 def _may_hide(words: tuple[Word, ...]) -> bool:
@@ -419,24 +461,31 @@ def _may_hide(words: tuple[Word, ...]) -> bool:
     for word in words:
         is_known = word.value is not None or word.prefix.startswith("--")
         for text in word.perhaps or (word.prefix if is_known else None,):
-            option = before.startswith("--") and "=" not in before
-            if text is None and (
-                not option or known_arguments().get(_name(before), {}).get("alone")
-            ):
+            if text is None and not _takes_value(before):
                 return True
             before = text or ""
     return False
 
 
+def _takes_value(text: str) -> bool:
+    """Whether a text is an option behind which its value stands."""
+    if not text.startswith("--") or "=" in text:
+        return False
+    return not known_arguments().get(_name(text), {}).get("alone")
+
+
 def _name(text: str) -> str:
+    """An option's Python name."""
     return text[2:].partition("=")[0].replace("-", "_")
 
 
-def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
-    """Each option's Python name, word and value.
+#: An option's Python name, word and value. The value is None where it can't be known, and
+#: `_NO_VALUE` where there is none.
+_Option = tuple[str, Word, object]
 
-    The value is None where it can't be known, `_NO_VALUE` where there is none.
-    """
+
+def _options(words: tuple[Word, ...]) -> Iterator[_Option]:
+    """The options among the words of a launch line."""
     index = 0
     while index < len(words):
         word = words[index]
@@ -444,35 +493,36 @@ def _options(words: tuple[Word, ...]) -> Iterator[tuple[str, Word, object]]:
         spelled, equals, _ = word.prefix.partition("=")
         if not spelled.startswith("--") or len(spelled) < 3:
             continue
-        name, value = _name(spelled), word.value
         values = list[str | None]()
         if equals:
-            values.append(None if value is None else value.partition("=")[2])
+            values.append(None if word.value is None else word.value.partition("=")[2])
         while not equals and index < len(words) and not words[index].prefix.startswith("--"):
             values.append(words[index].value)
             index += 1
-        positive, entry = name.removeprefix("no_"), known_arguments().get(name)
-        if (
-            entry is None
-            and positive != name
-            and known_arguments().get(positive, {}).get("negated")
-        ):
-            yield positive, word, False
-        elif entry is None:
-            yield name, word, values[0] if values else True
-        elif not values:
-            yield name, word, True if entry.get("alone") else _NO_VALUE
-        elif entry["type"] == "list":
-            yield name, word, None if None in values else list(values)
-        else:
-            yield name, word, None if values[0] is None else read_value(values[0], entry["type"])
+        yield _option(_name(spelled), word, values)
+
+
+def _option(name: str, word: Word, values: Sequence[str | None]) -> _Option:
+    """An option with the value that its texts are; a text that isn't known is None."""
+    entry = known_arguments().get(name)
+    if entry is None:
+        positive = name.removeprefix("no_")
+        if positive != name and known_arguments().get(positive, {}).get("negated"):
+            return positive, word, False
+        return name, word, values[0] if values else True
+    if not values:
+        return name, word, True if entry.get("alone") else _NO_VALUE
+    if entry["type"] == "list":
+        return name, word, None if None in values else list(values)
+    first = values[0]
+    return name, word, None if first is None else read_value(first, entry["type"])
 
 
 def read_value(text: str, kind: str) -> object:
     """A launch line's text as an argument's type; as it is where it isn't of that type."""
     if kind == "bool" and text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
-    if kind in ("int", "float") and len(text) <= _MAX_NUMBER:
+    if kind in ("int", "float") and len(text) <= _LONGEST_NUMBER:
         number = python_int(text) if kind == "int" else python_float(text)
         return text if number is None else number
     return text

@@ -1,8 +1,8 @@
-"""A script around the Hugging Face Trainer: its arguments, and what shards the states.
+"""A script around the Hugging Face Trainer: its arguments, and the file that says how states are
+sharded, a ds_config or FSDP2's config.
 
-That is a ds_config with identical values, or FSDP2's config. The Trainer compares its own arguments
-with DeepSpeed's JSON and refuses any difference. Identical numbers, rather than `auto`, keep the
-file readable by DeepSpeed and by any validator.
+The Trainer compares its own arguments with DeepSpeed's JSON and refuses any difference. Both have
+the same numbers, rather than "auto", so that DeepSpeed and any validator can read the file.
 
 **Source**: transformers 5.23, integrations/deepspeed.py, `HfTrainerDeepSpeedConfig`; accelerate
 1.15, accelerator.py, `_prepare_deepspeed`, and parallelism_config.py.
@@ -33,7 +33,8 @@ from .engine import ENGINE, FSDP2
 from .table import DEEPSPEED, KEPT, ROWS, Row, groups_of
 from .table import FSDP2 as FSDP2_ROWS
 
-#: Of TrainingArguments, and of the example scripts of transformers and trl.
+#: Options of TrainingArguments, and of the example scripts of transformers and trl, by the key of
+#: the spec that they say.
 OPTIONS: Final = {
     "data.path": ("--dataset_name", "--train_file"),
     "data.tokenizer.path": ("--tokenizer_name",),
@@ -73,8 +74,8 @@ _LENGTHS: Final = {
     **dict.fromkeys(("run_mlm.py", "run_plm.py"), "--max_seq_length"),
     **dict.fromkeys(_TRL, "--max_length"),
 }
-#: What --train_file takes (examples/pytorch/language-modeling/run_clm.py); JSON lines too are no
-#: dataset of the Hub.
+#: Endings of files for --train_file (examples/pytorch/language-modeling/run_clm.py takes all but
+#: .jsonl, which is no dataset of the Hub either).
 _FILES: Final = (".csv", ".json", ".jsonl", ".txt")
 _ATTENTION: Final = "--attn_implementation"
 _REPORT: Final = "--report_to"
@@ -88,26 +89,34 @@ def _packages(job: Job) -> dict[str, str]:
     torch/utils/tensorboard/__init__.py; of trl the version that was read.
     """
     training, script = job.training, PurePosixPath(job.launch.script).name
-    flash = _takes_flash(job) and job.cluster.accelerator.vendor != "intel"
-    told = argument_values(job.launch.arguments, _ATTENTION) or ("flash",)
-    quantized = training.lora is not None and training.lora.base == "4bit"
-    by_torchao = training.optimizer == EIGHT_BIT and job.engine.shards_masters
-    by_bitsandbytes = quantized or (training.optimizer == EIGHT_BIT and not by_torchao)
-    used = {
-        "flash-attn": (flash and told[0].startswith("flash"), ">=2.3.3"),
-        "bitsandbytes": (by_bitsandbytes, ">=0.46.1"),
-        "torchao": (by_torchao, ">=0.4"),
-        "liger-kernel": (training.kernels == "fused", ">=0.3.0"),
-        "tensorboard": ("tensorboard" in _reports(job), ">=1.15"),
-        "trl": (script in _TRL, "0.24"),
-    }
-    return {name: version for name, (is_used, version) in used.items() if is_used}
+    attention = argument_values(job.launch.arguments, _ATTENTION) or ("flash",)
+    has_4bit_weights = training.lora is not None and training.lora.base == "4bit"
+    has_8bit_states = training.optimizer == EIGHT_BIT
+    by_torchao = has_8bit_states and job.engine.shards_masters
+
+    packages: dict[str, str] = {}
+    takes_flash = _takes_flash(job) and job.cluster.accelerator.vendor != "intel"
+    if takes_flash and attention[0].startswith("flash"):
+        packages["flash-attn"] = ">=2.3.3"
+    if has_4bit_weights or (has_8bit_states and not by_torchao):
+        packages["bitsandbytes"] = ">=0.46.1"
+    if by_torchao:
+        packages["torchao"] = ">=0.4"
+    if training.kernels == "fused":
+        packages["liger-kernel"] = ">=0.3.0"
+    if "tensorboard" in _reports(job):
+        packages["tensorboard"] = ">=1.15"
+    if script in _TRL:
+        packages["trl"] = "0.24"
+    return packages
 
 
 def _reports(job: Job) -> tuple[str, ...]:
     """Where the Trainer reports to: its arguments, else TensorBoard if the job has a log folder."""
-    told = argument_values(job.launch.arguments, _REPORT)
-    return told or (("tensorboard",) if job.output.logs is not None else ())
+    stated = argument_values(job.launch.arguments, _REPORT)
+    if stated:
+        return stated
+    return ("tensorboard",) if job.output.logs is not None else ()
 
 
 def _takes_flash(job: Job) -> bool:
@@ -119,11 +128,12 @@ def _takes_flash(job: Job) -> bool:
 
 
 def _attention(job: Job, layout: Layout) -> str:
-    """The attention that the plan counts on; Ulysses takes no `eager`, and gathered keys and values
-    are PyTorch's own attention's.
-    """
-    if _takes_flash(job) and not (job.engine.context == "gather" and layout.context > 1):
+    """The attention that the plan counts on."""
+    # torch's context parallelism, which gathers keys and values, has its own attention
+    is_torchs = job.engine.context == "gather" and layout.context > 1
+    if _takes_flash(job) and not is_torchs:
         return "flash_attention_2"
+    # Ulysses takes no `eager`
     return "sdpa" if layout.context > 1 or job.training.attention == "flash" else "eager"
 
 
@@ -137,11 +147,9 @@ def _resume(job: Job) -> Resume | None:
     trainer.py, _save_checkpoint, writes trainer_state.json after model and optimizer.
     """
     folder, option = job.output.checkpoints, "--resume_from_checkpoint"
-    if (
-        folder is None
-        or not job.output.resume
-        or gives(job.launch.arguments, option, "--output_dir")
-    ):
+    if folder is None or not job.output.resume:
+        return None
+    if gives(job.launch.arguments, option, "--output_dir"):  # the user's own folder or path
         return None
     return Resume(option=option, folder=folder, prefix="checkpoint-")
 
@@ -192,7 +200,8 @@ class Sharding:
     file: Callable[[Job, Layout], RenderedFile]
     environment: Callable[[Job, Layout], Mapping[str, str]]
     notes: Callable[[Job, Layout], Iterator[str]]
-    cut_base: str  #: why a quantized base has to be stored in a type that is computed with
+    #: why quantized weights have to be stored in a type that is computed with, for a note
+    cut_base: str
 
 
 _BY_DEEPSPEED: Final = Sharding(
@@ -216,16 +225,18 @@ _BY_FSDP2: Final = Sharding(
 def notes(job: Job, layout: Layout, sharding: Sharding = _BY_DEEPSPEED) -> tuple[str, ...]:
     """Notes on what isn't in TrainingArguments, and on numbers that look wrong but aren't."""
     script = PurePosixPath(job.launch.script).name
-    told = [] if script in _LENGTHS else [f"sequences of {job.training.sequence_length} tokens"]
+    counted_on = []
+    if script not in _LENGTHS:
+        counted_on.append(f"sequences of {job.training.sequence_length} tokens")
     if script not in _TRL and not gives(job.launch.arguments, _ATTENTION):
-        told.append(f"attn_implementation={_attention(job, layout)}")
-    counted = (
-        f"The plan counts on {' and '.join(told)}, which the script sets: TrainingArguments can't."
-    )
-    texts = [
-        *([counted] if told else []),
-        *sharding.notes(job, layout),
-    ]
+        counted_on.append(f"attn_implementation={_attention(job, layout)}")
+    texts = []
+    if counted_on:
+        texts.append(
+            f"The plan counts on {' and '.join(counted_on)}, which the script sets: "
+            "TrainingArguments can't."
+        )
+    texts += sharding.notes(job, layout)
     texts += _adapter_notes(job, layout, sharding)
     if _resume(job) is not None:
         texts.append(
@@ -252,12 +263,9 @@ def _adapter_notes(job: Job, layout: Layout, sharding: Sharding) -> Iterator[str
     lora = job.training.lora
     if lora is None:
         return
-    all_linear = lora.modules == (ALL_LINEAR,)
-    targets = (
-        f'"{ALL_LINEAR}"'
-        if all_linear
-        else f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
-    )
+    targets = f'"{ALL_LINEAR}"'
+    if lora.modules != (ALL_LINEAR,):
+        targets = f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
     yield (
         "LoRA: the script must wrap the model by peft's get_peft_model with "
         f"LoraConfig(r={lora.rank}, "
@@ -280,6 +288,30 @@ def _adapter_notes(job: Job, layout: Layout, sharding: Sharding) -> Iterator[str
         )
 
 
+def _script_options(job: Job, layout: Layout) -> dict[str, Value]:
+    """Options of example scripts that aren't TrainingArguments; none that the spec gives itself."""
+    arguments, data = job.launch.arguments, job.data
+    script = PurePosixPath(job.launch.script).name
+    options: dict[str, Value] = {}
+    for path in data.path[:1]:
+        option = "--train_file" if path.endswith(_FILES) else "--dataset_name"
+        if not holds(arguments, path):
+            options[option] = path
+    if data.tokenizer.path is not None and not holds(arguments, data.tokenizer.path):
+        options["--tokenizer_name"] = data.tokenizer.path
+    gives_length = gives(arguments, "--block_size", "--max_length", "--max_seq_length")
+    if script in _LENGTHS and not gives_length:
+        options[_LENGTHS[script]] = job.training.sequence_length
+    if script in _TRL:
+        options[_ATTENTION] = _attention(job, layout)
+    lora = job.training.lora
+    if script in _TRL and lora is not None:  # options of trl's ModelConfig
+        modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else tuple(module_names(job))
+        options |= {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
+        options |= {"--lora_dropout": 0, "--lora_target_modules": modules}
+    return options
+
+
 def program(plan: Plan, sharding: Sharding = _BY_DEEPSPEED) -> Program:
     """The Trainer script, its arguments and the JSON they agree with."""
     job, layout = plan.job, plan.layout
@@ -287,29 +319,11 @@ def program(plan: Plan, sharding: Sharding = _BY_DEEPSPEED) -> Program:
         group(comment, {row.option: row.value(plan) for row in rows})
         for comment, rows in groups_of(sharding.rows)
     ]
-    arguments, data = job.launch.arguments, job.data
-    options: dict[str, Value] = {}
-    for path in data.path[:1]:
-        options["--train_file" if path.endswith(_FILES) else "--dataset_name"] = path
-    if data.tokenizer.path is not None:
-        options["--tokenizer_name"] = data.tokenizer.path
-    left = {option: value for option, value in options.items() if not holds(arguments, value)}
     script = PurePosixPath(job.launch.script).name
-    if script in _LENGTHS and not gives(
-        arguments, "--block_size", "--max_length", "--max_seq_length"
-    ):
-        left[_LENGTHS[script]] = job.training.sequence_length
-    if script in _TRL:
-        left[_ATTENTION] = _attention(job, layout)
-    if script in _TRL and (lora := job.training.lora) is not None:  # by trl's ModelConfig
-        modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else tuple(module_names(job))
-        left |= {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
-        left |= {"--lora_dropout": 0, "--lora_target_modules": modules}
     if has_no_masters(job) and script in ("run_clm.py", *_TRL):
         groups.insert(-1, group("the type that weights have and keep", {"--dtype": "bfloat16"}))
-    groups.insert(
-        -1, group("data and tokenizer, by the options of the example scripts of transformers", left)
-    )
+    comment = "data and tokenizer, by the options of the example scripts of transformers"
+    groups.insert(-1, group(comment, _script_options(job, layout)))
     if _reports(job):  # by default nothing is reported
         groups.append(
             group("logs for TensorBoard, in TENSORBOARD_LOGGING_DIR", {_REPORT: _reports(job)})

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....catalog import Model
-from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....job.named_models import model_named
 from ....rules.violations import (
     accelerate,
@@ -64,14 +64,14 @@ _LONGEST: Final = 200  # characters of a name
 
 def model_of(submission: Submission, arguments: TrainingArguments | None = None) -> Model | None:
     """The model of the context or the job, else the one that the arguments name."""
-    named = arguments.value("model_name_or_path") if arguments is not None else None
-    return submission.model or (
-        model_named(named) if isinstance(named, str) and len(named) < _LONGEST else None
-    )
+    if submission.model is not None:
+        return submission.model
+    name = arguments.value("model_name_or_path") if arguments is not None else None
+    return model_named(name) if isinstance(name, str) and len(name) < _LONGEST else None
 
 
-#: Source: accelerate commands/config/config_args.py, BaseConfig and ClusterConfig @ 1.15.0; the
-#: last two are legacy.
+#: The keys of a config of a cluster. Source: accelerate commands/config/config_args.py, BaseConfig
+#: and ClusterConfig @ 1.15.0; the last two are legacy.
 TOP_KEYS: Final = (
     "compute_environment",
     "distributed_type",
@@ -107,9 +107,10 @@ TOP_KEYS: Final = (
     "fp16",
     "dynamo_backend",
 )
-#: Source: accelerate utils/dataclasses.py:625-638.
-#: Source: accelerate utils/dataclasses.py @ 0.27.2 and 0.28.0 (DistributedType)
+#: The first release without the type TPU. Source: accelerate utils/dataclasses.py @ 0.27.2 and
+#: 0.28.0 (DistributedType)
 _WITHOUT_TPU: Final = (0, 28)
+#: Source: accelerate utils/dataclasses.py:625-638.
 DISTRIBUTED_TYPES: Final = (
     "NO",
     "MULTI_CPU",
@@ -130,13 +131,15 @@ DISTRIBUTED_TYPES: Final = (
 ENVIRONMENTS: Final = ("LOCAL_MACHINE", "AMAZON_SAGEMAKER")
 PRECISIONS: Final = ("no", "fp8", "fp16", "bf16")  # accelerate utils/dataclasses.py:783-786
 _ARGS: Final = "commands/config/config_args.py"
-# text too, on one machine; the others are compared
+#: Numbers that may be text on one machine: accelerate hands them on. It compares the others.
 _PASSED_ON: Final = ("num_processes", "machine_rank")
+#: Values for hints.
 _USUAL: Final = {"num_machines": "1", "machine_rank": "0", "main_process_port": "29500"}
 _MAX_PORT: Final = 65_535  # 16 bits
-#: Keys that only older releases have, with the last that was seen with each: the same file of
-#: 0.12.0 to 1.15.0.
+#: Keys that only older releases have, each with the last release that has it, of those from 0.12.0
+#: to 1.15.0. Source: the file above.
 _GONE_KEYS: Final = {"ipex_config": "1.12.0", "tp_config": "1.6.0"}
+#: Keys of deepspeed_config that people write at the top of the file.
 _OF_DEEPSPEED: Final = (
     "zero_stage",
     "gradient_accumulation_steps",
@@ -190,24 +193,25 @@ def type_is_known(run: Accelerated) -> Violations:
         ("compute_environment", ENVIRONMENTS),
     ):
         value = config.value(name)
-        text = isinstance(value, str) or name != "distributed_type"  # else ACC019 reports it
-        if config.has(name) and text and value not in choices:
-            if value == "TPU":
-                yield from _of_tpus(run)
-                continue
-            message = f"{name} is {show(value)}, which accelerate doesn't have"
-            yield violation(config, name, message, suggest(str(value).upper(), choices))
+        if not config.has(name) or value in choices:
+            continue
+        if name == "distributed_type" and not isinstance(value, str):
+            continue  # ACC019 reports it
+        if value == "TPU":
+            yield from _of_tpus(run)
+            continue
+        message = f"{name} is {show(value)}, which accelerate doesn't have"
+        yield violation(config, name, message, suggest(str(value).upper(), choices))
 
 
 def _of_tpus(run: Accelerated) -> Violations:
-    """The type of older releases."""
-    release = release_in(run.submission, "accelerate", run.config.path)
+    """A violation where the release has no type TPU any more."""
+    release, name = release_in(run.submission, "accelerate", run.config.path), "distributed_type"
     if release.version >= _WITHOUT_TPU:
         message = f"{release} has no distributed_type TPU, which is XLA since 0.28"
+        hint = "set distributed_type: XLA"
         severity = None if release.where and release.exact else WARNING
-        yield violation(
-            run.config, "distributed_type", message, "set distributed_type: XLA", severity=severity
-        )
+        yield violation(run.config, name, message, hint, severity=severity)
 
 
 @clusters.rule(
@@ -217,12 +221,12 @@ def type_is_text(run: Accelerated) -> Violations:
     """distributed_type is text: 'NO' in quotes, because YAML reads no as false.
     Prevents: No error: one process, whatever num_processes is.
     Fix: write 'NO' in quotes, or DEEPSPEED"""
-    value, processes = run.config.value("distributed_type", "NO"), run.config.value("num_processes")
+    name = "distributed_type"
+    value, processes = run.config.value(name, "NO"), run.config.value("num_processes")
     if not isinstance(value, str) and processes != 1:
         message = f"distributed_type is {show(value)}, not text: accelerate starts one process only"
-        yield violation(
-            run.config, "distributed_type", message, "set distributed_type to 'NO', or to DEEPSPEED"
-        )
+        hint = "set distributed_type to 'NO', or to DEEPSPEED"
+        yield violation(run.config, name, message, hint)
 
 
 @clusters.rule(
@@ -234,18 +238,19 @@ def precision_is_known(run: Accelerated) -> Violations:
     attribute 'lower'
     Fix: use 'no', fp16, bf16 or fp8
     """
-    value = None if run.overridden("--mixed_precision") else run.config.value("mixed_precision")
+    name = "mixed_precision"
+    value = run.config.value(name)
+    if value is None or run.overridden("--mixed_precision"):
+        return
     if isinstance(value, bool):
         message = (
             f"mixed_precision is {show(value)}: YAML reads no as false, and "
             "accelerate requires text"
         )
-        yield violation(
-            run.config, "mixed_precision", message, "set mixed_precision to 'no', in quotes"
-        )
-    elif value is not None and not (isinstance(value, str) and value.lower() in PRECISIONS):
+        yield violation(run.config, name, message, "set mixed_precision to 'no', in quotes")
+    elif not isinstance(value, str) or value.lower() not in PRECISIONS:
         message = f"mixed_precision is {show(value)}, which accelerate doesn't have"
-        yield violation(run.config, "mixed_precision", message, f"use {listed(PRECISIONS)}")
+        yield violation(run.config, name, message, f"use {listed(PRECISIONS)}")
 
 
 @clusters.rule("ACC004", ERROR, "launcher", accelerate(f"{_ARGS} (ClusterConfig), utils/launch.py"))
@@ -254,28 +259,28 @@ def counts_are_integers(run: Accelerated) -> Violations:
     Prevents: TypeError or ValueError in the launcher.
     Fix: write integers"""
     for key in ("num_processes", "num_machines", "machine_rank", "main_process_port"):
-        value, port = run.config.value(key), key == "main_process_port"
-        absent = not run.config.has(key) or (value is None and port)
-        passed_on = run.config.machines == 1 and key in _PASSED_ON and is_digits(value)
-        if absent or passed_on or run.overridden(f"--{key}"):
+        value, is_port = run.config.value(key), key == "main_process_port"
+        is_absent = not run.config.has(key) or (value is None and is_port)
+        is_passed_on = run.config.machines == 1 and key in _PASSED_ON and is_digits(value)
+        if is_absent or is_passed_on or run.overridden(f"--{key}"):
             continue
         if type(value) is not int:
             message = f"{key} is {show(value)}, not an integer"
-            # for a launch line to give
-            severity = NOTE if value is None and not run.launches else None
-            severity = (
-                severity if value in DISTRIBUTED_TYPES else note_if_to_fill(value, key, severity)
-            )
+            may_be_given = value is None and not run.launches  # by a launch line that isn't here
+            severity = NOTE if may_be_given else None
+            if value not in DISTRIBUTED_TYPES:  # which look like placeholders in capitals
+                severity = note_if_to_fill(value, key, severity)
             usual = str(value) if is_digits(value) else _USUAL.get(key, "8")
             yield violation(run.config, key, message, f"set {key} to {usual}", severity=severity)
-        elif port and not 0 <= value <= _MAX_PORT:
+        elif is_port and not 0 <= value <= _MAX_PORT:
             message = f"main_process_port is {value}, not a port number"
             yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
         elif key == "num_machines" and value < 1:
-            message = f"num_machines is {value}; it must be at least 1"
-            yield violation(
-                run.config, key, message, "set num_machines to 1", severity=Severity.WARNING
+            message, hint = (
+                f"num_machines is {value}; it must be at least 1",
+                "set num_machines to 1",
             )
+            yield violation(run.config, key, message, hint, severity=WARNING)
 
 
 @clusters.rule(
@@ -285,19 +290,20 @@ def processes_are_counted(run: Accelerated) -> Violations:
     """num_processes is at least 1, in the config or on the launch line.
     Prevents: ValueError: You need to manually pass in `--num_processes` using this config yaml.
     Fix: set num_processes to nodes × GPUs of a node"""
-    config, value = run.config, run.config.value("num_processes", -1)
-    counted = config.value("distributed_type") not in (None, "NO", "XLA") and not run.overridden(
-        "--num_processes"
-    )
-    if counted and type(value) is int and value < 1:
-        absent = not config.has("num_processes")
-        message = "num_processes is missing" if absent else f"num_processes is {value}"
+    config = run.config
+    is_counted = config.value("distributed_type") not in (None, "NO", "XLA")
+    if not is_counted or run.overridden("--num_processes"):
+        return
+    value, is_absent = config.value("num_processes", -1), not config.has("num_processes")
+    if type(value) is int and value < 1:
+        message = "num_processes is missing" if is_absent else f"num_processes is {value}"
         hint = (
             "set num_processes to the GPUs of all nodes together, or add "
             "--num_processes to the launch line"
         )
         severity = None if run.launches else NOTE  # a launch line may give it
-        yield violation(config, "" if absent else "num_processes", message, hint, severity=severity)
+        name = "" if is_absent else "num_processes"
+        yield violation(config, name, message, hint, severity=severity)
 
 
 @clusters.rule(
@@ -317,15 +323,13 @@ def ids_are_text(run: Accelerated) -> Violations:
         shown = ",".join(map(str, value)) if isinstance(value, list) else value
         yield violation(config, "gpu_ids", message, f"set gpu_ids to '{shown}', or to all")
         return
-    each = (config.processes or 0) // max(config.machines, 1)
-    named = [part for part in value.split(",") if part.strip()]
-    if (
-        value != "all"
-        and len(named) < each
-        and not run.overridden("--num_processes", "--num_machines")
-    ):
-        message = f"gpu_ids names {len(named)} GPUs for {each} processes on a machine"
-        hint = f"set gpu_ids to all, or num_processes to {len(named) * config.machines}"
+    if value == "all" or run.overridden("--num_processes", "--num_machines"):
+        return
+    processes = (config.processes or 0) // max(config.machines, 1)
+    ids = len([part for part in value.split(",") if part.strip()])
+    if ids < processes:
+        message = f"gpu_ids names {ids} GPUs for {processes} processes on a machine"
+        hint = f"set gpu_ids to all, or num_processes to {ids * config.machines}"
         yield violation(config, "gpu_ids", message, hint, severity=None if run.launches else NOTE)
 
 
@@ -366,16 +370,14 @@ def sections_are_mappings(run: Accelerated) -> Violations:
         "parallelism_config",
         "fp8_config",
     ):
-        value, names_config = run.config.value(key), key == "deepspeed_config"
-        if value is not None and not isinstance(value, Mapping):
-            hint = "write a mapping" + (
-                " with deepspeed_config_file or zero_stage" if names_config else ", or {}"
-            )
-            # else it isn't read
-            severity = None if names_config and run.config.uses_deepspeed else Severity.WARNING
-            yield violation(
-                run.config, key, f"{key} is {show(value)}, not a mapping", hint, severity=severity
-            )
+        value, is_deepspeeds = run.config.value(key), key == "deepspeed_config"
+        if value is None or isinstance(value, Mapping):
+            continue
+        message, hint = f"{key} is {show(value)}, not a mapping", "write a mapping, or {}"
+        if is_deepspeeds:
+            hint = "write a mapping with deepspeed_config_file or zero_stage"
+        is_read = is_deepspeeds and run.config.uses_deepspeed
+        yield violation(run.config, key, message, hint, severity=None if is_read else WARNING)
 
 
 SIZES: Final = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
@@ -390,8 +392,8 @@ class Sizes(NamedTuple):
     where: Location  #: the section, or the line's first option on it
     of_sequence: Location  #: of sp_size
     processes: int | None
-    deepspeed: bool  #: whether the launch is DeepSpeed's
-    fsdp: bool  #: whether it is FSDP's
+    deepspeed: bool  #: whether the launch trains with DeepSpeed
+    fsdp: bool  #: whether the launch trains with FSDP
 
 
 def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
@@ -455,15 +457,16 @@ def all_sizes(submission: Submission) -> Iterator[Sizes]:
     """The sizes of every launch that has some: the line's go before the config's."""
     runs, lines = list(clusters(submission)), list(accelerate_calls(submission))
     configs = [run.config for run in runs]
-    read = [config_read_by(line, configs) for line in lines]
+    config_of_line = [config_read_by(line, configs) for line in lines]
     for run in runs:
-        known = not lines or not run.overridden("--num_processes")
-        if known and not any(run.config is other for other in read):
+        is_read = any(run.config is config for config in config_of_line)
+        has_known_processes = not lines or not run.overridden("--num_processes")
+        if has_known_processes and not is_read:
             yield from _sizes(run.config, None)
-    for line, config in zip(lines, read, strict=True):
+    for line, config in zip(lines, config_of_line, strict=True):
         options = line.options
-        alone = options.has(_USE) and not options.has("--config_file") and not configs
-        if not options.opaque and (config is not None or alone):
+        has_all = options.has(_USE) and not options.has("--config_file") and not configs
+        if not options.opaque and (config is not None or has_all):
             yield from _sizes(config, line)
 
 
@@ -488,12 +491,10 @@ def sizes_multiply_to_the_processes(sizes: Sizes) -> Violations:
         message = f"{text}: replicas of tensor or context ranks need a dp_shard_size above 1"
         hint = f"use dp_shard_size {replicas}, without replicas"
     elif sequence == 1 and processes and product not in (1, processes):
-        message, rest = f"{text} = {product} is not num_processes {processes}", product // shards
-        hint = (
-            f"use dp_shard_size {processes // rest}"
-            if processes % rest == 0
-            else f"set num_processes to {product}"
-        )
+        message, others = f"{text} = {product} is not num_processes {processes}", product // shards
+        hint = f"set num_processes to {product}"
+        if processes % others == 0:
+            hint = f"use dp_shard_size {processes // others}"
     else:
         return
     yield Violation(sizes.where, message, hint)
@@ -521,10 +522,10 @@ def heads_divide(submission: Submission) -> Violations:
         if size < 2 or not sizes.deepspeed:
             continue
         kv_heads = model.kv_heads
-        fits = [
-            fit
-            for fit in divisors(model.heads, limit=64)
-            if not kv_heads % fit or not fit % kv_heads
+        fitting = [
+            divisor
+            for divisor in divisors(model.heads, limit=64)
+            if kv_heads % divisor == 0 or divisor % kv_heads == 0
         ]
         if model.heads % size:
             message = f"sp_size {size} does not divide {model.name}'s {model.heads} attention heads"
@@ -535,7 +536,7 @@ def heads_divide(submission: Submission) -> Violations:
             )
         else:
             continue
-        yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fits or [1])}")
+        yield Violation(sizes.of_sequence, message, f"use sp_size {listed(fitting or [1])}")
 
 
 @accelerate_calls.rule(
@@ -547,22 +548,23 @@ def parallelism_on_the_line_is_fsdps(call: LauncherCall) -> Violations:
     `--fsdp_version=2`.
     Fix: add --use_fsdp --fsdp_version 2, or set the sizes in the config file
     """
-    asked, options = call.argument(_USE), call.options
+    flag, options = call.argument(_USE), call.options
     version = options.integer("--fsdp_version")
-    if asked is None or options.opaque or (options.has("--fsdp_version") and version is None):
+    is_unknown = options.has("--fsdp_version") and version is None
+    if flag is None or options.opaque or is_unknown:
         return
-    second = version not in (None, 1)
-    if not second or not options.has("--use_fsdp"):
-        message = f"{_USE} without {'--use_fsdp' if second else '--use_fsdp and --fsdp_version 2'}"
+    is_version_2 = version not in (None, 1)
+    if not is_version_2 or not options.has("--use_fsdp"):
+        missing = "--use_fsdp" if is_version_2 else "--use_fsdp and --fsdp_version 2"
         hint = (
             "add --use_fsdp --fsdp_version 2, or parallelism_config to the file that "
             "--config_file names"
         )
-        yield asked.bad_option(message, hint)
+        yield flag.bad_option(f"{_USE} without {missing}", hint)
 
 
-#: Ways to train of which a launch line has one.
-_WAYS: Final = ("--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp")
+#: Flags for ways to train that exclude one another.
+_EXCLUSIVE_WAYS: Final = ("--multi_gpu", "--cpu", "--tpu", "--use_deepspeed", "--use_fsdp")
 
 
 @accelerate_calls.rule(
@@ -574,8 +576,8 @@ def line_trains_in_one_way(call: LauncherCall) -> Violations:
     `--use_deepspeed`, `--use_fsdp` at a time.
     Fix: remove the others
     """
-    named = [way for way in _WAYS if call.has(way)]
-    second = call.argument(named[-1]) if len(named) > 1 else None
-    if second is not None:
-        message = f"{' and '.join(named)} exclude each other"
-        yield second.bad_option(message, f"remove {named[0]}")
+    ways = [way for way in _EXCLUSIVE_WAYS if call.has(way)]
+    last = call.argument(ways[-1]) if len(ways) > 1 else None
+    if last is not None:
+        message = f"{' and '.join(ways)} exclude each other"
+        yield last.bad_option(message, f"remove {ways[0]}")

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....numerals import is_whole
 from ....rules.violations import accelerate, listed, suggest, violation
 from ....submission.repository import prepares_no_loader, program_text, texts_of
 from ....text.around import folders_above
 from ....text.slips import is_slip
 from ....text.wording import show, whole_number
-from ...deepspeed.submission import release_of_deepspeed, used_config
+from ...deepspeed.submission import named_by, release_of_deepspeed, used_config
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
 from ...launching.tables import TABLES
@@ -59,6 +59,7 @@ _REFUSED: Final = (
 #: deepspeed_config_file may be a whole config in base64, which has at least so many characters.
 _SHORTEST_BASE64: Final = 60
 _DEVICES: Final = ("none", "cpu", "nvme")
+#: The configs that have a deepspeed_config.
 _sections: Final = clusters.where(lambda run: run.config.deepspeed)
 
 
@@ -69,28 +70,27 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
     Prevents: No error: the setting has its default.
     Fix: correct the key, or remove it"""
-    #: keys and their pointers by hint, and whether they are slips; each group is one finding
-    by_hint = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)
+    # One finding for all keys that have the same hint, and of which each is a slip or none is.
+    groups = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)
     for key, at, _ in run.config.entries(_SECTION):
-        if key not in KEYS:
-            slip = any(is_slip(key, known) for known in KEYS)
+        if key in KEYS:
+            continue
+        is_a_slip = any(is_slip(key, known) for known in KEYS)
+        if key in TOP_KEYS:
+            hint = "move it to the top of the file"
+        else:
             otherwise = "move it into the JSON that deepspeed_config_file names"
-            hint = (
-                "move it to the top of the file"
-                if key in TOP_KEYS
-                else suggest(key.lower(), KEYS, otherwise)
-            )
-            by_hint[hint, slip].append((key, at))
-    for (hint, slip), keys in by_hint.items():
-        several = len(keys) > 1
-        named = (
-            f"unknown key{'s' * several} {', '.join(key for key, _ in keys)} in deepspeed_config"
-        )
-        message = f"{named}: accelerate ignores {'them' if several else 'it'}"
-        hint = hint.replace(" it ", " them ") if several else hint
-        yield Violation(
-            run.config.locate_key(keys[0][1]), message, hint, severity=ERROR if slip else None
-        )
+            hint = suggest(key.lower(), KEYS, otherwise)
+        groups[hint, is_a_slip].append((key, at))
+    for (hint, is_a_slip), entries in groups.items():
+        keys = ", ".join(key for key, _ in entries)
+        message = f"unknown key {keys} in deepspeed_config: accelerate ignores it"
+        if len(entries) > 1:
+            message = f"unknown keys {keys} in deepspeed_config: accelerate ignores them"
+            hint = hint.replace(" it ", " them ")
+        _, first_at = entries[0]
+        severity = ERROR if is_a_slip else None
+        yield Violation(run.config.locate_key(first_at), message, hint, severity=severity)
 
 
 @clusters.rule(
@@ -106,10 +106,11 @@ def sharding_keys_are_known(run: Accelerated) -> Violations:
     known = [name[2:] for name in options if name.startswith("--fsdp_")]
     for key, at, _ in run.config.entries("fsdp_config"):
         full = str(key) if str(key).startswith("fsdp") else f"fsdp_{key}"
-        near = next(
-            (name for name in known if is_slip(full, name) or is_slip(str(key), name)), None
-        )
-        if f"--{full}" not in options and near:
+        if f"--{full}" in options:
+            continue
+        likely = (name for name in known if is_slip(full, name) or is_slip(str(key), name))
+        near = next(likely, None)
+        if near:
             message = f"unknown key {key} in fsdp_config: accelerate ignores it"
             yield Violation(run.config.locate_key(at), message, f"did you mean {near}?")
 
@@ -130,33 +131,37 @@ def one_source_of_settings(run: Accelerated) -> Violations:
     config = run.config
     if not config.config_file or not config.uses_deepspeed:
         return
-    if refused := [key for key in _REFUSED if key in config.deepspeed]:
+    refused = [key for key in _REFUSED if key in config.deepspeed]
+    if refused:
         message = f"{', '.join(refused)} with deepspeed_config_file {config.config_file}"
         where = config.locate_key(f"{_SECTION}/{refused[0]}")
         them = "them" if len(refused) > 1 else "it"
         yield Violation(where, message, f"remove {them}, and set {them} in the JSON")
-    key = (
-        "fp16" if config.value("fp16") and not config.has("mixed_precision") else "mixed_precision"
-    )
+    key = "mixed_precision"
+    if config.value("fp16") and not config.has(key):  # older configs have this flag
+        key = "fp16"
     if config.value(key) is not None and not run.overridden("--mixed_precision"):
         message = f"{key} {show(config.value(key))} with deepspeed_config_file"
-        yield Violation(
-            config.locate_key(key), message, "remove it, and set bf16 or fp16 in the JSON"
-        )
+        hint = "remove it, and set bf16 or fp16 in the JSON"
+        yield Violation(config.locate_key(key), message, hint)
 
 
 def _is_steps(value: object) -> bool:
+    """Whether a value is a number of steps, or its text, or "auto"."""
+    if value == "auto":
+        return True
     number = number_of_text(value)
-    return value == "auto" or (
-        number is not None and number >= 1 and number.is_integer() and type(value) is not float
-    )
+    if number is None or type(value) is float:
+        return False
+    return number >= 1 and number.is_integer()
 
 
 def _among(choices: tuple[object, ...]) -> Callable[[object], bool]:
+    """Whether a value is one of the choices, as text in any case."""
     return lambda value: str(value).lower() in map(str, choices)
 
 
-#: What the values of some keys must be, and what to write.
+#: What the values of some keys must be, and the hint where they aren't.
 _VALUES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "zero_stage": (_among(STAGES), f"use {listed(STAGES)}"),
     "offload_optimizer_device": (_among(_DEVICES), f"use {listed(_DEVICES)}"),
@@ -178,12 +183,8 @@ def values_are_deepspeeds(run: Accelerated) -> Violations:
     for key, (fits, hint) in _VALUES.items():
         value = run.config.deepspeed.get(key)
         if value is not None and not fits(value):
-            yield violation(
-                run.config,
-                f"{_SECTION}/{key}",
-                f"{key} is {show(value)}, which DeepSpeed refuses",
-                hint,
-            )
+            message = f"{key} is {show(value)}, which DeepSpeed refuses"
+            yield violation(run.config, f"{_SECTION}/{key}", message, hint)
 
 
 @_sections.rule("ACC010", ERROR, "silent", accelerate(f"utils/launch.py {_NO_PATH}"))
@@ -197,8 +198,8 @@ def nvme_has_a_path(run: Accelerated) -> Violations:
     for what in ("optimizer", "param"):
         key = f"offload_{what}_device"
         variable = f"ACCELERATE_DEEPSPEED_OFFLOAD_{what.upper()}_NVME_PATH"
-        unset = not run.config.config_file and variable not in exported
-        if run.config.deepspeed.get(key) == "nvme" and unset:
+        has_path = run.config.config_file or variable in exported
+        if run.config.deepspeed.get(key) == "nvme" and not has_path:
             message = (
                 f"{key} is nvme, and accelerate 1.15 passes no offload_{what}_nvme_path "
                 "on: the path is 'none'"
@@ -220,16 +221,13 @@ def section_is_of_the_type(run: Accelerated) -> Violations:
         ("fsdp_config", "FSDP", "--use_fsdp"),
         ("megatron_lm_config", "MEGATRON_LM", "--use_megatron_lm"),
     ):
-        unused = kind in DISTRIBUTED_TYPES and kind != right and not run.overridden(option)
-        if unused and run.config.block(key):
+        is_of_other_type = kind in DISTRIBUTED_TYPES and kind != right
+        if is_of_other_type and run.config.block(key) and not run.overridden(option):
             message = f"{key} has no effect with distributed_type {kind}"
             hint = f"set distributed_type to {right}, or remove {key}"
-            yield Violation(
-                run.config.locate_key(key),
-                message,
-                hint,
-                severity=None if _is_missed(run, key) and not _is_written(run, option) else NOTE,
-            )
+            is_certain = _is_missed(run, key) and not _is_written(run, option)
+            severity = None if is_certain else NOTE
+            yield Violation(run.config.locate_key(key), message, hint, severity=severity)
 
 
 def _is_written(run: Accelerated, option: str) -> bool:
@@ -259,15 +257,13 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
     whole model.
     Fix: set zero3_init_flag: false, or stage 3
     """
-    stage = run.config.zero_stage
+    stage, name = run.config.zero_stage, "zero3_init_flag"
     if run.config.config_file:
-        linked = used_config(run.submission)
-        stage = linked.stage if linked is not None else None
-    if is_true(run.config.deepspeed.get("zero3_init_flag")) and stage in (0, 1, 2):
+        ds_config = used_config(run.submission)
+        stage = ds_config.stage if ds_config is not None else None
+    if is_true(run.config.deepspeed.get(name)) and stage in (0, 1, 2):
         message = f"zero3_init_flag is true under ZeRO stage {stage}: accelerate sets it to false"
-        yield violation(
-            run.config, f"{_SECTION}/zero3_init_flag", message, "set zero3_init_flag: false"
-        )
+        yield violation(run.config, f"{_SECTION}/{name}", message, "set zero3_init_flag: false")
 
 
 @_sections.rule("ACC012", WARNING, "silent", _STAGE_3)
@@ -276,8 +272,8 @@ def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     Prevents: No error: the parameters stay on the GPU.
     Fix: use stage 3"""
     device, stage = run.config.deepspeed.get("offload_param_device"), run.config.zero_stage
-    decides = run.config.uses_deepspeed and not run.config.config_file
-    if decides and device in ("cpu", "nvme") and stage in (0, 1, 2):
+    is_read = run.config.uses_deepspeed and not run.config.config_file
+    if is_read and device in ("cpu", "nvme") and stage in (0, 1, 2):
         message = (
             f"offload_param_device {device} under ZeRO stage {stage}: parameters stay on the GPU"
         )
@@ -290,24 +286,21 @@ def stage_is_the_configs(run: Accelerated) -> Violations:
     """accelerate's zero_stage is that of the DeepSpeed config in the same submission.
     Prevents: No error: one of the two stages has no effect.
     Fix: set deepspeed_config_file, and remove zero_stage"""
-    stage, linked = run.config.zero_stage, used_config(run.submission)
-    if linked is None or run.config.config_file or run.config.deepspeed.get("zero_stage") is None:
+    stage, ds_config = run.config.zero_stage, used_config(run.submission)
+    is_written = run.config.deepspeed.get("zero_stage") is not None
+    if ds_config is None or run.config.config_file or not is_written:
         return
-    if None not in (stage, linked.stage) and linked.stage != stage:
+    if None not in (stage, ds_config.stage) and ds_config.stage != stage:
         message = (
-            f"zero_stage is {stage} here and {linked.stage} in the DeepSpeed config: one "
+            f"zero_stage is {stage} here and {ds_config.stage} in the DeepSpeed config: one "
             "of them is not used"
         )
-        hint = f"set deepspeed_config_file to {linked.name}, and remove zero_stage"
-        texts = [
-            getattr(document, "json", None)
-            for link in run.submission.references
-            for document in link.documents
-        ]
+        hint = f"set deepspeed_config_file to {ds_config.name}, and remove zero_stage"
         # A config that no file refers to may be another job's.
-        severity = None if any(text is linked.json for text in texts) else NOTE
+        is_named = id(ds_config.json) in named_by(run.submission.references)
+        severity = None if is_named else NOTE
         mismatch = violation(run.config, f"{_SECTION}/zero_stage", message, hint, severity=severity)
-        yield against(linked.locate("/zero_optimization/stage"), mismatch)
+        yield against(ds_config.locate("/zero_optimization/stage"), mismatch)
 
 
 @clusters.rule(
@@ -323,16 +316,12 @@ def config_file_is_a_path(run: Accelerated) -> Violations:
     is_text = isinstance(value, str) and not is_whole(value)
     is_base64 = len(str(value)) >= _SHORTEST_BASE64
     has_ending = PurePosixPath(str(value)).suffix != ""
-    if not (is_text and (is_base64 or value == "none" or has_ending)):
+    is_known_form = is_text and (is_base64 or value == "none" or has_ending)
+    if not is_known_form:
         message = f"deepspeed_config_file is {show(value)}, not the path of a JSON file"
-        severity = Severity.WARNING if is_text else None
-        yield violation(
-            run.config,
-            _FILE,
-            message,
-            "set deepspeed_config_file to ds_config.json",
-            severity=severity,
-        )
+        hint = "set deepspeed_config_file to ds_config.json"
+        severity = WARNING if is_text else None
+        yield violation(run.config, _FILE, message, hint, severity=severity)
 
 
 #: The calls with a DeepSpeed config in their submission.
@@ -351,17 +340,10 @@ def precision_is_the_configs(call: LauncherCall) -> Violations:
     Fix: use the same precision in both
     """
     precision, config = call.text("--mixed_precision"), used_config(call.submission)
-    excluded = (
-        {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value)
-        if precision is not None
-        else None
-    )
-    if (
-        precision is not None
-        and config is not None
-        and excluded is not None
-        and config.switch(f"/{excluded}/enabled")
-    ):
+    if precision is None or config is None:
+        return
+    excluded = {"fp16": "bf16", "bf16": "fp16", "fp8": "fp16"}.get(precision.value)
+    if excluded is not None and config.switch(f"/{excluded}/enabled"):
         message = (
             f"--mixed_precision {precision.value}, and {excluded} is enabled in the DeepSpeed "
             "config"
@@ -376,21 +358,17 @@ def accumulation_is_the_configs(call: LauncherCall) -> Violations:
     Prevents: No error: the DeepSpeed config's number is used, and the batch is another one.
     Fix: use the same number in both"""
     steps, config = call.integer("--gradient_accumulation_steps"), used_config(call.submission)
-    value = (
-        whole_number(config.value("/gradient_accumulation_steps")) if config is not None else None
-    )
-    if (
-        steps
-        and config
-        and value not in (None, steps.value)
-        and call.has("--deepspeed_config_file")
-    ):
+    if not steps or config is None or not call.has("--deepspeed_config_file"):
+        return
+    pointer = "/gradient_accumulation_steps"
+    value = whole_number(config.value(pointer))
+    if value not in (None, steps.value):
         message = (
             f"--gradient_accumulation_steps {steps.value} is not used: the "
             f"DeepSpeed config has {value}"
         )
         mismatch = steps.bad_option(message, f"use {value} in both, or only in the JSON")
-        yield against(config.locate("/gradient_accumulation_steps"), mismatch)
+        yield against(config.locate(pointer), mismatch)
 
 
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_deepspeed_cmd_env)")
@@ -406,8 +384,9 @@ def processes_divide_among_machines(run: Accelerated) -> Violations:
     Fix: use a multiple of num_machines
     """
     processes, machines = run.config.processes or 0, run.config.machines
-    decides = not run.overridden("--num_processes", "--num_machines")
-    if decides and machines > 0 and processes > 0 and processes % machines:
+    if processes < 1 or machines < 1 or run.overridden("--num_processes", "--num_machines"):
+        return
+    if processes % machines:
         each = processes // machines
         message = (
             f"num_processes {processes} over num_machines {machines} gives {each} each: "
@@ -428,18 +407,13 @@ def launcher_is_known(run: Accelerated) -> Violations:
     value, release = run.config.launcher, release_of_deepspeed(run.submission, run.config.path)
     if value is None or run.overridden(f"--{name}"):
         return
+    at = f"{_SECTION}/{name}"
     if value not in LAUNCHERS:
-        yield violation(
-            run.config,
-            f"{_SECTION}/{name}",
-            f"unknown {name} {show(value)}",
-            f"use {listed(LAUNCHERS)}",
-        )
+        message = f"unknown {name} {show(value)}"
+        yield violation(run.config, at, message, f"use {listed(LAUNCHERS)}")
     elif value == "nossh" and release.version < (0, 14, 5):  # accelerate utils/launch.py:468
         message = f"{name} nossh with {release}; it needs 0.14.5 or newer"
-        yield violation(
-            run.config, f"{_SECTION}/{name}", message, "use standard, or DeepSpeed 0.14.5 or newer"
-        )
+        yield violation(run.config, at, message, "use standard, or DeepSpeed 0.14.5 or newer")
 
 
 @groups.rule("ACC014", ERROR, "silent", _LAUNCH + "; deepspeed/launcher/runner.py:231-234")
@@ -450,13 +424,12 @@ def machines_have_a_hostfile(run: Accelerated) -> Violations:
     Fix: set deepspeed_hostfile
     """
     config = run.config
-    unnamed = config.uses_deepspeed and not config.deepspeed.get("deepspeed_hostfile")
-    launcher_of_deepspeed = config.launcher not in ("standard", None)
-    if (
-        launcher_of_deepspeed
-        and unnamed
-        and not run.overridden("--deepspeed_hostfile", "--deepspeed_multinode_launcher")
-    ):
+    if not config.uses_deepspeed or config.launcher in ("standard", None):
+        return
+    has_hostfile = config.deepspeed.get("deepspeed_hostfile") or run.overridden(
+        "--deepspeed_hostfile", "--deepspeed_multinode_launcher"
+    )
+    if not has_hostfile:
         message = (
             f"num_machines {config.machines} under the launcher {config.launcher}, and "
             "no deepspeed_hostfile"
@@ -471,8 +444,9 @@ def machines_have_an_address(run: Accelerated) -> Violations:
     Prevents: The rendezvous at None:29500 is never reached.
     Fix: set main_process_ip"""
     config = run.config
-    standard = not config.uses_deepspeed or config.launcher == "standard"
-    if standard and not config.value("main_process_ip") and not run.overridden("--main_process_ip"):
+    is_standard = not config.uses_deepspeed or config.launcher == "standard"
+    has_address = config.value("main_process_ip") or run.overridden("--main_process_ip")
+    if is_standard and not has_address:
         message = (
             f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
         )
@@ -491,11 +465,11 @@ def rank_is_within(run: Accelerated) -> Violations:
     Fix: use a rank from 0 to num_machines - 1"""
     config, rank = run.config, run.config.integer("machine_rank")
     machines = config.integer("num_machines") if config.has("num_machines") else 1
-    decides = not run.overridden("--machine_rank", "--num_machines")
-    if decides and rank is not None and machines is not None and not 0 <= rank < max(machines, 1):
-        message = (
-            f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {max(machines, 1) - 1}"
-        )
+    if rank is None or machines is None or run.overridden("--machine_rank", "--num_machines"):
+        return
+    last = max(machines, 1) - 1
+    if not 0 <= rank <= last:
+        message = f"machine_rank {rank} of num_machines {machines}: ranks are 0 to {last}"
         yield violation(config, "machine_rank", message, "set machine_rank to 0")
 
 
@@ -505,25 +479,22 @@ def machines_have_their_ranks(run: Accelerated) -> Violations:
     Prevents: Every node assumes rank 0, and the rendezvous never completes.
     Fix: add --machine_rank to the launch line"""
     config = run.config
+    # one command starts the processes on all nodes
     starts_all = config.uses_deepspeed and config.launcher not in ("standard", "nossh", None)
+    if starts_all or not run.launches or run.overridden("--machine_rank"):
+        return
     rank = config.value("machine_rank", 0)
     beside = run.submission.files.beside(config.path, "accelerate config")
-    # One such config for each machine has its rank.
+    # There may be a config for each machine, each with its rank.
     is_one_of_several = any(
         other.machines == config.machines and other.value("machine_rank", 0) != rank
         for other in beside
     )
-    if (
-        not starts_all
-        and not is_one_of_several
-        and run.launches
-        and not run.overridden("--machine_rank")
-    ):
+    if not is_one_of_several:
         message = f"num_machines {config.machines}, and every node assumes rank {rank}"
         hint = "add --machine_rank to the launch line, as in --machine_rank $SLURM_NODEID"
-        yield violation(
-            config, "machine_rank" if config.has("machine_rank") else "num_machines", message, hint
-        )
+        name = "machine_rank" if config.has("machine_rank") else "num_machines"
+        yield violation(config, name, message, hint)
 
 
 @clusters.rule("ACC017", WARNING, "silent", _LAUNCH)
@@ -531,17 +502,12 @@ def filters_are_one(run: Accelerated) -> Violations:
     """Only one of deepspeed_inclusion_filter and deepspeed_exclusion_filter is given.
     Prevents: No error: the inclusion filter has no effect.
     Fix: remove one of the two"""
-    included, excluded = (
-        run.config.deepspeed.get(f"deepspeed_{kind}_filter") for kind in ("inclusion", "exclusion")
-    )
+    inclusion, exclusion = "deepspeed_inclusion_filter", "deepspeed_exclusion_filter"
+    included = run.config.deepspeed.get(inclusion)
+    excluded = run.config.deepspeed.get(exclusion)
     if included and excluded:
-        message = (
-            f"deepspeed_inclusion_filter {included} has no effect with "
-            f"deepspeed_exclusion_filter {excluded}"
-        )
-        yield violation(
-            run.config, f"{_SECTION}/deepspeed_inclusion_filter", message, "remove one of the two"
-        )
+        message = f"{inclusion} {included} has no effect with {exclusion} {excluded}"
+        yield violation(run.config, f"{_SECTION}/{inclusion}", message, "remove one of the two")
 
 
 @clusters.rule("ACC024", WARNING, "init", accelerate("accelerator.py (_prepare_deepspeed)"))

@@ -55,8 +55,8 @@ _POSITIVE: Final = derived(
     "torch's DataLoader refuses a batch of 0, and steps are a quotient by the accumulation"
 )
 _RELEASES: Final = f"{transformers(_ARGUMENTS)}; the same file of every minor release from 4.28 on"
-#: The newest major release. Where nothing names a release, many still have the major one before:
-#: what is gone only since this one is a note.
+#: The newest major release. Where nothing names a release, many users still have the major one
+#: before it, so an argument that is gone only since this one is a note.
 _NEWEST_MAJOR: Final = (5, 0)
 _MOST_NAMES: Final = 200  # that are compared with all arguments; a script of one's own has fewer
 _SLIP: Final = 0.9  # how alike a name must be to be a slip; scripts have arguments of their own
@@ -84,9 +84,9 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         is_gone = release.version[:2] >= numbers(gone)
         verb = "has no" if is_gone else "has the"
         message = f"{release} {verb} argument {name}, which is gone since {gone}"
+        is_usual = not release.where and numbers(gone) < _NEWEST_MAJOR
         severity: Severity | None = NOTE
-        gone_before = numbers(gone) < _NEWEST_MAJOR
-        if is_gone and (release.planned or (not release.where and gone_before)):
+        if is_gone and (release.planned or is_usual):
             severity = None
         elif is_gone and release.where and release.exact:
             severity = ERROR
@@ -138,18 +138,19 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     Fix: correct the argument's name
     """
     launch = arguments.launch
-    program, known = program_of(launch), (*known_arguments(), *gone_arguments())
+    program = program_of(launch)
     front_end = arguments.front_end_row
     if launch is not None and launch.program is not None and front_end is None:
         front_end = of_library(launch.program, launch.arguments)
     names_of_front_end: Collection[str] = ()
     if launch is not None and front_end is not None:
         names_of_front_end = sorted({option[2:].replace("-", "_") for option in front_end.options})
-    known = (*known, *names_of_front_end)
+    known = (*known_arguments(), *gone_arguments(), *names_of_front_end)
     yield from _of_other_commands(arguments)
     for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
         # argparse takes the beginning of a name for it
-        if declares_field(name, arguments.path) if launch is None else begins_argument(name):
+        is_taken = declares_field(name, arguments.path) if launch is None else begins_argument(name)
+        if is_taken:
             continue
         if names_of_front_end and front_end is not None and front_end.has_like(f"--{name}"):
             continue
@@ -211,15 +212,17 @@ def _wrong_choice(
     message = f"{name} is {show(value)}, which transformers doesn't have"
     if isinstance(value, bool) and name.endswith("_strategy"):
         message = f"{name} is {show(value)}: YAML reads no, off, yes and on as false and true"
+    near = closest(str(value), choices)
+    hint: str | None
     if value is False and "no" in choices:
         hint = "write 'no', in quotes"
-    elif close := closest(str(value), choices):
-        hint = f"did you mean {close}?"
+    elif near:
+        hint = f"did you mean {near}?"
     else:
         hint = suggest("", choices[:_MOST_CHOICES])
-    to_fill = isinstance(value, str) and is_left_open(value, name)
+    is_to_fill = isinstance(value, str) and is_left_open(value, name)
     # Trainers of other programs have more optimizers.
-    severity = NOTE if name == "optim" or to_fill else None
+    severity = NOTE if name == "optim" or is_to_fill else None
     yield violation(arguments, name, message, hint, severity=severity)
 
 
@@ -269,9 +272,8 @@ def one_precision(arguments: TrainingArguments) -> Violations:
     Fix: use bf16 alone"""
     for first, second in (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval")):
         if arguments.is_on(first) and arguments.is_on(second):
-            yield violation(
-                arguments, second, f"{first} and {second} are both on", f"use {second} alone"
-            )
+            message = f"{first} and {second} are both on"
+            yield violation(arguments, second, message, f"use {second} alone")
 
 
 @training_arguments.rule(
@@ -282,13 +284,12 @@ def fsdp_or_deepspeed(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Using --fsdp xxx together with --deepspeed is not possible.
     Fix: remove one of them"""
     off = (None, "", False)
-    # A path in a folder that only the shell knows has no value, but it is given.
-    has_deepspeed = arguments.value("deepspeed", NOTHING) not in off and arguments.has("deepspeed")
+    # A path that only the shell knows is given and has no value, so the default mustn't be None.
+    has_deepspeed = arguments.has("deepspeed") and arguments.value("deepspeed", NOTHING) not in off
     has_fsdp = arguments.value("fsdp") not in (*off, [])
     if has_fsdp and has_deepspeed:
-        yield violation(
-            arguments, "fsdp", "fsdp and deepspeed are both given", "remove one of them"
-        )
+        message = "fsdp and deepspeed are both given"
+        yield violation(arguments, "fsdp", message, "remove one of them")
 
 
 @training_arguments.rule(
@@ -332,9 +333,8 @@ def batches_have_a_sequence(arguments: TrainingArguments) -> Violations:
     ):
         value = arguments.integer(name)
         if value is not None and value < 1:
-            yield violation(
-                arguments, name, f"{name} is {value}; it must be at least 1", f"set {name} to 1"
-            )
+            message = f"{name} is {value}; it must be at least 1"
+            yield violation(arguments, name, message, f"set {name} to 1")
 
 
 _CHECKED: Final = transformers(
@@ -342,8 +342,6 @@ _CHECKED: Final = transformers(
 )
 _TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
 _OLD_NAME: Final = "evaluation_strategy"  # of eval_strategy, up to 4.46
-
-
 _FRACTIONS_SCALE: Final = 1_000_000  # transformers compares fractions as whole millionths
 
 
@@ -369,17 +367,17 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: --load_best_model_at_end requires the save and eval strategy to match
     Fix: use one strategy for both"""
     save, evaluation = _strategies(arguments)
-    are_texts = isinstance(save, str) and isinstance(evaluation, str)
-    if are_texts and arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
+    if not isinstance(save, str) or not isinstance(evaluation, str):
+        return
+    if arguments.is_on("load_best_model_at_end") and save not in ("best", evaluation):
         name = _OLD_NAME if arguments.has(_OLD_NAME) else "eval_strategy"
         default = "" if arguments.has("save_strategy") else " (the default)"
         message = (
             f"load_best_model_at_end with {name} {evaluation} and save_strategy {save}{default}"
         )
         both = save if save != "no" else evaluation
-        yield violation(
-            arguments, "load_best_model_at_end", message, f"set {name} and save_strategy to {both}"
-        )
+        hint = f"set {name} and save_strategy to {both}"
+        yield violation(arguments, "load_best_model_at_end", message, hint)
 
 
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
@@ -454,15 +452,16 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Got warmup_steps = -1, Expected value warmup_steps >= 0
     Fix: use 0, a number of steps, or a fraction below 1"""
     warmup, total = arguments.number("warmup_steps"), arguments.integer("max_steps") or 0
-    if warmup is not None and warmup < 0:
+    if warmup is None:
+        return
+    if warmup < 0:
         message = f"warmup_steps is {warmup:g}; it must be at least 0"
         yield violation(arguments, "warmup_steps", message, "set warmup_steps to 0")
-    elif warmup is not None and 0 < total <= warmup:
+    elif 0 < total <= warmup:
         message = (
             f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"
         )
-        twentieth = total // 20
-        hint = f"set warmup_steps to {twentieth}"
+        hint = f"set warmup_steps to {total // 20}"
         severity = Severity.NOTE if total < _TRIAL else Severity.WARNING
         yield violation(arguments, "warmup_steps", message, hint, severity=severity)
 
@@ -499,9 +498,8 @@ def best_needs_a_metric(arguments: TrainingArguments) -> Violations:
     save_strategy
     Fix: set metric_for_best_model
     """
-    has_metric = not arguments.lacks("metric_for_best_model")
-    # load_best_model_at_end takes the loss without one.
-    has_metric = has_metric or arguments.is_on("load_best_model_at_end")
+    takes_loss = arguments.is_on("load_best_model_at_end")  # where no metric is given
+    has_metric = takes_loss or not arguments.lacks("metric_for_best_model")
     if arguments.value("save_strategy") == "best" and not has_metric:
         message = "save_strategy best without metric_for_best_model"
         yield violation(arguments, "save_strategy", message, "set metric_for_best_model to loss")

@@ -17,21 +17,24 @@ from .configs import Pair, pairs
 _EXPERTS: Final = "/expert_parallel"
 _SIZE: Final = f"{_EXPERTS}/autoep_size"
 _GATHERS: Final = f"{ZERO}/stage3_gather_16bit_weights_on_model_save"
-_FIRST: Final = (0, 19, 2)
-#: The releases of transformers that AutoEP starts with: from the first on, before the second.
+_FIRST_WITH_AUTOEP: Final = (0, 19, 2)
+#: The first release of transformers that AutoEP starts with, and the first that is too new for it.
 #: Source: deepspeedai/DeepSpeed deepspeed/module_inject/auto_ep_presets/base.py:326 @ 0.19.8;
 #: huggingface/transformers src/transformers/utils/output_capturing.py:48 @ 5.23.0.
-_STARTS: Final = ((5,), (5, 23))
+_STARTS_WITH: Final = ((5,), (5, 23))
 
 
-def _spreads(pair: Pair) -> bool:
+def _spreads_experts(pair: Pair) -> bool:
     """Return whether a config switches AutoEP on, of a release that has it."""
     config = pair.config
     is_on = bool(config.block(_EXPERTS)) and bool(config.switch(f"{_EXPERTS}/enabled"))
-    return is_on and config.version >= _FIRST and (whole_number(config.value(_SIZE)) or 1) > 1
+    if not is_on or config.version < _FIRST_WITH_AUTOEP:
+        return False
+    return (whole_number(config.value(_SIZE)) or 1) > 1
 
 
-_spread: Final = pairs.where(_spreads)
+#: Arguments whose DeepSpeed config spreads the experts over ranks.
+_spread: Final = pairs.where(_spreads_experts)
 
 
 @_spread.rule("HF047", ERROR, "init", deepspeed_0_19_8("module_inject/auto_ep_presets/base.py:326"))
@@ -42,13 +45,11 @@ def autoep_starts_with_transformers(pair: Pair) -> Violations:
     """
     launches = [pair.arguments.launch] if pair.arguments.launch is not None else []
     library = release_for("transformers", pair.config.path, launches)
-    first, after = _STARTS
+    first, after = _STARTS_WITH
     if first <= library.version < after:
         return
-    # What no file names may be an older one.
-    is_certain = bool(library.where) and library.certain(
-        lambda version: not first <= version < after
-    )
+    # Where no file names the release, it may be an older one.
+    is_certain = library.where and library.certain(lambda version: not first <= version < after)
     severity = None if is_certain else Severity.WARNING
     message = f"AutoEP does not start with {library}: it takes 5.0 to 5.22"
     where = pair.config.locate_key(_EXPERTS)

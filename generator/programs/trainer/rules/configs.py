@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
+from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
 from ....rules.violations import accelerate, transformers, violation
 from ....submission.subjects import subject, submissions
 from ....submission.submission import Submission
@@ -26,7 +26,7 @@ from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .accelerate import model_of
 
-#: Keys of a number format, the flag that excludes it, and those that turn it on.
+#: A key that switches a number format on, the flag that excludes it, and those that turn it on.
 _DTYPES: Final = (
     ("/fp16/enabled", "bf16", "fp16", "fp16_full_eval"),
     ("/bf16/enabled", "fp16", "bf16", "bf16_full_eval"),
@@ -57,11 +57,11 @@ _FILE: Final = "deepspeed_config/deepspeed_config_file"
 @subject(*_READS)
 def pairs(submission: Submission) -> Iterator[Pair]:
     """TrainingArguments with their DeepSpeed config: their own, else accelerate's."""
-    named = any(config.has(_FILE) for config in submission.of(AccelerateConfig))
-    named = named or any(call.has(_FILE_OPTION) for call in accelerate_calls(submission))
+    in_config = any(config.has(_FILE) for config in submission.of(AccelerateConfig))
+    on_line = any(call.has(_FILE_OPTION) for call in accelerate_calls(submission))
     for arguments in submission.of(TrainingArguments):
         config = ds_config_of(submission, arguments)
-        if config is None and named and not arguments.has("deepspeed"):
+        if config is None and (in_config or on_line) and not arguments.has("deepspeed"):
             config = used_config(submission)
         if config is not None and not tells("no Trainer", config.path):
             yield Pair(arguments, config, world_of(submission).gpus)
@@ -82,40 +82,38 @@ class _Expected(NamedTuple):
 
 
 def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
+    """The values that arguments require of the DeepSpeed config."""
     for row in ROWS:
         stated = arguments.stated(row.name) if row.pointers else None
-        if stated is not None and not (
-            arguments.is_on("auto_find_batch_size") and "batch" in row.name
-        ):
-            yield from (
-                _Expected(pointer, stated.value, stated.text, stated.written, row.name)
-                for pointer in row.pointers
-            )
+        is_searched = arguments.is_on("auto_find_batch_size") and "batch" in row.name
+        if stated is None or is_searched:
+            continue
+        for pointer in row.pointers:
+            yield _Expected(pointer, stated.value, stated.text, stated.written, row.name)
     first, second = arguments.stated("adam_beta1"), arguments.stated("adam_beta2")
     if first is not None and second is not None:
-        text, written = f"{first.text} and {second.text}", first.written or second.written
-        yield _Expected("/optimizer/params/betas", [first.value, second.value], text, written)
+        text, is_written = f"{first.text} and {second.text}", first.written or second.written
+        yield _Expected("/optimizer/params/betas", [first.value, second.value], text, is_written)
     for pointer, other, *names in _DTYPES:
-        known = [stated for name in names if (stated := arguments.stated(name)) is not None]
-        if len(known) == len(names):
-            on = any(stated.value is True for stated in known)
-            written = any(stated.written for stated in known)
-            if not written and arguments.is_on(other):  # TrainingArguments refuses both
-                yield _Expected(pointer, on, f"{other} true", is_written=True)
-            elif not written and not arguments.has(other) and arguments.by_class.get(other):
-                yield _Expected(pointer, on, f"{other} true (TRL's default)", is_written=True)
-            else:
-                yield _Expected(
-                    pointer,
-                    on,
-                    f"{names[0]} {_shown(on)}" + ("" if written else " (the default)"),
-                    written,
-                    names[0],
-                )
+        flags = [arguments.stated(name) for name in names]
+        known = [flag for flag in flags if flag is not None]
+        if len(known) < len(names):
+            continue
+        is_on = any(flag.value is True for flag in known)
+        if any(flag.written for flag in known):
+            text = f"{names[0]} {_shown(is_on)}"
+            yield _Expected(pointer, is_on, text, is_written=True, argument=names[0])
+        elif arguments.is_on(other):  # TrainingArguments refuses both
+            yield _Expected(pointer, is_on, f"{other} true", is_written=True)
+        elif not arguments.has(other) and arguments.by_class.get(other):
+            yield _Expected(pointer, is_on, f"{other} true (TRL's default)", is_written=True)
+        else:
+            text = f"{names[0]} {_shown(is_on)} (the default)"
+            yield _Expected(pointer, is_on, text, is_written=False, argument=names[0])
 
 
 def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Violations:
-    """Compare a DeepSpeed value with the argument's, as transformers does in Python."""
+    """A violation where a DeepSpeed value differs from the argument's, compared in Python."""
     pointer, wanted, text, is_written, argument = expected
     config, value = pair.config, pair.config.value(pointer)
     if value is None or value == "auto" or value == wanted:
@@ -125,17 +123,16 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
     other = f"or {argument} to {_shown(value)}" if argument else f"or to {_shown(wanted)}"
     hint = f'set "{name.rpartition(".")[2]}" to "auto", {other}'
     edits = replace_value(config.json, pointer, "auto") if fixable and not config.embedded else ()
-    mismatch = violation(
-        config, pointer, message, hint, severity=None if is_written else NOTE, edits=edits
-    )
-    yield (
-        against(pair.arguments.locate(argument or text.partition(" ")[0]), mismatch)
-        if is_written
-        else mismatch
-    )
+    if is_written:
+        mismatch = violation(config, pointer, message, hint, edits=edits)
+        first_argument = argument or text.partition(" ")[0]
+        yield against(pair.arguments.locate(first_argument), mismatch)
+    else:
+        yield violation(config, pointer, message, hint, severity=NOTE, edits=edits)
 
 
 def _shown(value: object) -> str:
+    """A value as JSON has it, or nearly so."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -174,20 +171,15 @@ def accelerate_equals_the_arguments(submission: Submission) -> Violations:
         if call is None or arguments.has("deepspeed"):
             continue
         for key, name in ((steps, steps), ("gradient_clipping", "max_grad_norm")):
-            theirs, ours = config.deepspeed.get(key), arguments.number(name)
-            if (
-                number_of_text(theirs) not in (None, ours)
-                and ours is not None
-                and not call.has(f"--{key}")
-            ):
-                message = f"deepspeed_config.{key}: {theirs} here, {name} {ours} in the arguments"
+            value, wanted = config.deepspeed.get(key), arguments.number(name)
+            if wanted is None or call.has(f"--{key}"):
+                continue
+            if number_of_text(value) not in (None, wanted):
+                message = f"deepspeed_config.{key}: {value} here, {name} {wanted} in the arguments"
+                hint = f"write {wanted} in both"
                 severity = None if call.has("--config_file") else WARNING
                 mismatch = violation(
-                    config,
-                    f"deepspeed_config/{key}",
-                    message,
-                    f"write {ours} in both",
-                    severity=severity,
+                    config, f"deepspeed_config/{key}", message, hint, severity=severity
                 )
                 yield against(arguments.locate(name), mismatch)
 
@@ -200,25 +192,22 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
     TrainingArguments values.
     Fix: set "train_batch_size" to "auto"
     """
-    batch = pair.arguments.batch
-    value = whole_number(pair.config.value("/train_batch_size"))
-    config = pair.config
-    parts = (
-        config.whole("/train_micro_batch_size_per_gpu"),
-        config.whole("/gradient_accumulation_steps"),
-    )
-    # Where the config has all three keys, BATCH001 reports their product.
-    if batch is None or value is None or pair.gpus is None or None not in parts:
+    config, batch, pointer = pair.config, pair.arguments.batch, "/train_batch_size"
+    value = whole_number(config.value(pointer))
+    if batch is None or value is None or pair.gpus is None:
         return
+    micro = config.whole("/train_micro_batch_size_per_gpu")
+    steps = config.whole("/gradient_accumulation_steps")
+    if micro is not None and steps is not None:
+        return  # of a config with all three keys, BATCH001 reports the product
     product = batch.sequences * pair.gpus
     if value != product:
         message = (
             f"train_batch_size: {value} is not {batch.text} × {pair.gpus} processes = {product}"
         )
-        severity = None if batch.written else Severity.WARNING
+        severity = None if batch.written else WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
-        # which is meant isn't known
-        mismatch = violation(config, "/train_batch_size", message, hint, severity=severity)
+        mismatch = violation(config, pointer, message, hint, severity=severity)
         yield against(pair.arguments.locate("per_device_train_batch_size"), mismatch)
 
 
@@ -237,31 +226,26 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
             "/scheduler/params/total_num_steps", total, f"max_steps {total}", is_written=True
         )
         yield from _mismatches(pair, expected, fixable=True)
-    number = _warmup(warmup.value, total) if warmup is not None else None
+    number = _warmup_steps(warmup.value, total) if warmup is not None else None
     if warmup is not None and number is not None:
-        text = (
-            warmup.text
-            if warmup.text.endswith(f" {number}")
-            else f"{warmup.text}, which is {number} steps,"
-        )
+        text = warmup.text
+        if not text.endswith(f" {number}"):
+            text = f"{text}, which is {number} steps,"
         expected = _Expected("/scheduler/params/warmup_num_steps", number, text, warmup.written)
         yield from _mismatches(pair, expected, fixable=True)
 
 
-def _warmup(value: object, total: int | None) -> int | None:
+def _warmup_steps(value: object, total: int | None) -> int | None:
     """The warm-up steps of transformers, at least 1; None where they depend on the run's length."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 <= value < _MOST_STEPS
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if 0 < value < 1:
+    if not 0 <= value < _MOST_STEPS:
+        return None
+    if 0 < value < 1:  # a share of the run
         return math.ceil(total * value) if total is not None else None
     return max(1, int(value))
 
 
-_DECOUPLED: Final = "/optimizer/params/adam_w_mode"
 #: Names of AdamW with states in full precision. Source: transformers/training_args.py
 #: (OptimizerNames).
 _ADAMW: Final = (
@@ -282,15 +266,18 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     Fix: use stage 3
     """
     arguments, stage = pair.arguments, pair.config.stage
-    asked = next((name for name in ("do_eval", "do_predict") if arguments.is_on(name)), None)
+    evaluation = next((name for name in ("do_eval", "do_predict") if arguments.is_on(name)), None)
+    if evaluation is None or stage not in (0, 1, 2):
+        return
     # transformers' own run_clm.py and its kin train with `--do_train` only, others always.
     program = arguments.launch.program if arguments.launch is not None else None
     name = PurePath(program.value or "").name if program is not None else ""
-    asks = name.startswith("run_") and name.endswith(".py") and arguments.lacks("do_train")
-    alone = asks or arguments.value("do_train") is False
-    if asked is not None and alone and stage in (0, 1, 2):
-        message = f"{asked} without do_train, and the ZeRO stage is {stage}"
-        yield violation(arguments, asked, message, "use stage 3, or evaluate without DeepSpeed")
+    is_example = name.startswith("run_") and name.endswith(".py")
+    trains_not = is_example and arguments.lacks("do_train")
+    if trains_not or arguments.value("do_train") is False:
+        message = f"{evaluation} without do_train, and the ZeRO stage is {stage}"
+        hint = "use stage 3, or evaluate without DeepSpeed"
+        yield violation(arguments, evaluation, message, hint)
 
 
 @submissions.rule(
@@ -309,11 +296,8 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
         under = "FSDP" if arguments.value("fsdp") else None
         if arguments.value("deepspeed"):
             under = "DeepSpeed"
-        if (
-            under
-            and arguments.is_on("save_only_model")
-            and arguments.is_on("load_best_model_at_end")
-        ):
+        loads_model = arguments.is_on("load_best_model_at_end")
+        if under and loads_model and arguments.is_on("save_only_model"):
             message = f"save_only_model with load_best_model_at_end under {under}"
             yield violation(arguments, "save_only_model", message, "remove one of the two")
         if arguments.is_on("auto_find_batch_size") and stages.get(id(arguments)) == 3:
@@ -325,13 +309,14 @@ _REFUSES_TO_FIND: Final = (4, 38)
 
 
 def _finds_no_batch_size(arguments: TrainingArguments) -> Violations:
-    """Say that ZeRO 3 excludes the search, as far as the release of transformers is known."""
+    """A violation where the release of transformers refuses the search with ZeRO 3."""
     launches = [arguments.launch] if arguments.launch else []
     release = release_for("transformers", arguments.path, launches)
     if release.version[:2] >= _REFUSES_TO_FIND:
         is_sure = release.planned or (release.where and release.exact)
         message = f"auto_find_batch_size with ZeRO stage 3: {release} refuses it, as any since 4.38"
-        hint, severity = "use stage 2, or set a batch size", None if is_sure else WARNING
+        hint = "use stage 2, or set a batch size"
+        severity = None if is_sure else WARNING
         yield violation(arguments, "auto_find_batch_size", message, hint, severity=severity)
 
 
@@ -344,21 +329,27 @@ def zero_section_is_there(submission: Submission) -> Violations:
     """A DeepSpeed config that transformers or accelerate reads has a zero_optimization section.
     Prevents: ValueError: Please specify the ZeRO optimization config in the DeepSpeed config.
     Fix: add "zero_optimization": {"stage": 0}"""
-    read = [pair.config for pair in pairs(submission)]
-    linked, calls = used_config(submission), accelerate_calls(submission)
-    if linked is not None and any(config.has(_FILE) for config in submission.of(AccelerateConfig)):
-        read.append(linked)
-    named = {PurePath(call.options.text(_FILE_OPTION) or "").name for call in calls}
-    filled = submission.context.consumer in FILLERS
-    read += [config for config in configs_of(submission) if filled or config.name in named]
-    section = "zero_optimization"  # PARSE004 reports a slip in its name
-    for config in {id(config): config for config in read}.values():
-        whole = (
-            config.json.broken is None and isinstance(config.json.data, dict) and not config.tuned
-        )
-        if whole and not any(key == section or is_slip(key, section) for key in config.block("")):
+    section = "zero_optimization"
+    for config in _configs_of_plugin(submission):
+        is_whole = config.json.broken is None and isinstance(config.json.data, dict)
+        # PARSE004 reports a slip in its name
+        has_section = any(key == section or is_slip(key, section) for key in config.block(""))
+        if is_whole and not has_section and not config.tuned:
             message = "zero_optimization is missing, which accelerate's DeepSpeedPlugin requires"
             yield violation(config, "", message, 'add "zero_optimization": {"stage": 0}')
+
+
+def _configs_of_plugin(submission: Submission) -> Iterable[Config]:
+    """The DeepSpeed configs that accelerate's plugin reads, each once."""
+    configs = [pair.config for pair in pairs(submission)]
+    used = used_config(submission)
+    if used is not None and any(config.has(_FILE) for config in submission.of(AccelerateConfig)):
+        configs.append(used)
+    files = [call.options.text(_FILE_OPTION) for call in accelerate_calls(submission)]
+    names = {PurePath(file or "").name for file in files}
+    is_filled = submission.context.consumer in FILLERS
+    configs += [each for each in configs_of(submission) if is_filled or each.name in names]
+    return {id(config): config for config in configs}.values()
 
 
 @ds_configs.rule("HF043", ERROR, "silent", transformers(f"{_FILL} (is_zero3)"))
@@ -373,11 +364,10 @@ def stage_is_a_number(config: Config) -> Violations:
     written = config.value(pointer)
     if config.consumer in FILLERS and isinstance(written, str) and config.stage is not None:
         message = f"stage is the text {show(written)}, and its reader compares it with the number 3"
+        hint = f"write {config.stage}"
         severity = None if config.stage == 3 else NOTE
         edits = () if config.embedded else replace_value(config.json, pointer, config.stage)
-        yield Violation(
-            config.locate(pointer), message, f"write {config.stage}", severity=severity, edits=edits
-        )
+        yield Violation(config.locate(pointer), message, hint, severity=severity, edits=edits)
 
 
 @pairs.rule("HF022", WARNING, "silent", transformers(f"{_FILL} (deepspeed_optim_sched)"))
@@ -388,24 +378,28 @@ def optimizer_is_in_one_place(pair: Pair) -> Violations:
     are ignored.
     Fix: set the optimizer and scheduler in one place
     """
+    arguments, config, _ = pair
     for key, name in (("optimizer", "optim"), ("scheduler", "lr_scheduler_type")):
-        kind = pair.config.value(f"/{key}/type")
-        if pair.arguments.has(name) and isinstance(kind, str):
-            setting = f"{name} {pair.arguments.value(name, '')}".strip()
-            message = f"{setting} has no effect: the DeepSpeed config has {key} {kind}"
-            built = pair.config.optimizer
-            decoupled = built == "adamw" or (
-                built == "adam" and pair.config.switch(_DECOUPLED, True)
-            )
-            both_adamw = (
-                key == "optimizer" and decoupled and pair.arguments.value("optim") in _ADAMW
-            )
-            same = both_adamw or (pair.arguments.value(name), kind) in _SCHEDULES
-            severity = NOTE if same else None  # whichever program implements it
-            mismatch = violation(
-                pair.arguments, name, message, "remove one of them", severity=severity
-            )
-            yield against(pair.config.locate(f"/{key}/type"), mismatch)
+        pointer = f"/{key}/type"
+        kind, value = config.value(pointer), arguments.value(name)
+        if not arguments.has(name) or not isinstance(kind, str):
+            continue
+        if key == "optimizer":
+            is_same = value in _ADAMW and _is_adamw(config)
+        else:
+            is_same = (value, kind) in _SCHEDULES
+        setting = f"{name} {arguments.value(name, '')}".strip()
+        message = f"{setting} has no effect: the DeepSpeed config has {key} {kind}"
+        severity = NOTE if is_same else None  # then it only matters which program implements it
+        mismatch = violation(arguments, name, message, "remove one of them", severity=severity)
+        yield against(config.locate(pointer), mismatch)
+
+
+def _is_adamw(config: Config) -> bool:
+    """Whether DeepSpeed builds an AdamW from the config."""
+    if config.optimizer == "adam":
+        return bool(config.switch("/optimizer/params/adam_w_mode", True))
+    return config.optimizer == "adamw"
 
 
 @submissions.rule("HF045", WARNING, "training", _LEAVES, reads=_READS)
@@ -420,7 +414,11 @@ def experts_are_leaves(submission: Submission) -> Violations:
         launches = [arguments.launch] if arguments.launch is not None else []
         engine = release_for("deepspeed", config.path, launches)
         library = release_for("transformers", arguments.path, launches)
-        if not (engine.certain(lambda v: v < (0, 18)) and library.certain(lambda v: v < (5,))):
+        # newer DeepSpeed knows the classes, and newer transformers has all experts in one module
+        are_old = engine.certain(lambda version: version < (0, 18)) and library.certain(
+            lambda version: version < (5,)
+        )
+        if not are_old:
             continue
         model = model_of(submission, arguments)
         is_told = any(tells("leaf modules", path) for path in (config.path, arguments.path))
@@ -441,14 +439,14 @@ def tensor_parallelism_needs_no_conversion(submission: Submission) -> Violations
     implemented.
     Fix: remove tensor_parallel
     """
-    alone, pointer = submission.of(TrainingArguments), "/tensor_parallel/autotp_size"
-    read: list[tuple[TrainingArguments | None, Config]]
-    read = [(pair.arguments, pair.config) for pair in pairs(submission)]
-    if submission.context.consumer == "huggingface" and not read:
-        read = [
-            (alone[0] if len(alone) == 1 else None, config) for config in configs_of(submission)
-        ]
-    for arguments, config in read:
+    pointer = "/tensor_parallel/autotp_size"
+    configs: list[tuple[TrainingArguments | None, Config]]
+    configs = [(pair.arguments, pair.config) for pair in pairs(submission)]
+    if submission.context.consumer == "huggingface" and not configs:
+        all_arguments = submission.of(TrainingArguments)
+        only = all_arguments[0] if len(all_arguments) == 1 else None
+        configs = [(only, config) for config in configs_of(submission)]
+    for arguments, config in configs:
         model, size = model_of(submission, arguments), whole_number(config.value(pointer)) or 1
         if model is not None and size > 1 and model.experts > 0:
             message = (

@@ -43,7 +43,7 @@ _LAUNCH: Final = accelerate("utils/launch.py (prepare_multi_gpu_env)")
 _ARGUMENTS: Final = transformers("src/transformers/training_args.py (_process_fsdp_args)")
 _TRAINER: Final = transformers("src/transformers/trainer.py (create_accelerator_and_postprocess)")
 #: The first release whose arguments mean version 2 where none is named.
-_SECOND_BY_DEFAULT: Final = (5, 10)
+_VERSION_2_BY_DEFAULT: Final = (5, 10)
 _UNITS: Final = "transformer_layer_cls_to_wrap"
 #: What classes of layers end in, behind the name of their model.
 _LAYER: Final = lazy_pattern(r"(?:Decoder|Encoder)?(?:Layer|Block)$")
@@ -77,9 +77,10 @@ _READ: Final = frozenset(
 )
 
 
-def _version_by_default(submission: Submission, arguments: TrainingArguments) -> int:
+def _default_version(submission: Submission, arguments: TrainingArguments) -> int:
+    """The version of FSDP that the Trainer uses where the settings name none."""
     release = release_in(submission, "transformers", arguments.path)
-    return 2 if release.version >= _SECOND_BY_DEFAULT else 1
+    return 2 if release.version >= _VERSION_2_BY_DEFAULT else 1
 
 
 @subject("accelerate config", "training arguments", "FSDP config")
@@ -92,7 +93,9 @@ def sharded(submission: Submission) -> Iterator[Fsdp]:
         trainer = next(iter(started or only), None)
         yield replace(run, arguments=trainer, model=model_of(submission, trainer))
     for arguments in all_arguments:
-        default = _version_by_default(submission, arguments) if is_used(arguments) else 2
+        if not is_used(arguments):
+            continue
+        default = _default_version(submission, arguments)
         run_of_trainer = of_arguments(submission, arguments, default)
         if run_of_trainer is not None:
             yield replace(run_of_trainer, model=model_of(submission, arguments))
@@ -389,26 +392,21 @@ def keys_are_read(run: Fsdp) -> Violations:
     unread = [name for name in run.values if name not in _READ]
     if run.by_accelerate or not unread:
         return
-    unused = tuple(sorted(_READ.difference(run.values)))
-    slips = {name: closest(name, unused, _ALIKE) for name in unread}
-    replaced = [
-        f"{instead} for {name}"
-        for name in unread
-        if (instead := _INSTEAD_IN_FSDP2.get(name) or slips[name])
-    ]
-    several = len(unread) > 1
-    message = (
-        f"{', '.join(unread)} in fsdp_config {'have' if several else 'has'} no effect in FSDP2"
-    )
+    unwritten = tuple(sorted(_READ.difference(run.values)))
+    meant = {name: closest(name, unwritten, _ALIKE) for name in unread}
+    instead = {name: _INSTEAD_IN_FSDP2.get(name) or meant[name] for name in unread}
+    several, first = len(unread) > 1, unread[0]
+    verb = "have" if several else "has"
+    message = f"{', '.join(unread)} in fsdp_config {verb} no effect in FSDP2"
     if "version" not in run.values:
         message += ", which holds where no version is named"
-    if not several and slips[unread[0]]:
-        hint = f"did you mean {slips[unread[0]]}?"
-    elif replaced:
-        hint = f"use {', '.join(replaced)}"
+    if not several and meant[first]:
+        hint = f"did you mean {meant[first]}?"
+    elif any(instead.values()):
+        hint = f"use {', '.join(f'{new} for {name}' for name, new in instead.items() if new)}"
     else:
         hint = f"remove {'them' if several else 'it'}"
-    yield _at(run, unread[0], message, hint)
+    yield _at(run, first, message, hint)
 
 
 @_by_plugin.rule("FSDP035", ERROR, "init", _TRAINER)
@@ -439,9 +437,8 @@ def shards_are_saved_whole(run: Fsdp) -> Violations:
         return
     where = arguments.locate("save_only_model")
     if run.text("state_dict_type", _STATE_DICTS[0]) == "SHARDED_STATE_DICT":
-        yield Violation(
-            where, "save_only_model with SHARDED_STATE_DICT", "use FULL_STATE_DICT, or remove it"
-        )
+        message = "save_only_model with SHARDED_STATE_DICT"
+        yield Violation(where, message, "use FULL_STATE_DICT, or remove it")
     elif arguments.is_on("load_best_model_at_end"):
         message = "save_only_model with load_best_model_at_end, under FSDP"
         yield Violation(where, message, "remove one of them")
@@ -499,16 +496,19 @@ def units_are_of_the_model(run: Fsdp) -> Violations:
         if name.strip() != name:
             message = f"{_UNITS} has a blank before or after {name.strip()}, which is part of it"
             yield _at(run, _UNITS, message, "write the names with commas between, and no blanks")
-        elif classes is None:
-            if meant := _meant(name, every_layer_class()):
+        elif classes is None or run.model is None:
+            meant = _meant(name, every_layer_class())
+            if meant:
                 message = f"{_UNITS} names {name}, which no model of transformers has"
                 yield _at(run, _UNITS, message, f"use {meant}", severity=WARNING)
-        elif name not in classes.names and (
-            name in every_layer_class() or _meant(name, classes.names)
-        ):
-            assert run.model is not None
+        elif name not in classes.names and _is_no_own_class(name, classes.names):
             message = f"{_UNITS} names {name}, which {run.model.name} does not have"
             yield _at(run, _UNITS, message, f"use {','.join(classes.names)}")
+
+
+def _is_no_own_class(name: str, known: Iterable[str]) -> bool:
+    """Whether a class can't be of a model's own code: it is another model's, or a slip."""
+    return name in every_layer_class() or bool(_meant(name, known))
 
 
 @accelerate_calls.rule(
@@ -553,15 +553,14 @@ def _meant(name: str, known: Iterable[str]) -> str:
     Only the end may have a slip, behind the family's name: models of other programs are called
     alike.
     """
-    known = frozenset(known)
-    if name in known:
+    names = frozenset(known)
+    if name in names:
         return ""
-    for known_name in sorted(known):
+    for known_name in sorted(names):
         family = _LAYER.sub("", known_name)
-        end, known_end = (text[len(family) :].lower() for text in (name, known_name))
-        is_of_family = family and name.lower().startswith(family.lower())
-        if not is_of_family or not end.isalpha():
+        if not family or not name.lower().startswith(family.lower()):
             continue
-        if SequenceMatcher(None, end, known_end).ratio() >= _ALIKE:
+        end, known_end = name[len(family) :].lower(), known_name[len(family) :].lower()
+        if end.isalpha() and SequenceMatcher(None, end, known_end).ratio() >= _ALIKE:
             return known_name
     return ""

@@ -16,8 +16,10 @@ from .fsdp import fsdp2
 
 _FIRST_TORCH: Final = (2, 6)  #: utils/constants.py, FSDP2_PYTORCH_VERSION
 _STRICT_TORCH: Final = (2, 13)  #: the first that refuses a parameter of two groups
-_TAIL: Final = ((1, 14), (1, 15))  #: from accelerate's that groups norm and embedding to the fix
-_PLANNED: Final = (1, 15)  #: the first accelerate that loads sharded optimizers by a planner
+#: The first accelerate that groups norm and embedding, and the first that keeps tied ones together.
+_SPLITS_TIED: Final = ((1, 14), (1, 15))
+#: The first accelerate that loads sharded optimizers by a planner.
+_LOADS_OPTIMIZERS: Final = (1, 15)
 _LOADS: Final = (
     "huggingface/accelerate src/accelerate/utils/fsdp_utils.py:321 @ 1.14.0; "
     "https://github.com/huggingface/accelerate/issues/3971"
@@ -29,7 +31,7 @@ _TIED: Final = (
 
 
 class Released(NamedTuple):
-    """FSDP2 of a run, and the releases by which it is judged."""
+    """A run with FSDP2, and the releases by which it is judged."""
 
     fsdp: Fsdp
     torch: Release
@@ -66,7 +68,8 @@ def sharded_optimizers_are_loaded(run: Released) -> Violations:
     """
     library = run.accelerate
     is_sharded = run.fsdp.text("state_dict_type") == "SHARDED_STATE_DICT"
-    if is_sharded and library.where and library.certain(lambda version: version < _PLANNED):
+    is_old = library.where and library.certain(lambda version: version < _LOADS_OPTIMIZERS)
+    if is_sharded and is_old:
         message = f"SHARDED_STATE_DICT with {library}: resuming may not find the optimizer's step"
         hint = "install accelerate 1.15 or later, or use FULL_STATE_DICT"
         yield Violation(run.fsdp.locate("state_dict_type"), message, hint)
@@ -78,10 +81,12 @@ def tied_embeddings_are_in_one_group(run: Released) -> Violations:
     Prevents: ValueError: Parameter is shared with a parameter already managed by another FSDP group
     Fix: install accelerate 1.15 or later
     """
-    model, library, (first, after) = run.fsdp.model, run.accelerate, _TAIL
-    is_broken = library.certain(lambda version: first <= version < after)
-    is_strict = bool(run.torch.where) and run.torch.certain(lambda one: one >= _STRICT_TORCH)
-    if model is not None and model.tied_embeddings and is_broken and is_strict:
+    model, library, (first, after) = run.fsdp.model, run.accelerate, _SPLITS_TIED
+    if model is None or not model.tied_embeddings:
+        return
+    splits_them = library.certain(lambda version: first <= version < after)
+    is_strict = run.torch.where and run.torch.certain(lambda version: version >= _STRICT_TORCH)
+    if splits_them and is_strict:
         message = f"{model.name} ties its embeddings, which {library} puts into two groups"
         hint = f"install accelerate 1.15 or later: {run.torch} refuses that"
         yield Violation(run.fsdp.locate("version"), message, hint)

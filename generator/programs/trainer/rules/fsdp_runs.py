@@ -22,7 +22,7 @@ _COPIES: Final = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"
 
 
 class Run(NamedTuple):
-    """FSDP2 of a run, and its processes."""
+    """A run with FSDP2, and its processes."""
 
     fsdp: Fsdp
     processes: int | None
@@ -55,18 +55,18 @@ def gathered_attention_is_pytorchs(run: Fsdp) -> Violations:
     Prevents: `Context parallelism is supported only with SDPA attention`, at the first batch
     Fix: use attn_implementation sdpa, and a model without a sliding window
     """
-    size = run.mesh.get("cp_size")
-    number = whole_number(size.value) if size is not None else None
-    if size is None or number is None or number < 2:
+    setting = run.mesh.get("cp_size")
+    size = whole_number(setting.value) if setting is not None else None
+    if setting is None or size is None or size < 2:
         return
     arguments, name = run.arguments, "attn_implementation"
     kind = arguments.value(name) if arguments is not None else None
     if arguments is not None and isinstance(kind, str) and kind != "sdpa":
-        message = f"{name} {kind} with cp_size {number}, which needs sdpa"
+        message = f"{name} {kind} with cp_size {size}, which needs sdpa"
         yield Violation(arguments.locate(name), message, f"use {name} sdpa")
     if run.model is not None and run.model.sliding_window is not None:
-        message = f"cp_size {number} with the sliding window of {run.model.name}"
-        yield Violation(size.where, message, "use cp_size 1")
+        message = f"cp_size {size} with the sliding window of {run.model.name}"
+        yield Violation(setting.where, message, "use cp_size 1")
 
 
 @sharded.where(lambda run: not run.by_accelerate).rule("FSDP044", ERROR, "init", _TRAINER)
@@ -91,8 +91,9 @@ def a_launcher_starts_the_ranks(run: Fsdp) -> Violations:
 
 
 def _copies(fsdp: Fsdp) -> int | None:
-    """Copies of the shards, by the mesh or by accelerate's variable; None where they can't be
-    known.
+    """How many copies of the shards there are, by the mesh or accelerate's variable.
+
+    None where that can't be known.
     """
     launch = fsdp.arguments.launch if fsdp.arguments is not None else None
     variable = launch.environment.get(_COPIES) if launch is not None else None
@@ -110,10 +111,10 @@ def shards_are_no_more_than_experts(run: Run) -> Violations:
     Fix: set dp_replicate_size and dp_shard_size
     """
     fsdp, processes = run
-    model, count = fsdp.model, _copies(fsdp)
-    if model is None or not model.experts or not processes or not count:
+    model, copies = fsdp.model, _copies(fsdp)
+    if model is None or not model.experts or not processes or not copies:
         return
-    ranks = processes // count
+    ranks = processes // copies
     if ranks > model.experts:
         message = (
             f"{ranks} ranks share the {model.experts} experts of a layer of {model.name}, which "

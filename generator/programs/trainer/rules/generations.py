@@ -35,7 +35,7 @@ class Generating(NamedTuple):
         return read_whole(str(self.arguments.value(name)))
 
     def over_processes(self, name: str) -> tuple[int, str] | None:
-        """The sequences of all processes, an argument of each, and the product as text."""
+        """An argument's sequences of each process, times the processes, and the product as text."""
         each = self.number(name)
         if not each or not self.processes:
             return None
@@ -79,7 +79,7 @@ def generations_divide_the_batch(run: Generating) -> Violations:
 
 
 def _searched_batch(run: Generating) -> Violations:
-    """What newer releases refuse: a batch that is halved until it fits."""
+    """A violation where a newer release refuses a batch that is halved until it fits."""
     arguments, name = run.arguments, "auto_find_batch_size"
     release = release_for("trl", arguments.path, [arguments.launch] if arguments.launch else [])
     if arguments.is_on(name) and release.certain(lambda version: version >= _NO_SEARCH):
@@ -89,36 +89,46 @@ def _searched_batch(run: Generating) -> Violations:
 
 
 def _given_batch(run: Generating, group: int) -> Violations:
-    """What has to hold of a generation_batch_size that is written."""
+    """A violation where a written generation_batch_size doesn't hold whole groups."""
     arguments, batch = run.arguments, run.number(_BATCH)
     if not batch:
         return
     if arguments.has(_STEPS):
         yield violation(arguments, _STEPS, f"{_STEPS} with {_BATCH}", "remove one of the two")
         return
-    trained = run.over_processes(_MICRO)
-    if trained and batch % trained[0]:
-        message = f"{_BATCH} {batch} is no multiple of {trained[1]} = {trained[0]}"
-        whole = math.lcm(trained[0], group)
-        hint = f"use {_BATCH} {-(-batch // whole) * whole}"
+    of_pass, text = run.over_processes(_MICRO) or (1, "")
+    if batch % of_pass:
+        message = f"{_BATCH} {batch} is no multiple of {text} = {of_pass}"
+        hint = f"use {_BATCH} {_next_multiple(batch, math.lcm(of_pass, group))}"
         yield violation(arguments, _BATCH, message, hint)
     elif batch % group:
         message = f"{_BATCH} {batch} is no multiple of {_GROUP} {group}"
-        yield violation(arguments, _GROUP, message, f"use {_BATCH} {-(-batch // group) * group}")
+        hint = f"use {_BATCH} {_next_multiple(batch, group)}"
+        yield violation(arguments, _GROUP, message, hint)
+
+
+def _next_multiple(number: int, divisor: int) -> int:
+    """The least multiple that is at least a number."""
+    return -(-number // divisor) * divisor
 
 
 def _batch_of_steps(run: Generating, group: int) -> Violations:
-    """What has to hold of the batch that steps make, where none is written."""
+    """A violation where no batch is written, and the one that the steps make cuts groups."""
     arguments, processes = run.arguments, run.processes
-    names = (_MICRO, _STEPS if arguments.has(_STEPS) else "gradient_accumulation_steps")
-    if not processes or arguments.has(_BATCH) or not all(map(arguments.has, names)):
+    steps = _STEPS if arguments.has(_STEPS) else "gradient_accumulation_steps"
+    if not processes or arguments.has(_BATCH):
         return
-    micro, passes = map(run.number, names)
-    if micro and passes and (batch := micro * processes * passes) % group:
-        product = f"{names[0]} {micro} × {processes} GPUs × {names[1]} {passes}"
+    if not arguments.has(_MICRO) or not arguments.has(steps):
+        return
+    micro, passes = run.number(_MICRO), run.number(steps)
+    if not micro or not passes:
+        return
+    batch = micro * processes * passes
+    if batch % group:
+        product = f"{_MICRO} {micro} × {processes} GPUs × {steps} {passes}"
         message = f"{product} = {batch} is no multiple of {_GROUP} {group}"
         wanted = group // math.gcd(micro * processes, group)
-        yield violation(arguments, _GROUP, message, f"use {names[1]} {wanted}")
+        yield violation(arguments, _GROUP, message, f"use {steps} {wanted}")
 
 
 @generating.rule("HF050", ERROR, "init", _VLLM)
@@ -129,8 +139,10 @@ def engines_divide_the_processes(run: Generating) -> Violations:
     """
     arguments, ranks = run.arguments, run.number("vllm_tensor_parallel_size")
     is_colocated = arguments.value("vllm_mode") == "colocate"  # releases differ in the default
-    uses = str(arguments.value("use_vllm")).lower() == "true"
-    if uses and is_colocated and ranks and run.processes and run.processes % ranks:
+    uses_vllm = str(arguments.value("use_vllm")).lower() == "true"
+    if not uses_vllm or not is_colocated or not ranks or not run.processes:
+        return
+    if run.processes % ranks:
         name = "vllm_tensor_parallel_size"
         message = f"{name} {ranks} does not divide {run.processes} processes"
         hint = f"use {name} {divisors(run.processes, ranks)[-1]}"
