@@ -89,8 +89,8 @@ def steps_by_component(source: Source) -> Iterator[Step]:
     if not isinstance(steps, dict):
         return
     for name, step in steps.items():
-        named = step.get("component") if isinstance(step, dict) else None
-        component = _component(source, named) if isinstance(named, str) else None
+        reference = step.get("component") if isinstance(step, dict) else None
+        component = _component(source, reference) if isinstance(reference, str) else None
         if component is None:
             continue
         text, of_file = component
@@ -101,18 +101,18 @@ def steps_by_component(source: Source) -> Iterator[Step]:
         yield _step(source, at, of_step, of_file, text)
 
 
-def _component(source: Source, named: str) -> tuple[Text, Source] | None:
+def _component(source: Source, reference: str) -> tuple[Text, Source] | None:
     """The file of a command component that a pipeline names; None where none can be read."""
-    plain = named.removeprefix("file:")
+    file = reference.removeprefix("file:")
     # a registered component is `azureml:NAME:VERSION`: its file isn't here
-    if source.folder is None or not plain.endswith((".yml", ".yaml")) or ":" in plain:
+    if source.folder is None or not file.endswith((".yml", ".yaml")) or ":" in file:
         return None
-    path = source.folder / plain
+    path = source.folder / file
     content = text_around(path, source.folder)
     if not content.strip():
         return None
     try:
-        shown = normpath(join(dirname(source.path), plain))
+        shown = normpath(join(dirname(source.path), file))
         text = text_of(content, shown, path.parent)
     except UnreadableText:
         return None

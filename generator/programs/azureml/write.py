@@ -343,8 +343,8 @@ def placement(plan: Plan) -> dict[str, object]:
 
 def tags(plan: Plan) -> dict[str, str]:
     """The job's tags, and who wrote it."""
-    asked = launch_options(plan).get("tags", {})
-    return {**{key: str(value) for key, value in asked.items()}, "dsgen": __version__}
+    of_spec = launch_options(plan).get("tags", {})
+    return {**{key: str(value) for key, value in of_spec.items()}, "dsgen": __version__}
 
 
 FILE: Final = "tune.yml"

@@ -86,17 +86,15 @@ def read(lines: Sequence[str]) -> LogFacts | None:
     elif rates:
         steps = [batch / rate for rate in rates if rate] if isinstance(batch, int) else []
     elif timers:
-        steps = timers
-        notes = ("forward, backward and step added up",)
+        steps, notes = timers, ("forward, backward and step added up",)
 
     peak = _peak_gib(lines)
+    printed = {name: key for name, key in _SPEC_KEYS.items() if name in places and key in keys}
     return LogFacts(
         writer="DeepSpeed",
         steps=tuple(step for step in steps if step > 0),
         keys=keys,
-        lines={
-            key: places[name] for name, key in _SPEC_KEYS.items() if name in places and key in keys
-        },
+        lines={key: places[name] for name, key in printed.items()},
         peak_bytes=peak * GIB if peak else None,
         notes=notes,
         hint=_RATES_ALONE if rates else _NO_TIMES,

@@ -183,10 +183,10 @@ def _is_used(job: KubernetesJob, path: str) -> bool:
 
     Such a command may make, link or copy what is there.
     """
-    asked = PurePosixPath(path)
+    ours = PurePosixPath(path)
     words = (word.value for word in job.script.beside_launches) if job.script else ()
     named = (PurePosixPath(word) for word in words if word and word.startswith("/") and word != "/")
-    return any(asked.is_relative_to(each) or each.is_relative_to(asked) for each in named)
+    return any(ours.is_relative_to(each) or each.is_relative_to(ours) for each in named)
 
 
 def _data_paths(launch: Launch) -> Iterator[tuple[str, Word, str]]:

@@ -169,7 +169,7 @@ def gpu_requests(job: YamlDocument, resources: str) -> Iterator[tuple[str, str, 
                 yield name, at, number
 
 
-#: Labels of nodes that have the cloud's type of machine; the second was used until Kubernetes 1.17.
+#: Labels of nodes that have the cloud's type of machine; Kubernetes 1.17 deprecates the second.
 _INSTANCE_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 
 

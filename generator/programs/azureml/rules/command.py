@@ -56,8 +56,10 @@ def processes_are_the_gpus(submission: Submission) -> Violations:
             continue
         is_written = job.value(at) is not None
         count = job.count(at) if is_written else 1  # the default
-        named = find_node_type(job.text("resources/instance_type") or "")
-        machine = named or (submission.cluster if stated is None else None)
+        # the job's own machine, else what the command line states, else the submission's cluster
+        machine = find_node_type(job.text("resources/instance_type") or "")
+        if machine is None and stated is None:
+            machine = submission.cluster
         gpus = machine.accelerators_per_node if machine else stated
         if gpus is None or count is None or count < 1 or count == gpus:
             continue

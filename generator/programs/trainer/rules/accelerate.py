@@ -276,11 +276,8 @@ def counts_are_integers(run: Accelerated) -> Violations:
             message = f"main_process_port is {value}, not a port number"
             yield violation(run.config, key, message, f"use a port from 1024 to {_MAX_PORT}")
         elif key == "num_machines" and value < 1:
-            message, hint = (
-                f"num_machines is {value}; it must be at least 1",
-                "set num_machines to 1",
-            )
-            yield violation(run.config, key, message, hint, severity=WARNING)
+            message = f"num_machines is {value}; it must be at least 1"
+            yield violation(run.config, key, message, "set num_machines to 1", severity=WARNING)
 
 
 @clusters.rule(
@@ -444,12 +441,11 @@ def config_read_by(
 ) -> AccelerateConfig | None:
     """The config that a launch line names, else the only one that there is."""
     name = line.options.text("--config_file")
-    named = [
-        config
-        for config in configs
-        if name is None or PurePath(config.path).name == PurePath(name).name
-    ]
-    return named[0] if len(named) == 1 else None
+    if name is not None:
+        configs = [
+            config for config in configs if PurePath(config.path).name == PurePath(name).name
+        ]
+    return configs[0] if len(configs) == 1 else None
 
 
 @subject("accelerate config", "launch script")
