@@ -197,7 +197,10 @@ class Config(DsConfig):
     #: Whether it was found in a folder, where nothing names it: what its program does is unknown.
     unclaimed: bool = False
     release: Release  #: of DeepSpeed
-    _held: dict[str, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    #: by pointer, what `_parse` gave
+    _parsed_values: dict[str, object] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def version(self) -> Version:
@@ -242,8 +245,8 @@ class Config(DsConfig):
 
     def read(self, pointer: str) -> object:
         """The value that the parser gives a key; None for null, "auto" and what isn't known."""
-        held = self._hold(pointer)
-        return None if held is _UNKNOWN or held == "auto" else held
+        parsed = self._parsed_value(pointer)
+        return None if parsed is _UNKNOWN or parsed == "auto" else parsed
 
     def number(self, pointer: str) -> Number | None:
         return number_of(self.read(pointer))
@@ -263,8 +266,8 @@ class Config(DsConfig):
         """
         if pointer not in self.json.spans and self.schema.key(pointer) is None:
             return default
-        held = self._hold(pointer)
-        return None if held is _UNKNOWN else bool(held)
+        parsed = self._parsed_value(pointer)
+        return None if parsed is _UNKNOWN else bool(parsed)
 
     @cached_property
     def stage(self) -> int | None:
@@ -299,7 +302,7 @@ class Config(DsConfig):
     def offload(self, what: Offloaded) -> Device | None:
         """Where optimizer states or parameters are kept, by the new keys or the deprecated ones."""
         section = f"{ZERO}/offload_{what}"
-        block = self._hold(section)
+        block = self._parsed_value(section)
         if isinstance(block, dict):
             device = self.text(f"{section}/device")
             return next((choice for choice in DEVICES if choice == device), None)
@@ -351,14 +354,14 @@ class Config(DsConfig):
         has_section = self.schema.section("/elasticity") is not None
         return has_section and bool(self.block("/elasticity").get("enabled"))
 
-    def _hold(self, pointer: str) -> object:
+    def _parsed_value(self, pointer: str) -> object:
         """The parsed value of a key, which is kept: rules ask for the same keys again and again."""
-        held = self._held.get(pointer, NOTHING)
-        if held is NOTHING:
-            held = self._held[pointer] = self._parsed(pointer)
-        return held
+        parsed = self._parsed_values.get(pointer, NOTHING)
+        if parsed is NOTHING:
+            parsed = self._parsed_values[pointer] = self._parse(pointer)
+        return parsed
 
-    def _parsed(self, pointer: str) -> object:
+    def _parse(self, pointer: str) -> object:
         """The value that the parser gives a key; `_UNKNOWN` where it refuses what is written.
 
         A section that is a pydantic model converts values and drops "auto"; a plain mapping keeps

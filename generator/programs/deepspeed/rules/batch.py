@@ -15,7 +15,7 @@ from ....submission.submission import Submission
 from ....submission.world import gpus_planned_otherwise, world_of
 from ..config import ACCUMULATION, BATCH_KEYS, Config, Number
 from ..schema import as_hjson
-from .subjects import Run, configs, runs, said, shown
+from .subjects import Run, configs, runs, setting, shown
 
 _TRAIN, _MICRO, _STEPS = BATCH_KEYS
 #: The first release whose parser divides the world by `sequence_parallel_size`, and the first that
@@ -311,7 +311,7 @@ def batches_are_sequences(config: Config) -> Violations:
     Fix: divide the tokens by the sequence length"""
     pointer = f"/{_TRAIN}"
     if (config.whole(pointer) or 0) > _TOKENS_FROM:
-        message = f"{said(config, pointer)} counts sequences, but looks like tokens"
+        message = f"{setting(config, pointer)} counts sequences, but looks like tokens"
         yield violation(config, pointer, message, "divide the tokens by the sequence length")
 
 
@@ -356,7 +356,7 @@ def sums_are_meant(run: Run) -> Violations:
     pointer = "/gradient_allreduce_op"
     if (run.config.text(pointer) or "").lower() == "sum":
         replicas = f"{run.world.replicas or 'all'} replicas"
-        message = f"{said(run.config, pointer)} adds up the gradients of {replicas}"
+        message = f"{setting(run.config, pointer)} adds up the gradients of {replicas}"
         hint = 'use "mean", unless the loss is divided by the replicas'
         yield violation(run.config, pointer, message, hint)
 

@@ -297,7 +297,7 @@ def _section_meant(place: Place, name: str) -> str | None:
 
 def _by_key(place: Place, keys: Iterable[str], fitting: list[str]) -> str | None:
     """The first of the fitting sections that alone has one of the keys, of several words."""
-    homes = _homes(place.config.schema.version)
+    homes = _sections_by_key(place.config.schema.version)
     for known_name in fitting:
         alone = (f"{place.section.pointer}/{known_name}",)
         if any("_" in key and homes.get(key) == alone for key in keys):
@@ -312,7 +312,7 @@ def _by_beginning(
     begun = [known_name for known_name in sections if known_name.startswith(name)]
     if len(name) < _SHORTEST_BEGINNING or len(begun) != 1 or begun[0] not in fitting:
         return None
-    has_rare_key = not _homes(place.config.schema.version).keys().isdisjoint(keys)
+    has_rare_key = not _sections_by_key(place.config.schema.version).keys().isdisjoint(keys)
     return begun[0] if has_rare_key else None
 
 
@@ -379,10 +379,12 @@ def removed(place: Place, name: str) -> Problem | None:
     refused = name in place.config.schema.removed.get(section, ())
     last = last_version_of(section, name) if refused or release.where else None
     if refused:
-        message = f"{release} refuses {_in(section, name)}, whatever its value: it was removed"
-        message += f"; {_until(last)}" if last else ""
+        message = f"{release} refuses {_key_in(section, name)}, whatever its value: it was removed"
+        message += f"; {_last_release(last)}" if last else ""
     elif last and last >= release.version and _is_removed_by_now(section, name):
-        message = f"{release} accepts {_in(section, name)}, which was removed: {_until(last)}"
+        message = (
+            f"{release} accepts {_key_in(section, name)}, which was removed: {_last_release(last)}"
+        )
     else:
         return None
     rule = "VER002" if section else "VER001"  # of zero_optimization, of the top level
@@ -397,11 +399,11 @@ def _is_removed_by_now(section: str, name: str) -> bool:
     return name in load_schema(versions()[-1]).removed.get(section, ())
 
 
-def _in(section: str, name: str) -> str:
+def _key_in(section: str, name: str) -> str:
     return f"`{printable(name)}`" + (f" in {named(section)}" if section else "")
 
 
-def _until(last: Version) -> str:
+def _last_release(last: Version) -> str:
     """Say when a key went, as far as the tables tell: they skip releases."""
     after = next((version for version in versions() if version > last), None)
     if after is None or after == (*last[:-1], last[-1] + 1):
@@ -420,9 +422,9 @@ def _of_another_release(place: Place, name: str, refused: bool) -> Problem | Non
         since = _since(first)
         history, other = f"it was added in {since}", f"{since} or later"
     else:
-        history, other = _until(last), dots(last)
+        history, other = _last_release(last), dots(last)
     verb = "refuses" if refused else "ignores"
-    message = f"{release} {verb} {_in(section, name)}: {history}"
+    message = f"{release} {verb} {_key_in(section, name)}: {history}"
     hint = f"remove it, or use DeepSpeed {other}"
     severity = Severity.ERROR if refused else Severity.WARNING
     if not release.exact or _is_unused(place):
@@ -445,7 +447,7 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
         return _Meant(f"did you mean `{section_meant}`?", section_meant, None)
     if name in _INSTEAD:
         return _Meant(f"write {_INSTEAD[name]}", near, None)
-    homes = _homes(place.config.schema.version).get(name, ())
+    homes = _sections_by_key(place.config.schema.version).get(name, ())
     if homes:
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
@@ -460,7 +462,7 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
 
 
 @cache
-def _homes(version: Version) -> Mapping[str, tuple[str, ...]]:
+def _sections_by_key(version: Version) -> Mapping[str, tuple[str, ...]]:
     """By a key's name, the one or two sections that have it; names of more, such as `enabled`, are
     left out.
     """

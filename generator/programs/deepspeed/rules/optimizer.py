@@ -28,7 +28,7 @@ from ..submission import release_of_deepspeed
 from .subjects import (
     configs,
     optimizer_from_config,
-    said,
+    setting,
     shown,
     steps_by_torch,
     to_remove,
@@ -137,7 +137,7 @@ def what_was_removed_is_not_used(submission: Submission) -> Violations:
     Fix: use AdamW"""
     for config in optimizer_from_config(submission):
         if (config.optimizer or "").lower() in _ONE_BIT:
-            message = f"{said(config, OPTIMIZER)} was removed in DeepSpeed 0.19.7"
+            message = f"{setting(config, OPTIMIZER)} was removed in DeepSpeed 0.19.7"
             yield violation(config, OPTIMIZER, message, 'use "AdamW", or DeepSpeed 0.19.6')
     for launch in submission.launches:
         call = launch.call("deepspeed")
@@ -157,7 +157,7 @@ def one_bit_optimizers_run_without_zero(config: Config) -> Violations:
     Prevents: `1bit-Adam is not compatible with ZeRO`
     Fix: use stage 0, or AdamW"""
     if config.optimizer in _ONE_BIT and config.stage:
-        message = f"{said(config, OPTIMIZER)} is refused with ZeRO stage {config.stage}"
+        message = f"{setting(config, OPTIMIZER)} is refused with ZeRO stage {config.stage}"
         yield violation(config, OPTIMIZER, message, 'use stage 0, or "AdamW"')
 
 
@@ -176,7 +176,7 @@ def norm_is_no_parameter(config: Config) -> Violations:
             edits = move_member(config.json, pointer, "", _CLIPPING[1:])
         yield Violation(
             config.locate_key(pointer),
-            f"{said(config, pointer)} in the optimizer's params is refused",
+            f"{setting(config, pointer)} in the optimizer's params is refused",
             "use the top-level gradient_clipping",
             edits=() if config.embedded else edits,
         )
@@ -189,7 +189,7 @@ def norm_is_called_clipping(config: Config) -> Violations:
     Fix: use gradient_clipping"""
     pointer = "/max_grad_norm"
     if config.has(pointer):
-        message = f"unknown key {said(config, pointer)} has no effect"
+        message = f"unknown key {setting(config, pointer)} has no effect"
         edits = () if config.embedded else rename_key(config.json, pointer, "gradient_clipping")
         is_spare = config.has(_CLIPPING) or reads_key("max_grad_norm", config.path)
         yield Violation(
@@ -310,7 +310,7 @@ def adam_decays_as_named(config: Config) -> Violations:
     Fix: use AdamW, or set adam_w_mode to false"""
     decay = config.number(f"{PARAMS}/weight_decay")
     if config.optimizer == "adam" and decay and not config.has(f"{PARAMS}/adam_w_mode"):
-        message = f"{said(config, OPTIMIZER)} decays weights as AdamW does, by {shown(decay)}:"
+        message = f"{setting(config, OPTIMIZER)} decays weights as AdamW does, by {shown(decay)}:"
         hint = 'use "AdamW", or set "adam_w_mode" to false'
         yield violation(config, OPTIMIZER, f"{message} adam_w_mode is true by default", hint)
 
@@ -334,7 +334,7 @@ def lamb_scales_dynamically(config: Config) -> Violations:
     Prevents: `DeepSpeed lamb optimizer requires dynamic loss scaling`
     Fix: set loss_scale to 0"""
     if config.optimizer == "lamb" and config.number(_SCALE):
-        message = f"{said(config, _SCALE)} is static, which DeepSpeed refuses with LAMB"
+        message = f"{setting(config, _SCALE)} is static, which DeepSpeed refuses with LAMB"
         yield violation(config, _SCALE, message, "set loss_scale to 0")
 
 

@@ -11,7 +11,7 @@ from ....rules.violations import deepspeed, deepspeed_0_19_8, divisors, listed, 
 from ....text.wording import escape
 from ..config import ZERO, Config
 from .running import passes_of
-from .subjects import Run, configs, divides, refused_with, runs, said, shown, to_remove, unused
+from .subjects import Run, configs, divides, refused_with, runs, setting, shown, to_remove, unused
 
 _AUTOTP: Final = "/tensor_parallel/autotp_size"
 _ULYSSES: Final = "/sequence_parallel_size"
@@ -347,7 +347,7 @@ def autoep_cuts_no_expert(config: Config) -> Violations:
     Fix: remove it"""
     pointer = f"{_EXPERTS}/expert_tensor_parallel_size"
     if config.whole(pointer) not in (1, None):
-        message = f"{said(config, pointer)} is refused: only 1 is supported"
+        message = f"{setting(config, pointer)} is refused: only 1 is supported"
         yield violation(config, pointer, message, "set it to 1, or remove it")
 
 

@@ -13,7 +13,7 @@ from .subjects import (
     is_placeholder,
     named,
     runs,
-    said,
+    setting,
     shown,
     steps_by_torch,
     to_remove,
@@ -53,7 +53,7 @@ def loss_is_scaled(config: Config) -> Violations:
     Fix: set loss_scale to 0"""
     scale = config.number(_LOSS_SCALE)
     if config.switch("/fp16/enabled") and scale is not None and 0 < scale <= 1:
-        message = f"{said(config, _LOSS_SCALE)} leaves fp16 gradients unscaled:"
+        message = f"{setting(config, _LOSS_SCALE)} leaves fp16 gradients unscaled:"
         hint = "set loss_scale to 0 for dynamic scaling"
         yield violation(config, _LOSS_SCALE, f"{message} small ones underflow to 0", hint)
 
@@ -161,7 +161,9 @@ def dynamic_keys_scale_dynamically(config: Config) -> Violations:
     written = [key for key in _DYNAMIC if config.has(f"/fp16/{key}")]
     if config.switch("/fp16/enabled") and config.number(_LOSS_SCALE) and written:
         has = "has" if len(written) == 1 else "have"
-        message = f"{said(config, _LOSS_SCALE)} is static, so {', '.join(written)} {has} no effect"
+        message = (
+            f"{setting(config, _LOSS_SCALE)} is static, so {', '.join(written)} {has} no effect"
+        )
         yield violation(config, _LOSS_SCALE, message, "set loss_scale to 0, or remove the others")
 
 
@@ -199,7 +201,7 @@ def stage_0_accumulates_as_it_computes(run: Run) -> Violations:
         if sums_in_bf16 or run.world.pipeline > 1:
             accepted.append("bf16")
     if summed not in accepted:
-        message = f"{said(config, _SUM)} with a model in {kind} is refused without ZeRO"
+        message = f"{setting(config, _SUM)} with a model in {kind} is refused without ZeRO"
         hint = f"set grad_accum_dtype to {right}, or use ZeRO stage 1 or more"
         yield violation(config, _SUM, message, hint)
 
@@ -265,7 +267,7 @@ def sums_keep_their_range(config: Config) -> Violations:
     Prevents: bf16's range is cut to fp16's in every sum.
     Fix: set grad_accum_dtype to fp32"""
     if config.precision == "bf16" and config.stage and config.sums_in == "fp16":
-        message = f"{said(config, _SUM)} sums bf16 gradients in fp16: large ones become infinite"
+        message = f"{setting(config, _SUM)} sums bf16 gradients in fp16: large ones become infinite"
         yield violation(config, _SUM, message, 'write "fp32" or "bf16"')
 
 

@@ -14,7 +14,7 @@ from .subjects import (
     counted_from_1,
     refused_with,
     runs,
-    said,
+    setting,
     shown,
     unused,
     while_on,
@@ -49,7 +49,7 @@ def steps_are_counted(config: Config) -> Violations:
             severity = Severity.ERROR
         yield Violation(where, message, "write null for never", severity=severity)
     elif isinstance(steps, float):
-        message = f"{said(config, _PRINTED)} is a float, not an integer"
+        message = f"{setting(config, _PRINTED)} is a float, not an integer"
         hint = f"set steps_per_print to {max(1, int(steps))}"
         has_same_remainders = steps.is_integer() and steps > 0
         severity = NOTE if has_same_remainders else None
@@ -69,7 +69,7 @@ def steps_are_not_zero(config: Config) -> Violations:
     Prevents: `ZeroDivisionError` at the first step
     Fix: write null for never"""
     if config.number(_PRINTED) == 0:
-        message = f"{said(config, _PRINTED)} is a division by zero at the first step"
+        message = f"{setting(config, _PRINTED)} is a division by zero at the first step"
         yield violation(config, _PRINTED, message, "write null for never, or 100")
 
 

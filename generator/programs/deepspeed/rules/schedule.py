@@ -11,7 +11,7 @@ from ....submission.repository import sets_key
 from ....submission.subjects import Subject
 from ....text.wording import escape
 from ..config import PARAMS, Config, Number, whole_of
-from .subjects import counted_from_1, said, schedule_from_config, shown
+from .subjects import counted_from_1, schedule_from_config, setting, shown
 
 _SCHEDULER: Final = "/scheduler"
 _TYPE: Final = "/scheduler/type"
@@ -115,7 +115,7 @@ def torch_schedules_drive_torch_optimizers(config: Config) -> Violations:
         wrapper = f"ZeRO stage {stage}"
     if wrapper:
         message = (
-            f"{said(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"
+            f"{setting(config, _TYPE)} is torch's, which refuses the wrapped optimizer of {wrapper}"
         )
         hint = f"use {listed(_OWN)}, or build the schedule in the script"
         yield violation(config, _TYPE, message, hint)

@@ -111,8 +111,8 @@ def named(pointer: str) -> str:
     return f"`{dotted(pointer)}`" if pointer else "the config"
 
 
-def said(config: Config, pointer: str) -> str:
-    """A key with its value, in a message."""
+def setting(config: Config, pointer: str) -> str:
+    """A key with its value, in a message: `stage: 3`."""
     return f"{pointer.rpartition('/')[2]}: {shown(config.value(pointer))}"
 
 
@@ -148,7 +148,7 @@ def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
     for pointer in pointers:
         if config.has(pointer) and config.value(pointer) != "auto":
             yield to_remove(
-                config, pointer, f"{said(config, pointer)} has no effect {why}", at_key=True
+                config, pointer, f"{setting(config, pointer)} has no effect {why}", at_key=True
             )
 
 
@@ -179,7 +179,7 @@ def refused_with(
     """
     present = ", ".join(name for name, is_there in others.items() if is_there)
     if present:
-        message = f"{said(config, pointer)} is refused with {present}"
+        message = f"{setting(config, pointer)} is refused with {present}"
         yield violation(config, pointer, message, hint)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
 from ..config import OPTIMIZER, ZERO, Config
-from .subjects import Run, configs, optimizer_from_config, runs, said, shown, unused
+from .subjects import Run, configs, optimizer_from_config, runs, setting, shown, unused
 
 _STAGE: Final = f"{ZERO}/stage"
 #: Keys of stages 1 and 2 that the engine does not hand to the optimizer of stage 3.
@@ -187,7 +187,7 @@ def buckets_are_counts(config: Config) -> Violations:
             name = pointer.rpartition("/")[2]
             gigabytes = min((2 * size + 5 * 10**8) // 10**9, _MOST_GIGABYTES)  # rounded
             message = (
-                f"{said(config, pointer)} counts elements: the buffer may need {gigabytes:,} GB "
+                f"{setting(config, pointer)} counts elements: the buffer may need {gigabytes:,} GB "
                 "in 16 bits"
             )
             hint = f"set {name} to 500000000, the default, or less"

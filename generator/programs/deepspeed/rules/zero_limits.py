@@ -20,7 +20,7 @@ from .subjects import (
     divides,
     refused_with,
     runs,
-    said,
+    setting,
     shown,
     to_remove,
     unused,
@@ -63,7 +63,7 @@ def buckets_are_even(config: Config) -> Violations:
         return
     if size is not None and size % 2:
         hint = f"set allgather_bucket_size to {size + 1}"
-        yield violation(config, pointer, f"{said(config, pointer)} is odd", hint)
+        yield violation(config, pointer, f"{setting(config, pointer)} is odd", hint)
 
 
 def _reduces_by_sum(config: Config) -> bool:
@@ -84,7 +84,7 @@ def _scaled_before(config: Config, stage: int) -> Violations:
     for pointer, is_on in scaling.items():
         if is_on:
             message = (
-                f"{said(config, pointer)} is refused at stage {stage} with reduce_scatter, "
+                f"{setting(config, pointer)} is refused at stage {stage} with reduce_scatter, "
                 "which is its default"
             )
             hint = f"remove {pointer[1:]}, or set reduce_scatter to false"
@@ -120,7 +120,9 @@ def gradients_are_not_divided_by_zero(config: Config) -> Violations:
     scatters = config.stage != 0 and config.switch(_SCATTER) is not False
     if config.number(_FACTOR) == 0 and reads_it and not scatters:
         effect = "ends the job" if config.stage != 3 else "makes gradients infinite"
-        message = f"{said(config, _FACTOR)} is a division by zero, which {effect} at the first step"
+        message = (
+            f"{setting(config, _FACTOR)} is a division by zero, which {effect} at the first step"
+        )
         yield to_remove(config, _FACTOR, message, "remove it, or write 1.0")
 
 
@@ -352,7 +354,7 @@ def persistent_parameters_are_small(run: Run) -> Violations:
         return
     hidden, matrix = model.hidden, model.hidden**2
     if size > matrix:
-        message = f"{said(config, pointer)} keeps every matrix of"
+        message = f"{setting(config, pointer)} keeps every matrix of"
         message += f" {hidden} × {hidden} = {matrix} parameters whole on every GPU"
         hint = f"set stage3_param_persistence_threshold to {10 * hidden} (10 × the hidden size)"
         yield violation(config, pointer, message, hint)
