@@ -305,11 +305,12 @@ def mounts_name_volumes(job: KubernetesJob) -> Violations:
     Prevents: spec.containers[0].volumeMounts[0].name: Not found.
     Fix: add the volume, or correct the name"""
     added = [*job.row.volumes, *_names_of_claims(job)]
-    mounted = [
+    mounts = (
         (role.name, mount.get("name"))
         for role, at, _ in _containers(job)
         for _, mount in job.mappings(f"{at}/volumeMounts")
-    ]
+    )
+    mounted = {(role, name) for role, name in mounts if isinstance(name, str)}
     for role, at, _ in _containers(job):
         volumes = [volume.get("name") for _, volume in job.mappings(f"{role.pod}/volumes")] + added
         if any(map(to_fill, volumes)):
@@ -393,9 +394,11 @@ def ranks_are_the_controllers(job: KubernetesJob) -> Violations:
 _READABLE: Final = derived("whoever may read the resource reads its variables")
 _ENVIRONMENT: Final = training_operator("controller.v1/pytorch/envvar.go:99")
 _PER_NODE: Final = lazy_pattern(r"--nproc[-_]per[-_]node[= ]+([0-9]+)(?!\S)")
+#: Options of programs that train by DeepSpeed or Megatron, with one GPU a process.
 _OF_ENGINES: Final = frozenset(
     {"--deepspeed", "--deepspeed_config", "--deepspeed-config", "--tensor-model-parallel-size"}
 )
+#: Programs that start processes.
 _STARTERS: Final = frozenset({"torchrun", "deepspeed", "accelerate", "mpirun", "srun"})
 #: What a program's text has that starts processes of its own, or uses all GPUs from one.
 _SPAWNS: Final = lazy_pattern(

@@ -339,17 +339,19 @@ def from_launches(launches: Iterable[Launch]) -> Iterator[TrainingArguments]:
 
 
 def _look_like_the_trainers(options: Sequence[_Option]) -> bool:
-    """Whether options are TrainingArguments, of which one is telling, or names a config's file.
+    """Whether options can be TrainingArguments alone: some common ones, and a sign of the Trainer.
 
-    `--deepspeed FILE` and `--fsdp_config FILE` are the Trainer's; of other programs both are
-    switches.
+    A sign is an argument that only TrainingArguments has, or a file behind `--deepspeed` or
+    `--fsdp_config`, which are switches of other programs.
     """
     names = {name for name, _, _ in options}
     common = len(names & _COMMON)
-    has_config = any(
+    if common and names & _TELLING:
+        return True
+    names_file = any(
         name in ("deepspeed", "fsdp_config") and value is not True for name, _, value in options
     )
-    return (common > 0 and bool(names & _TELLING)) or (common > 1 and has_config)
+    return common > 1 and names_file
 
 
 def _on_line(
