@@ -63,7 +63,7 @@ class Difference:
 
     job: ClusterJob
     problem: Problem
-    what: str  #: what has the schema, as in `a PyTorchJob`
+    called: str  #: the job in messages: `a PyTorchJob`
     reader: str  #: who refuses it
 
     @property
@@ -106,7 +106,7 @@ class Difference:
         parent = problem.pointer.rpartition("/")[0]
         place = f" in {dotted(parent)}" if parent else ""
         message = (
-            f"unknown key {problem.parts[-1]}{place}: {self.what} has none, and "
+            f"unknown key {problem.parts[-1]}{place}: {self.called} has none, and "
             f"{self.reader} refuses it"
         )
         hint = f"did you mean {meant}?" if meant else f"remove it, or {self._use_one}"
@@ -119,13 +119,13 @@ class Difference:
 
 
 def differences_of(
-    job: ClusterJob, program: str, kind: str, what: str, reader: str
+    job: ClusterJob, program: str, kind: str, called: str, reader: str
 ) -> Iterator[Difference]:
     """The differences of a job from the schema of its kind, but for values that are filled in
     before it is read.
     """
     for problem in differences(job.value(""), program, kind, AS_WRITTEN):
-        difference = Difference(job, problem, what, reader)
+        difference = Difference(job, problem, called, reader)
         if not to_fill(difference.value):
             yield difference
 

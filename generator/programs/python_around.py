@@ -30,6 +30,7 @@ from .releases import Release, installed_by, newest, release_of
 _HF_PARSER: Final = lazy_pattern(r"\bHfArgumentParser\(\s*[(\[]?([^()\[\]]*)")
 _USES_HF_PARSER: Final = lazy_pattern(r"\bHfArgumentParser\s*[()\]]")  # and doesn't only import it
 _IMPORTS: Final = lazy_pattern(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
+#: A class without a base.
 _BASELESS: Final = lazy_pattern(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
 _FUNCTION: Final = lazy_pattern(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
 # and not `H4ArgumentParser(`, which takes TrainingArguments
@@ -64,8 +65,8 @@ _NEAR: Final = 3
 _INITIALIZED: Final = (
     r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
 )
-#: Signs of what programs do: a pattern, and the files beside them in which it is looked for.
-_TELLS: Final = {
+#: Signs of what programs do, by name: a pattern, and the files in which it is looked for.
+_SIGNS: Final = {
     "MPI": (
         re.compile(r"\bmpi4py\b|\bMPI\b"),
         ("README*", "requirement*", "*.py", "*.sh", "*.s*batch"),
@@ -169,11 +170,9 @@ def _has_handed(folder: Path, name: str) -> bool:
     return False
 
 
-def tells(what: str, holder: str) -> bool:
-    """Return whether files near above the file `holder` tell this of its runs: a key of
-    `_TELLS`.
-    """
-    pattern, names = _TELLS[what]
+def tells(sign: str, holder: str) -> bool:
+    """Return whether files near above the file `holder` show a sign, by its name in `_SIGNS`."""
+    pattern, names = _SIGNS[sign]
     return any(has_text(folder, pattern, names) for folder in islice(folders_above(holder), _NEAR))
 
 

@@ -50,6 +50,7 @@ _SPEC_KEYS: Final = {
     "megatron-core": "megatron_version",
     "megatron-bridge": "megatron_bridge_version",
 }
+#: A command that installs packages.
 _INSTALLS: Final = lazy_pattern(r"\b(?:pip3?|conda|mamba|poetry)\s+(?:install|add)\b")
 #: Names under which package managers have a program, as a pattern; else its own.
 _PACKAGES: Final = {"torch": "(?:py)?torch"}
@@ -565,15 +566,15 @@ def parsed(text: str) -> ast.Module:
 @until_next_check(256)
 def _texts(folder: Path) -> Mapping[Path, str]:
     """The files of a folder that may name releases, and those that they install from."""
-    there = {"", *names_in(str(folder), str(folder))}
-    named = (
+    entries = {"", *names_in(str(folder), str(folder))}
+    may_pin = (
         path
         for inner in _FOLDERS
-        if inner.rstrip("/") in there
+        if inner.rstrip("/") in entries
         for name in _PINNED_IN
         for path in matching(inner + name, folder, folder)
     )
-    paths = list(dict.fromkeys(named))
+    paths = list(dict.fromkeys(may_pin))
     texts = dict[Path, str]()
     for path in islice(paths, _MOST_FILES):  # the list grows by the files that these install from
         texts[path] = text_around(path, folder)

@@ -16,7 +16,7 @@ from dsgen.job.hf_config import model_from_config
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.options import LM
 from dsgen.programs.megatron.table import rows
-from dsgen.programs.megatron_bridge.keys import UNSAID, key_of, layers_of, override, said
+from dsgen.programs.megatron_bridge.keys import UNSAID, key_of, layers_of, override, values_saying
 from dsgen.programs.megatron_bridge.recipes import recipe_of, recipes
 from dsgen.programs.program import OVERRIDES, last_step
 from dsgen.render import render
@@ -73,13 +73,13 @@ def test_every_option_of_megatron_has_a_key() -> None:
 )
 def test_said(option: str, value: object, expected: dict[str, object]) -> None:
     """An option becomes the keys that say it, in the form that Bridge reads."""
-    assert said(option, value) == expected
+    assert values_saying(option, value) == expected
 
 
 def test_weight_decay_is_what_the_schedule_sets() -> None:
     """Weight decay is three keys, for the scheduler's two overwrite the optimizer's own."""
-    assert set(said("--weight-decay", 0.1).values()) == {0.1}
-    assert len(said("--weight-decay", 0.1)) == 3
+    assert set(values_saying("--weight-decay", 0.1).values()) == {0.1}
+    assert len(values_saying("--weight-decay", 0.1)) == 3
 
 
 def test_pattern_of_layers() -> None:

@@ -160,9 +160,10 @@ class FrontEnd:
     def planned_settings(self, written: Collection[str] = (), *, fsdp: bool = False) -> list[str]:
         """The settings that a plan decides: short names, and names of TrainingArguments."""
         shorts = (*_OF_LAYOUT, *(() if self.is_of_trainer else _OF_RUN))
-        known = [short for short in shorts if self.name_of(short, written)]
-        config = "fsdp_config" if fsdp else "deepspeed"
-        return known + ([*_OF_TRAINER, config] if self.is_of_trainer else [])
+        settings = [short for short in shorts if self.name_of(short, written)]
+        if self.is_of_trainer:
+            settings += [*_OF_TRAINER, "fsdp_config" if fsdp else "deepspeed"]
+        return settings
 
     def name_of(self, setting: str, written: Collection[str] = ()) -> str:
         """How a launch that writes such names calls a setting, or a TrainingArgument.

@@ -43,6 +43,7 @@ _NODES_VARIABLE: Final = "PET_NNODES"
 NODE_RANGE: Final = lazy_pattern(r"\d{1,9}(?::\d{1,9})?", re.ASCII)
 #: deepspeed/constants.py, TORCH_DISTRIBUTED_DEFAULT_PORT @ 0.19.8; accelerate's is the same
 _DEFAULT_PORT: Final = 29500
+#: The port at the end of an endpoint: `host:29500`.
 _ENDPOINT_PORT: Final = lazy_pattern(r":(\d{1,5})\Z", re.ASCII)
 
 
@@ -102,14 +103,14 @@ class LauncherCall(Call):
     @property
     def node_number(self) -> str:
         """The variable that has a node's own number, of whatever runs the script."""
-        stated = self._holder.node_number if self._holder is not None else None
-        return stated or "$SLURM_NODEID"
+        of_job = self._holder.node_number if self._holder is not None else None
+        return of_job or "$SLURM_NODEID"
 
     @property
     def first_node(self) -> str:
         """An expression for the address of the first node."""
-        stated = self._holder.first_node if self._holder is not None else None
-        return stated or '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
+        of_job = self._holder.first_node if self._holder is not None else None
+        return of_job or '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)'
 
     @property
     def script_nodes(self) -> int | None:

@@ -31,6 +31,7 @@ _MOST_MODULES: Final = 12
 _MOST_DECLARING: Final = 100
 #: The folders above a module in which those that it imports are looked for.
 _MOST_ABOVE: Final = 6
+#: Classes whose objects read a program's options.
 _PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @
@@ -47,6 +48,7 @@ OF_DEEPSPEED: Final = frozenset(
 )
 #: A word of a module that is a program of its own too, perhaps with a parser for that.
 _MAIN: Final = "__main__"
+#: Methods by which a parser reads the command line.
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
 #: Gives other names to the option that a field makes. Source: transformers 5.23, hf_argparser.py,
 #: HfArg.
@@ -71,6 +73,7 @@ _LEFT_OPEN: Final = lazy_pattern(
 #: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as
 #: `_`.
 _DECLARES: Final = lazy_pattern(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
+#: Methods that make a part of a parser, to which options are added as well.
 _GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 #: Methods of parsers and groups that make no options but those that are written. Source: Python
 #: 3.12, argparse.py

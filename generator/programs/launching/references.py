@@ -52,6 +52,7 @@ _LAUNCHER_OPTIONS: Final[tuple[tuple[str, str, Kind], ...]] = (
     ("accelerate", "--deepspeed_hostfile", "hostfile"),
     ("accelerate", "--config_file", "accelerate config"),
 )
+#: Options that name a file which is read, so that the word behind them isn't one that is made.
 _NAMING: Final = lazy_pattern(
     "|".join((_CONFIG_OPTION.pattern, *(option for _, option, _ in _LAUNCHER_OPTIONS)))
 )

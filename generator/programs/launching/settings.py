@@ -34,9 +34,11 @@ _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3
 _ARRAY: Final = lazy_pattern(r'"?\$\{(\w+)\[[@*]\]\}"?')
 #: Builtins that fill an array with a command's output.
 _FILLED_BY: Final = frozenset({"read", "mapfile", "readarray"})
+#: How launches and YAML files write true.
 _TRUE: Final = frozenset({"true", "1", "yes", "on"})
 _FALSE: Final = frozenset({"false", "0", "no", "off"})
 _MOST_VARIANTS: Final = 64  # values of settings together that branches give
+#: Values that set nothing, `???` of OmegaConf among them.
 _NONE: Final = frozenset({"null", "none", "~", "???"})
 HEADS: Final = "heads"  #: in counts, those of the model
 #: What is behind a model's name where it was trained further, with the same layers.
@@ -469,7 +471,11 @@ class Settings:
         if wanted == "*":
             return setting.where is not None
         text = setting.text.strip("'\"").lower()
-        texts = {"true" if text in _TRUE else "false" if text in _FALSE else text}
+        texts = {text}
+        if text in _TRUE:
+            texts = {"true"}
+        elif text in _FALSE:
+            texts = {"false"}
         if text in ("0", "1"):  # which are numbers as well
             texts.add(text)
         is_among = bool(texts & set(wanted.lstrip("!").split("|")))

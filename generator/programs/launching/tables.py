@@ -23,6 +23,7 @@ TABLES: Final[Mapping[str, Table]] = {
 #: Names by which programs are called, subcommands with which one starts another, and `tools`: what
 #: srun and its kin start for other ends than training, and builtins of the shell (bash(1)).
 PROGRAMS: Final[Mapping[str, Any]] = json.loads(read_text(__package__, "programs.json"))
+#: `python`, `python3`, `python3.11`, `pypy3`.
 _PYTHON: Final = lazy_pattern(r"(python|pypy)[0-9.]*")
 #: Wrappers without options of their own.
 BARE: Final = frozenset({"nohup", "command", "setsid", "builtin", "sudo", "shifter"})

@@ -39,17 +39,22 @@ from . import fabric
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+#: Control signs and ends of lines, which would end a comment or a directive.
 _UNPRINTABLE = lazy_pattern(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
 _NOT_IN_NAMES = lazy_pattern(r"[^A-Za-z0-9._-]+")
+#: A word that needs no quotes for a shell, with a comma in it.
 _PLAIN_WITH_COMMA = lazy_pattern(r"[A-Za-z0-9_@%+=:./-]*,[A-Za-z0-9_@%+=:./,-]*")
+#: A word that begins with a dash and is a value.
 _NEGATIVE_NUMBER = lazy_pattern(r"-\.?[0-9]")
 #: Go's parser takes `1e-5` for a number and `y` for true, PyYAML takes both for text. What is text
 #: to every parser without quotes: a word that begins with a letter, a path, or an option's dashes.
 _PLAIN: Final = lazy_pattern(r"(?:--?|[$]|\.{1,2}/)?[A-Za-z_/](?:[\w./:@=-]*[\w/])?", re.ASCII)
+#: Words that some parser of YAML reads as a truth value, as nothing or as a number.
 _OTHER: Final = frozenset(
     {"y", "yes", "n", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 )
 THREADS: Final = "OMP_NUM_THREADS"
+#: Variables that name a network interface of the host.
 _OF_INTERFACES: Final = frozenset({"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"})
 
 

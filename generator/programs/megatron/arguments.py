@@ -79,11 +79,14 @@ _DEEPSPEED_SIGNS: Final = frozenset(
 )
 #: Options that bring others along: from a file, or from a checkpoint.
 _ELSEWHERE: Final = frozenset({"--yaml-cfg", "--use-checkpoint-args"})
+#: A word of a shell, or a comment: quoted parts, escaped signs, and `<placeholders with blanks>`.
 _WORD: Final = lazy_pattern(
     r"""#[^\r\n]*|(?:'[^']*'|"(?:\\[\s\S]|[^"\\])*"|\\[^\r\n]"""
     r"""|<[A-Za-z][^<>\r\n]{0,100}>|[^\s'"\\])+"""
 )
+#: A part of a word: in single quotes, in double quotes, an escaped sign, or plain.
 _PART: Final = lazy_pattern(r"""'([^']*)'|"((?:\\[\s\S]|[^"\\])*)"|\\([^\r\n])|([^\s'"\\]+)""")
+#: What begins a variable or a command whose output is put in.
 _VARIABLE: Final = lazy_pattern(r"[$`]")
 
 
@@ -218,14 +221,14 @@ class MegatronArguments:
 
 
 def from_launches(
-    launches: Iterable[Launch], stated: Flavour | None = None
+    launches: Iterable[Launch], spec_flavour: Flavour | None = None
 ) -> Iterator[MegatronArguments]:
     """Return the arguments on the launch lines of programs that take them.
 
     Arguments that show that they aren't Megatron's are left out.
 
     GLM, CPM and SwissArmyTransformer, of what began as Megatron-LM 1.0, have options that Megatron
-    refuses. Where a job spec has `stated` the framework, any sign is enough.
+    refuses. Where a job spec says the framework, `spec_flavour`, any sign is enough.
     """
     for launch in launches:
         if launch.front_end:
@@ -235,16 +238,20 @@ def from_launches(
                 yield _of_front_end(settings)
             continue
         program, words = _program_of(launch.program), _words(launch)
-        if not _are_megatrons(words, program, stated):
+        if not _are_megatrons(words, program, spec_flavour):
             continue
         is_named_so = (
             program is None or program in PROJECTS[LM].programs or program.startswith("pretrain")
         )
         has_own_signs = not _names(words).isdisjoint(_OWN_SIGNS)
-        may_be_megatrons = is_named_so or stated is not None or has_own_signs or program_of(launch)
+        may_be_megatrons = (
+            is_named_so or spec_flavour is not None or has_own_signs or program_of(launch)
+        )
         if may_be_megatrons and options_beside(program_of(launch)).of_megatron:
             path, locate = launch.script.text.path, launch.script.locate
-            yield _arguments(path, words, locate, launch=launch, program=program, stated=stated)
+            yield _arguments(
+                path, words, locate, launch=launch, program=program, spec_flavour=spec_flavour
+            )
 
 
 def is_of_another_program(launch: Launch) -> bool:
@@ -277,13 +284,15 @@ def _words(launch: Launch) -> tuple[Word, ...]:
     return (program, *launch.arguments)
 
 
-def _are_megatrons(words: Iterable[Word], program: str | None, stated: Flavour | None) -> bool:
+def _are_megatrons(
+    words: Iterable[Word], program: str | None, spec_flavour: Flavour | None
+) -> bool:
     """Return whether the words have enough of Megatron's options, and none of its beginnings."""
     names, is_own_program = _names(words), program in PROJECTS[LM].programs
     has_removed = not names.isdisjoint(REMOVED)
     if has_removed and not is_own_program and "--micro-batch-size" not in names:
         return False  # of Megatron-LM 1.0, from which other projects began
-    enough = 1 if is_own_program or stated else _ENOUGH_SIGNS
+    enough = 1 if is_own_program or spec_flavour else _ENOUGH_SIGNS
     return len(names & _SIGNS) >= enough
 
 
@@ -292,10 +301,10 @@ def of_job(job: Job, launches: Iterable[Launch]) -> Iterator[MegatronArguments]:
 
     They are on launch lines that don't show by themselves whose they are.
     """
-    stated, script = flavour_of(job), PurePosixPath(job.launch.script).name
-    if not stated:
+    spec_flavour, script = flavour_of(job), PurePosixPath(job.launch.script).name
+    if not spec_flavour:
         return
-    for arguments in from_launches(launches, stated):
+    for arguments in from_launches(launches, spec_flavour):
         if arguments.program == script:
             yield arguments
 
@@ -354,7 +363,7 @@ def _arguments(
     *,
     launch: Launch | None = None,
     program: str | None = None,
-    stated: Flavour | None = None,
+    spec_flavour: Flavour | None = None,
 ) -> MegatronArguments:
     """The arguments that words are, of the project or fork whose options they seem to be."""
     beside = options_beside(program_of(launch))
@@ -364,7 +373,7 @@ def _arguments(
         lines = launch.script.text.lines if launch else []
         return _without_excused(parse_words(words, option_table(flavour), locate), beside, lines)
 
-    flavour = stated or _likely_flavour(names - beside.strings, beside)
+    flavour = spec_flavour or _likely_flavour(names - beside.strings, beside)
     parsed, fork = parsed_as(flavour), ""
     if not beside.parser:
         fork, base = _fork(flavour, parsed, program)

@@ -59,6 +59,7 @@ _OTHERWISE: Final = {
 }
 #: A value, or one of a list: `["core_attn","mlp"]`.
 _VALUE: Final = lazy_pattern(r"[\w.+-]+")
+#: Values of explicit flags that turn them on.
 _TRUE: Final = frozenset({"true", "yes", "1", "t", "y"})
 
 

@@ -16,14 +16,17 @@ from ...patterns import lazy_pattern
 from ...units import MIB
 from .table import ROWS, Mark
 
+#: A line of training_log: ` iteration 10/ 100 | ... elapsed time per iteration (ms): 512.3 |`.
 _STEP: Final = lazy_pattern(
     rf"\biteration\s+[0-9]+/.*?elapsed time per iteration \(ms\):\s*{NUMBER}"
 )
 _BATCH: Final = lazy_pattern(r"global batch size:\s*([0-9]{1,9})\b")
+#: report_memory's line, once after the first steps.
 _PEAK: Final = lazy_pattern(
     rf"\(after [0-9]+ iterations\) memory \(MB\) .*?max allocated: {NUMBER}"
 )
 _PEAK_BYTES: Final = lazy_pattern(r"mem-max-allocated-bytes: ([0-9]{1,16})\b")
+#: A line of the table of arguments: `  hidden_size ..................... 4096`.
 _ARGUMENT: Final = lazy_pattern(r"(?:^|\s)([A-Za-z]\w{0,80}) \.{2,} ?(.*)")
 
 #: Arguments that are a key of the spec as they are.

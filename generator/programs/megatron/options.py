@@ -42,6 +42,7 @@ class Project:
     phrases: Mapping[str, str]
 
 
+#: Training programs that both projects have.
 _OF_ALL: Final = frozenset({"pretrain_gpt.py", "pretrain_bert.py", "pretrain_t5.py"})
 PROJECTS: Final[Mapping[Flavour, Project]] = {
     LM: Project(

@@ -22,10 +22,14 @@ from ..launching.own_options import OF_DEEPSPEED
 
 #: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
+#: An option's name and type in a call of add_argument.
 _TYPED: Final = lazy_pattern(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
 _REQUIRED: Final = "required_args = ["
+#: An option that the parser wants absent.
 _IS_NONE: Final = lazy_pattern(r"^[ \t]*assert args\.(\w+) is None\b", re.MULTILINE)
+#: An option that the parser looks at.
 _JUDGED: Final = lazy_pattern(r"\bargs\.(\w+)")
+#: A program that takes options which its parser doesn't know.
 _LENIENT: Final = lazy_pattern(r"ignore_unknown_args\s*=\s*True|parse_known_args\(")
 #: How a program starts Megatron, whose parser then checks the arguments; and what sets some of them
 #: before it does.

@@ -46,5 +46,5 @@ _NEEDS: Final[Mapping[Version, Mapping[str, str]]] = {
 
 def needs_of(release: Version) -> dict[str, str]:
     """Return a release of Megatron-LM with the programs that it needs, and an image with them."""
-    first = max(known for known in _NEEDS if known <= release)
-    return {"Megatron-LM": dots(release), **_NEEDS[first]}
+    newest = max(first for first in _NEEDS if first <= release)
+    return {"Megatron-LM": dots(release), **_NEEDS[newest]}

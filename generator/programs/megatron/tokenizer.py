@@ -13,6 +13,7 @@ from ...rules.planned import composed_jobs, fixed_jobs
 from ...rules.violations import megatron_deepspeed, megatron_lm, violation
 from .options import LM, PROJECTS, TOKENIZERS, flavour_of, option_table
 
+#: The projects' names for a tokenizer of transformers.
 _OF_TRANSFORMERS: Final = frozenset(project.tokenizer for project in PROJECTS.values())
 #: What the libraries of Megatron-LM's tokenizers import. Source: core_v0.16.1 pyproject.toml, the
 #: extra `mlm`.

@@ -17,7 +17,7 @@ from ...numerals import whole
 from ...patterns import lazy_pattern
 
 #: Values by keys of the config: numbers, truth values, text, lists, and mappings of them.
-Said = Mapping[str, Any]
+ValuesByKey = Mapping[str, Any]
 
 #: Options by the key that has their value as it is.
 KEYS: Final[Mapping[str, str]] = {
@@ -129,7 +129,7 @@ def enum_of_attention(backend: str) -> dict[str, Any]:
     return {"_target_": _ENUM, "_args_": [BACKENDS[backend]], "_call_": True}
 
 
-def _weight_decay(value: Any) -> Said:
+def _weight_decay(value: Any) -> ValuesByKey:
     """The decay, which the scheduler sets anew in each step by its own two keys.
 
     **Source**: megatron/core/optimizer_param_scheduler.py:184-202 @ core_v0.19.0.
@@ -139,7 +139,7 @@ def _weight_decay(value: Any) -> Said:
 
 
 #: Options whose value has another form, or that several keys say.
-_FORMS: Final[Mapping[str, Callable[[Any], Said]]] = {
+_FORMS: Final[Mapping[str, Callable[[Any], ValuesByKey]]] = {
     "--data-path": lambda words: {"dataset.data_path": list(words) if words[1:] else words[0]},
     "--swiglu": lambda _: {_GATED: True, _ACTIVATION: "silu"},
     "--quick-geglu": lambda _: {_GATED: True, _ACTIVATION: "quick_gelu"},
@@ -162,7 +162,9 @@ _FORMS: Final[Mapping[str, Callable[[Any], Said]]] = {
     "--exp-avg-sq-dtype": lambda name: {"optimizer.exp_avg_sq_dtype": _DTYPES[name]},
 }
 
+#: A run of equal marks in a pattern of layers: `[0]*3`.
 _RUN: Final = lazy_pattern(r"\[([01])\]\*([0-9]{1,6})")
+#: How often a pattern is repeated: `([1]*5+[0]*1)*8`.
 _TIMES: Final = lazy_pattern(r"\)\*([0-9]{1,6})$")
 
 
@@ -179,7 +181,7 @@ def key_of(option: str) -> str:
     return key or f"model.{option[2:].replace('-', '_')}"
 
 
-def said(option: str, value: Any) -> Said:
+def values_saying(option: str, value: Any) -> ValuesByKey:
     """The keys that say an option with a value, as the table of options has it.
 
     An option that is left out, as None and False leave it, is said by no key.
@@ -197,6 +199,7 @@ def said(option: str, value: Any) -> Said:
 # Words of Hydra's overrides. **Source**: facebookresearch/hydra hydra/grammar/OverrideLexer.g4,
 # OverrideParser.g4 @ 1.3.2.
 _PLAIN: Final = lazy_pattern(r"[A-Za-z_./][A-Za-z0-9_./-]*", re.ASCII)
+#: Words that Hydra reads as nothing, a truth value or a number.
 _NOT_TEXT: Final = frozenset({"null", "true", "false", "inf", "nan"})
 #: Quotes with the backslashes before them, which then have to be doubled; and so at the end.
 _QUOTED: Final = lazy_pattern(r"(?<!\\)(\\*)('|\Z)")

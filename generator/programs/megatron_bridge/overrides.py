@@ -49,6 +49,7 @@ BRIDGE: Final = "megatron-bridge"  #: as releases call it
 Bounds = tuple[Version | None, Version | None]
 #: The newest release whose keys and recipes are known.
 KNOWN: Final[Version] = (0, 6)
+#: An override: `train.train_iters=500`, `+model.fp8=true`, `~peft=`.
 _WORD: Final = lazy_pattern(r"([+~]{0,2})([A-Za-z_]\w*(?:\.[\w-]+)*)=(.*)", re.ASCII | re.DOTALL)
 #: An option that says what is trained, alone on a line of a script.
 _NAMED: Final = lazy_pattern(

@@ -574,15 +574,17 @@ def _mended(places: Iterable[_Undivided]) -> Iterator[Violation]:
         yield _at(override, "; ".join(each.message for each in of_override), hint)
 
 
-def _to_blame(given: BridgeOverrides, keys: Iterable[str], total: int | None) -> Override | None:
+def _to_blame(
+    overrides: BridgeOverrides, keys: Iterable[str], total: int | None
+) -> Override | None:
     """The degree to change: the last without which the others divide the total, else the first."""
-    overrides = [override for override in filter(None, map(given.get, keys)) if override.integer]
-    product = known_part_of(given, (override.key for override in overrides))
-    for override in reversed(overrides):
+    degrees = [override for override in map(overrides.get, keys) if override and override.integer]
+    product = known_part_of(overrides, (override.key for override in degrees))
+    for override in reversed(degrees):
         degree = override.integer or 0
         if total and degree > 1 and total % (product // degree) == 0:
             return override
-    return overrides[0] if overrides else None
+    return degrees[0] if degrees else None
 
 
 @_runs.rule(
@@ -617,21 +619,24 @@ def degrees_divide(run: BridgeRun) -> Violations:
 
 def _undivided_gpus(run: BridgeRun) -> Iterator[_Undivided]:
     """Degrees that don't divide the GPUs, and micro-batches that don't divide the batch."""
-    given, gpus = run.overrides, run.gpus
-    model = product_of(given, (_TP, _PP, _CP))
+    overrides, gpus = run.overrides, run.gpus
+    model = product_of(overrides, (_TP, _PP, _CP))
     if model is not None:
-        blamed = _to_blame(given, (_TP, _PP, _CP), gpus)
+        blamed = _to_blame(overrides, (_TP, _PP, _CP), gpus)
         yield from _undivided(blamed, model, gpus, "tensor × pipeline × context =", "GPUs")
     for keys, name in _GRIDS:
         # A recipe of a model or a variable has the other degrees.
-        known_degrees = [key for key in keys if given.integer(key)]
-        part = known_part_of(given, known_degrees)
+        known_degrees = [key for key in keys if overrides.integer(key)]
+        part = known_part_of(overrides, known_degrees)
         if known_degrees and (model is None or _EP in known_degrees):
-            blamed = _to_blame(given, known_degrees, gpus)
+            blamed = _to_blame(overrides, known_degrees, gpus)
             yield from _undivided(blamed, part, gpus, name, "GPUs", is_partial=True)
     replicas = gpus // model if gpus and model and gpus % model == 0 else None
 
-    micro, batch = given.get("train.micro_batch_size"), given.integer("train.global_batch_size")
+    micro, batch = (
+        overrides.get("train.micro_batch_size"),
+        overrides.integer("train.global_batch_size"),
+    )
     is_unshared = replicas and batch and batch % replicas  # which `_unshared_batch` reports
     if micro is not None and micro.integer and not is_unshared:
         # Where the number of replicas isn't known, each has whole micro-batches all the same.
@@ -642,41 +647,43 @@ def _undivided_gpus(run: BridgeRun) -> Iterator[_Undivided]:
 
 def _unshared_batch(run: BridgeRun) -> Iterator[Violation]:
     """A batch that the replicas don't divide, so that no micro-batch fits."""
-    given, gpus = run.overrides, run.gpus
-    batch, model = given.get("train.global_batch_size"), product_of(given, (_TP, _PP, _CP))
+    overrides, gpus = run.overrides, run.gpus
+    batch, model = overrides.get("train.global_batch_size"), product_of(overrides, (_TP, _PP, _CP))
     size = None if batch is None else batch.integer
     if batch is None or not size or not gpus or not model or gpus % model:
         return
     replicas = gpus // model
     if size % replicas:
-        unit = replicas * (given.integer("train.micro_batch_size") or 1)
+        unit = replicas * (overrides.integer("train.micro_batch_size") or 1)
         near = sorted({max(size // unit, 1) * unit, (size // unit + 1) * unit})
         message = f"{batch.shown} is no multiple of the {replicas} replicas"
         yield _at(batch, message, f"make it {listed(map(str, near))}")
 
 
-def _undivided_layers(given: BridgeOverrides) -> Iterator[_Undivided]:
-    """Degrees that don't divide the model's heads, experts or layers: its recipe's, or given."""
+def _undivided_layers(overrides: BridgeOverrides) -> Iterator[_Undivided]:
+    """Degrees that don't divide the model's heads, experts or layers, which are overrides or its
+    recipe's.
+    """
     for key, total, name, unit in (
-        (_TP, given.heads, "tensor parallelism", "heads"),
-        (_EP, given.experts, "expert parallelism", "experts"),
+        (_TP, overrides.heads, "tensor parallelism", "heads"),
+        (_EP, overrides.experts, "expert parallelism", "experts"),
     ):
-        yield from _undivided(given.get(key), given.integer(key), total, name, unit)
+        yield from _undivided(overrides.get(key), overrides.integer(key), total, name, unit)
 
-    chunks, stages = given.get(_VP), product_of(given, (_PP,))
+    chunks, stages = overrides.get(_VP), product_of(overrides, (_PP,))
     number = chunks.integer if chunks is not None and not chunks.is_null else None
-    layers = given.integer("model.num_layers")
+    layers = overrides.integer("model.num_layers")
     is_refused = number and stages == 1  # chunks of one stage, however many
-    if stages and layers and not is_refused and not _has_uneven_stages(given):
-        counted_ends = sum(_is_on(given.get(key)) for key in _COUNTED)
+    if stages and layers and not is_refused and not _has_uneven_stages(overrides):
+        counted_ends = sum(_is_on(overrides.get(key)) for key in _COUNTED)
         unit = "layers, embedding and loss as they count" if counted_ends else "layers"
-        blamed = chunks if number else given.get(_PP)
+        blamed = chunks if number else overrides.get(_PP)
         product, total = stages * (number or 1), layers + counted_ends
         yield from _undivided(blamed, product, total, "stages × chunks =", unit)
 
 
-def _has_uneven_stages(given: BridgeOverrides) -> bool:
-    return any(_is_on(given.get(name)) for name in _UNEVEN)
+def _has_uneven_stages(overrides: BridgeOverrides) -> bool:
+    return any(_is_on(overrides.get(name)) for name in _UNEVEN)
 
 
 def _is_on(override: Override | None) -> bool:
@@ -684,10 +691,10 @@ def _is_on(override: Override | None) -> bool:
     return override is not None and override.text.lower() not in ("null", "false")
 
 
-def _unlisted_chunks(given: BridgeOverrides) -> Iterator[Violation]:
+def _unlisted_chunks(overrides: BridgeOverrides) -> Iterator[Violation]:
     """Stages, or chunks of them, that aren't as many as a layout of the pipeline lists."""
-    layout, chunks, depth = given.get(_LAYOUT), given.get(_VP), given.get(_PP)
-    stages = product_of(given, (_PP,))
+    layout, chunks, depth = overrides.get(_LAYOUT), overrides.get(_VP), overrides.get(_PP)
+    stages = product_of(overrides, (_PP,))
     text = "" if layout is None else layout.text.strip("'\"")
     pieces = chunks_of(text) if "|" in text and "$" not in text else None
     if pieces is None or not stages:

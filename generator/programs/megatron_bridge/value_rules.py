@@ -55,6 +55,7 @@ _OVERLAPS: Final = ("tp_comm_overlap", "overlap_moe_expert_parallel_comm", "dela
 _OF_WORDS: Final = frozenset(" \t_/-+.$%*@?|:\\")
 #: Signs that a word may have behind a backslash.
 _KEPT: Final = frozenset("()[]{}:=, \t\\")
+#: A function of Hydra's grammar, by which a value may be made.
 _FUNCTION: Final = lazy_pattern(
     r"(?:int|str|bool|float|choice|range|interval|tag|sort|shuffle|glob|json_str|extend_list)[ ]?\("
 )

@@ -26,7 +26,7 @@ from ..megatron.options import LM
 from ..megatron.table import DECIDED, EVALUATION, LENGTHS, NULL_TOKENIZER, OF_FILES
 from ..megatron.write import COMMENTS, Comment, common_notes, planned, written_options
 from ..program import ArgumentGroup, Program, make_program
-from .keys import key_of, override, said
+from .keys import key_of, override, values_saying
 from .recipes import RECIPE, SET_BACK, fine_tuning, left_to_recipe, lora_of, recipe_of
 
 #: In the checkout of Megatron-Bridge, or in NVIDIA's image of it.
@@ -177,7 +177,7 @@ def overrides(p: Planned) -> Iterator[ArgumentGroup]:
     for name, options in written_options(p, LM):
         values: dict[str, Any] = dict(SET_BACK.get(name, {}) if is_tuned else {})
         for option, value in options.items():
-            values |= said(option, value)
+            values |= values_saying(option, value)
         beside = _BESIDE[name](p) if name in _BESIDE else {}
         for key, value in beside.items():
             if value is not None or key not in values:

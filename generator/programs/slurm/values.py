@@ -17,7 +17,9 @@ from ...patterns import lazy_pattern
 # At most 12 digits in each pattern: no real request has more, and Python's int() raises beyond
 # 4,300.
 _NUMBER: Final = lazy_pattern(r"\s*\+?(\d{1,12})\s*", re.ASCII)
+#: `64G`, `64GB`, `64000`.
 _MEMORY: Final = lazy_pattern(r"\s*\+?(\d{1,12})(?:([kmgt])b?)?", re.ASCII | re.IGNORECASE)
+#: `4`, `2k`.
 _NODES: Final = lazy_pattern(r"\s*\+?(\d{1,12})(k?)(m?)\s*", re.ASCII | re.IGNORECASE)
 #: `gpu`, `gpu:8`, `gpu:a100` or `gpu:a100:8`, also behind `gres:`.
 _GRES: Final = lazy_pattern(
@@ -25,6 +27,7 @@ _GRES: Final = lazy_pattern(
     r"\d[\w.+-]*(?=:\d)))?(?::(\d+[kmgtp]?))?",
     re.ASCII | re.IGNORECASE,
 )
+#: `8`, `1k`.
 _COUNT: Final = lazy_pattern(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
 #: `USR1`, `USR1@120` or `B:USR1@120`.
 _SIGNAL: Final = lazy_pattern(

@@ -256,6 +256,7 @@ _GPU_FLAGS: Final = {"nvidia": " --nv", "amd": " --rocm"}  #: apptainer's, by ve
 _OF_LAUNCH: Final = ("MASTER_ADDR", "MASTER_PORT")
 #: An image's name whose first part is a host: `nvcr.io/nvidia/pytorch`, `localhost/train`.
 _REGISTRY: Final = lazy_pattern(r"(?:[^/#.:]*[.:][^/#]*|(?:[^/#]+@)?localhost)/.+")
+#: How an image is fetched: `docker://`, `dockerd://`.
 _SCHEME: Final = lazy_pattern(r"\A[a-z]+://")
 
 

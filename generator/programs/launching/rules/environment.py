@@ -177,9 +177,11 @@ _GIVEN_ELSEWHERE: Final = lazy_pattern(
 )
 _LONG: Final = 6  # letters of a name of which few others are a slip
 _EXPANDED: Final = lazy_pattern(r"\$\{?(\w+)")
+#: A word that is a command's output: `$(cat .env)`. Not of conda's or mamba's hooks.
 _SUBSTITUTED: Final = lazy_pattern(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)')
 _WORD: Final = lazy_pattern(r"\w+")
 _QUOTED: Final = lazy_pattern(r"'[^']*'")
+#: An assignment to what is no name: `MODEL-DIR=/data`, `2ND=x`.
 _BAD_NAME: Final = lazy_pattern(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 #: Values of `--device` and `--backend` by which ranks need no GPU, also behind an equals sign.
 _ON_CPUS: Final = frozenset(

@@ -39,6 +39,7 @@ _TAKES_MORE: Final = lazy_pattern(
     r"\bsys\.argv\b"
     r"|\b\w+\(\s*(?:\w+\s*=\s*)?(?:parser|ap|p|arg_parser|argparser)\s*[,)]"
 )
+#: A program that makes a parser itself, and reads all its arguments by it.
 _OWN_PARSER: Final = lazy_pattern(r"\bArgumentParser\s*\(")
 _PARSES: Final = lazy_pattern(r"\.parse_args\s*\(\s*\)")
 #: Words that torchrun takes for a count of processes.
@@ -54,6 +55,7 @@ _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_
 _COUNTS: Final = torch(
     "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
 )
+#: A value of --nodelist that is all nodes of the job.
 _ALL_NODES_OF_JOB: Final = lazy_pattern(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")
 _ALL_GPUS: Final = -1  # as --num_gpus has it, whose default it is
 

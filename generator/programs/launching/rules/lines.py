@@ -362,6 +362,7 @@ def _cut_off(script: LaunchScript) -> Violations:
         told_at = command.index
 
 
+#: The variable that a command begins with: `"${TORCHRUN[@]}"`.
 _FIRST_VARIABLE: Final = lazy_pattern(r"[\"']?\$\{?(\w+)")
 
 

@@ -45,12 +45,12 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
         return
     shorts = ("nodes", "per_node", "tensor", "expert_tensor", "pipeline")
     of_branches = [_ranks(run, variant) for variant in settings.variants(shorts)]
-    known = [ranks for ranks in of_branches if ranks is not None]
-    is_divided_in_one = any(ranks.gpus % ranks.cut == 0 for ranks in known)
-    if not known or len(known) < len(of_branches) or is_divided_in_one:
+    known_ranks = [ranks for ranks in of_branches if ranks is not None]
+    is_divided_in_one = any(ranks.gpus % ranks.cut == 0 for ranks in known_ranks)
+    if len(known_ranks) < len(of_branches) or is_divided_in_one:
         return
 
-    ranks = known[0]  # of the first branch; in the others it is broken too
+    ranks = known_ranks[0]  # of the first branch; in the others it is broken too
     gpus, tensor, expert, pipeline = ranks
     product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
     message = f"{product} = {ranks.cut} does not divide {gpus} GPUs"

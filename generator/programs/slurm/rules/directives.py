@@ -233,6 +233,7 @@ def options_are_given_once(request: Request) -> Violations:
         seen[argument.name] = argument
 
 
+#: Texts in quotes that are closed, and escaped signs.
 _QUOTED: Final = lazy_pattern(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 # A value may have quotes anywhere, and blanks behind the commas of a list.
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""

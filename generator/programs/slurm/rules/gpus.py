@@ -247,7 +247,9 @@ def sockets_are_said(request: Request) -> Violations:
 
 #: Slurm's variables with the node's own numbers of a job's GPUs.
 _OF_SLURM: Final = lazy_pattern(r"[\"']?\$\{?(SLURM_JOB_GPUS|SLURM_STEP_GPUS)\}?[\"']?")
+#: Numbers of GPUs: `0,1,2`.
 _NUMBERS: Final = lazy_pattern(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
+#: GPUs of the script's own node, as deepspeed --include has them.
 _LOCAL: Final = lazy_pattern(rf"(?:localhost|127\.0\.0\.1):({_NUMBERS.pattern})", re.ASCII)
 _SHOWN: Final = slurm_manual(
     "gres.conf(5), and cgroup.conf(5), ConstrainDevices: a job sees its GPUs as 0, 1, ..."

@@ -35,6 +35,7 @@ _COUNTS: Final = (
     "--threads-per-core",
 )
 _GPU_COUNTS: Final = ("--gpus", "--gpus-per-node", "--gpus-per-task", "--gpus-per-socket")
+#: A time with a unit, which Slurm doesn't read: `24h`, `30 minutes`.
 _UNITS_OF_TIME: Final = lazy_pattern(
     r"\s*([0-9]{1,6})\s*(d|day|days|h|hr|hrs|hour|hours|m|min|mins|minutes|s|sec|seconds)\s*",
     re.IGNORECASE,
@@ -73,7 +74,8 @@ def _time_meant(text: str) -> str | None:
     """Return what a time like `24h` or `1:00:00:00` stands for, as Slurm reads it."""
     match = _UNITS_OF_TIME.fullmatch(text)
     if match:
-        return clock(whole(match[1]) * _SECONDS_IN[match[2][0].lower()])
+        number, unit = match.groups()
+        return clock(whole(number) * _SECONDS_IN[unit[0].lower()])
     parts = [part for part in re.split(r"[:\-]", text) if part]
     if len(parts) == 4 and all(is_whole(part) for part in parts):
         return f"{parts[0]}-{':'.join(parts[1:])}"
@@ -244,6 +246,7 @@ def counts_are_positive(request: Request) -> Violations:
 #: Other names that `gpu` of --gres is given.
 _NAMES_OF_GPUS: Final = ("gpus", "gpu", "gres/gpu", "cuda", "gpgpu")
 _SLICE: Final = lazy_pattern(r"[0-9]+g\.[0-9]+gb")  # NVIDIA's names for parts of a GPU
+#: An item of --array: `3`, `0-15`, `0-15:4`.
 _RANGE: Final = lazy_pattern(r"(\d{1,9})(?:-(\d{0,9})(?::\d+)?)?", re.ASCII)
 _MAIL_TYPES: Final = (
     "NONE",

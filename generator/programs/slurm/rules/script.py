@@ -25,10 +25,13 @@ from ..values import signal_of
 
 #: Variables that scripts call the master's address.
 _OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
+#: The job's list of nodes, as the whole of a value.
 _NODE_LIST: Final = lazy_pattern(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
+#: The node's own name, as the whole of a value.
 _OWN_NAME: Final = lazy_pattern(
     r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
 )
+#: A command that prints the node's own addresses.
 _OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
 # Commands by which a script takes one of several addresses.
 _CHOOSES: Final = lazy_pattern(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
@@ -193,9 +196,11 @@ _SELF: Final = r"\$(?:0(?![\w])|\{0\}|\{?BASH_SOURCE\b)"
 _OWN_FOLDER: Final = lazy_pattern(
     rf"\bdirname\b.{{0,80}}?{_SELF}|\$\{{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}}"
 )
+#: What a script has that finds its folder in another way too.
 _KNOWS_BETTER: Final = lazy_pattern(r"SLURM_SUBMIT_DIR|\bscontrol\s+show\s+job\b|:?[-=]\$\(dirname")
 #: Words by which a script tells that sbatch starts it.
 _OF_SBATCH: Final = lazy_pattern(r"\bsbatch\s|\$\{?SLURM_")
+#: Commands that need no file of the folder to exist: they print, test, make or remove.
 _ONLY_SPEAKS: Final = frozenset({"echo", "printf", "[", "[[", "test", ":", "mkdir", "rm", "cat"})
 
 
@@ -287,7 +292,9 @@ def mounts_are_pairs(request: Request) -> Violations:
 
 
 _RANK: Final = "SLURM_PROCID"
+#: A number of a task or a node, which differs in each of them.
 _OWN_NUMBERS: Final = lazy_pattern(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
+#: A variable of Slurm's without a default.
 _USES: Final = lazy_pattern(r"(?<!\\)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})")
 _TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
 #: Variables that Slurm sets only with certain options; seen in real jobs of Slurm 22.05.8.
@@ -332,9 +339,11 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "SLURM_CPUS_PER_GPU": ("--cpus-per-task",),
     "SLURM_NTASKS_PER_NODE": ("--ntasks",),
 }
+#: What ends the text around a variable.
 _BREAKS: Final = lazy_pattern(r"[\s\"'=]")
 #: Letters or a path around a number, which is a part of a name then.
 _NAMES_SOMETHING: Final = lazy_pattern(r"[A-Za-z/]")
+#: Commands that print or test a variable, which may be empty.
 _ASKING: Final = frozenset({"[", "test", "[[", "echo", "printf", ":"})
 _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 

@@ -80,7 +80,8 @@ def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Vi
 
 def _how_to_make(folder: str, top: str) -> str:
     """How to have a folder before the job starts; none can be made that has the job's number."""
-    if match := _OF_THE_JOB.search(folder):
+    match = _OF_THE_JOB.search(folder)
+    if match:
         return f"leave {match[0]} to the file's name: nobody can make the folder before sbatch"
     is_plain = folder == top and re.fullmatch(r"[\w./-]+", folder)
     return f"run mkdir -p {folder if is_plain else 'for the whole folder'} before sbatch"
@@ -95,10 +96,11 @@ def _is_told(folder: str, lines: Sequence[str]) -> bool:
 
 def _made_before(folder: str, script: str) -> bool:
     """Return whether another script makes a folder before it submits `script`."""
-    made = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])[\s\S]*^[^#\n]*\bsbatch\b"
-    pattern, name = re.compile(made, re.MULTILINE), PurePosixPath(script).name
+    mkdir = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])"
+    mkdir_before_sbatch = re.compile(rf"{mkdir}[\s\S]*^[^#\n]*\bsbatch\b", re.MULTILINE)
+    name = PurePosixPath(script).name
     return any(
-        pattern.search(text) or _makes(folder, _shell(text))
+        mkdir_before_sbatch.search(text) or _makes(folder, _shell(text))
         for above in folders_above(script)
         for text in texts_of(above, _SCRIPTS, "sbatch")
         if "mkdir" in text and name in text
@@ -106,6 +108,7 @@ def _made_before(folder: str, script: str) -> bool:
 
 
 def _shell(content: str) -> ShellScript:
+    """A text as a script."""
     return read_script(Text(path="", content=content, lines=content.splitlines()))
 
 
@@ -122,10 +125,11 @@ def _makes(folder: str, shell: ShellScript) -> bool:
 
 def _is_set_up(folder: str, script: str) -> bool:
     """Return whether a README or a script that is no job makes a folder, around a job's script."""
-    made = rf"^[^#\n]*\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])"
-    pattern = re.compile(made, re.MULTILINE)
+    mkdir = re.compile(
+        rf"^[^#\n]*\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])", re.MULTILINE
+    )
     return any(
-        "#SBATCH" not in text and pattern.search(text)
+        "#SBATCH" not in text and mkdir.search(text)
         for above in folders_above(script)
         for text in texts_of(above, ("README*", "*.sh", "*.bash"), "mkdir")
     )
@@ -305,9 +309,11 @@ _RESUMES: Final = lazy_pattern(
 _LOOKS: Final = lazy_pattern(
     r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE
 )
+#: Options for the folder to which a program saves.
 _SAVES: Final = lazy_pattern(
     r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE
 )
+#: Options that only Megatron has for the length of a run.
 _MEGATRON_LENGTH: Final = lazy_pattern(r"--train-(?:iters|samples|tokens)\b")
 _REQUEUE: Final = slurm_manual(
     "sbatch(1), --requeue; scontrol(1), requeue: the batch script starts from its beginning"
