@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,17 +198,9 @@ def _lasting(
     gathered = _gathered(job, layout, held, rows)
     held_buffers = buckets + sent * (layout.zero_stage == 2) + gathered.layers
 
-    # At a step's end gradients are copied to be reduced, and then to update with; by then gradients
-    # that nothing needs are gone.
-    by_sharers = tuple(zip(_sharers(job, layout), (trained.shared, trained.experts), strict=True))
-    reduction = sum(
-        buffers.reduction_bytes(job, layout, sharers, count) for sharers, count in by_sharers
-    )
+    step_end = _step_end(job, layout, trained, states["gradients_bytes"])
     kept_first = first_gradient * ((layout.zero_stage == 2) & (sent > 0)) if np.any(sent) else 0.0
-    reduction = reduction + sent + kept_first
-    update = sum(buffers.step_bytes(job, layout, sharers, count) for sharers, count in by_sharers)
-    share = sum(count / sharers for sharers, count in by_sharers)
-    freed = buffers.freed_bytes(job, layout, share, states["gradients_bytes"])
+    reduction = step_end.reduction + sent + kept_first
 
     peak = PeakParts(
         stage=stage,
@@ -226,7 +218,7 @@ def _lasting(
         buffers_bytes=held_buffers,
         loss_buffers_bytes=gathered.at_loss,
         head_buffers_bytes=gathered.at_head,
-        step_end_bytes=np.maximum(buckets + reduction, update - freed),
+        step_end_bytes=np.maximum(buckets + reduction, step_end.update - step_end.freed),
         loaded_bytes=_loaded_bytes(job, held),
     )
     ledger = LedgerParts(
@@ -237,11 +229,34 @@ def _lasting(
         buffers_bytes=held_buffers,
         reduction_bytes=reduction,
         reduced_bytes=buckets + reduction,
-        update_bytes=update,
+        update_bytes=step_end.update,
         context_bytes=rates(job).context_bytes + rates(job).nccl_bytes * (layout.world > 1),
         host_bytes_per_node=_host_bytes_per_node(job, layout, first),
     )
     return LastingMemory(peak=peak, ledger=ledger)
+
+
+class _StepEnd(NamedTuple):
+    """Bytes at a step's end, where gradients are copied to be reduced, and then to update with."""
+
+    reduction: Any
+    update: Any
+    freed: Any  #: gradients that nothing needs by the time of the update
+
+
+def _step_end(job: Job, layout: LayoutLike, trained: StageContents, gradients: Any) -> _StepEnd:
+    """The copies of `trained` parameters' gradients, which take `gradients` bytes themselves."""
+    by_sharers = tuple(zip(_sharers(job, layout), (trained.shared, trained.experts), strict=True))
+    share = sum(count / sharers for sharers, count in by_sharers)
+    return _StepEnd(
+        reduction=sum(
+            buffers.reduction_bytes(job, layout, sharers, count) for sharers, count in by_sharers
+        ),
+        update=sum(
+            buffers.step_bytes(job, layout, sharers, count) for sharers, count in by_sharers
+        ),
+        freed=buffers.freed_bytes(job, layout, share, gradients),
+    )
 
 
 def _loaded_bytes(job: Job, held: StageContents) -> Any:

@@ -394,8 +394,8 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
         return _usual_language_model(config, family, usual)
     section = config[place]
     inner: Mapping[str, object] = section if isinstance(section, dict) else {}
-    own = inner.get("model_type") or usual or outer
-    if own == "bert":  # the text encoder of another model
+    inner_type = inner.get("model_type") or usual or outer
+    if inner_type == "bert":  # the text encoder of another model
         return config, ()
     tied: object = inner.get(_TIED) or config.get(_TIED)
     if family in _TIED_INSIDE:
@@ -406,7 +406,7 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
         _left_out(family or show(outer), f"{place} describes it"),
         *_own_sizes(inner, place, family),
     )
-    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": own}, notes
+    return {**inner, **({} if tied is None else {_TIED: tied}), "model_type": inner_type}, notes
 
 
 def _usual_language_model(
@@ -579,14 +579,14 @@ def _refuse_costly_keys(
 
 def _by_own_name(key: str, config: Mapping[str, object]) -> str:
     """The end of a hint: that a `model_type` that nobody knows has the part, where it is read."""
-    own = {**config, "model_type": _OWN_TYPE}
+    renamed = {**config, "model_type": _OWN_TYPE}
     if known_class(_type_read_as(config)) is None and "model_type" in config:
         return ""
     try:
-        model_from_config(own, name=_OWN_TYPE, source=_OWN_TYPE)
+        model_from_config(renamed, name=_OWN_TYPE, source=_OWN_TYPE)
     except ConfigError:
         return ""
-    read, _, _ = _read(own)
+    read, _, _ = _read(renamed)
     name = "another name as model_type, of which these keys are read"
     return f", or set {name}" if key in read.read else ""
 

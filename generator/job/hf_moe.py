@@ -148,8 +148,8 @@ def routed_experts(
     They are in `groups`, of which a token picks `top`.
     """
     experts_shape = read_experts(read, shape, experts=experts, top_k=top_k, width=moe_ffn)
-    given = read.optional_integer("n_shared_experts", low=0)
-    shared_experts = shared if given is None else given
+    written = read.optional_integer("n_shared_experts", low=0)
+    shared_experts = shared if written is None else written
     first = read.integer("first_k_dense_replace", default=dense, low=0)
     group_count, picked_groups = (
         # A key that is null means no groups; a missing one, the default.

@@ -601,9 +601,9 @@ def _read_yarn(read: ConfigReader, inner: ConfigReader, parameters: Mapping[str,
     Where one of `mscale` and `mscale_all_dim` is absent or 0, transformers 5.23 leaves the other
     out of the rotation, and DeepSeek's own code doesn't.
     """
-    given = _given(parameters, _SCALES)
-    scales = [inner.positive(key, default=0.0) for key in given]
-    is_uncertain = len(scales) == 1 and (scales != [1.0] or given == ["mscale_all_dim"])
+    scale_keys = _given(parameters, _SCALES)
+    scales = [inner.positive(key, default=0.0) for key in scale_keys]
+    is_uncertain = len(scales) == 1 and (scales != [1.0] or scale_keys == ["mscale_all_dim"])
     if is_uncertain:
         return {}
     longest = read.positive("max_position_embeddings", default=2048)

@@ -496,11 +496,11 @@ def _of_modalities(read: KeyReader, shape: Shape) -> Shape:
         widths = []
     text, images = widths or usual
     count = read.integer("num_experts")
-    own = mlp_parameters(shape["hidden"], images, gated=True, bias=False)
+    of_images = mlp_parameters(shape["hidden"], images, gated=True, bias=False)
     return {
         "expert_width": text,
         "width": read.integer("n_shared_experts", low=0) * text,
-        "others": count * (own + shape["hidden"] + 1),  # each with its score and its bias
+        "others": count * (of_images + shape["hidden"] + 1),  # each with its score and its bias
         "router_bias": True,
     }
 

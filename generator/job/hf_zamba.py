@@ -99,8 +99,8 @@ def _wide_attention(read: KeyReader, shape: Shape) -> GroupedQuery:
 
 def _place_1(read: KeyReader, shape: Shape) -> Mixer:
     attention, mamba = _wide_attention(read, shape), _mamba_1(read, shape)
-    own = OfPlace(hidden=shape["hidden"], inputs=attention.taken)
-    return SideBySide(hidden=shape["hidden"], mixers=(attention, mamba, own))
+    of_place = OfPlace(hidden=shape["hidden"], inputs=attention.taken)
+    return SideBySide(hidden=shape["hidden"], mixers=(attention, mamba, of_place))
 
 
 def _place_2(read: KeyReader, shape: Shape) -> Mixer:
@@ -114,14 +114,14 @@ def _place_2(read: KeyReader, shape: Shape) -> Mixer:
             f"{attention.widths.keys}"
         )
         read.report("use_shared_attention_adapter", message, "set it to false")
-    own = OfPlace(
+    of_place = OfPlace(
         hidden=hidden,
         inputs=wide,
         rank=read.integer("adapter_rank", default=128),
         attention=adapts,
         outputs=2 * shape["ffn"],
     )
-    return SideBySide(hidden=hidden, mixers=(attention, _mamba_2(read, shape), own))
+    return SideBySide(hidden=hidden, mixers=(attention, _mamba_2(read, shape), of_place))
 
 
 def _of_no_kind(mamba: _Reader) -> _Reader:

@@ -136,15 +136,15 @@ def misspelt_keys(source: Source) -> dict[str, str]:
 
     What may be several keys, or none, has an empty one.
     """
-    found: dict[str, str] = {}
+    meant_by_pointer: dict[str, str] = {}
     for breach in broken_keywords(source):
         if breach.keyword == "additionalProperties":
             section = dotted(breach.pointer) if breach.pointer else ""
             for key in breach.keys[:_MOST_KEYS]:
                 paths = _meant_keys(key, tuple(breach.schema["properties"]), section)
                 meant = f"/{paths[0].replace('.', '/')}" if len(paths) == 1 else ""
-                found[f"{breach.pointer}/{escape(key)}"] = meant
-    return found
+                meant_by_pointer[f"{breach.pointer}/{escape(key)}"] = meant
+    return meant_by_pointer
 
 
 def _unknown_keys(source: Source, breach: Breach) -> Iterator[tuple[Finding, tuple[str, ...]]]:

@@ -216,6 +216,7 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
     if not isinstance(hosts, (list, tuple)):
         return
+    # An elastic job may start on fewer hosts than its most.
     elastic = range(job.elastic[0], job.elastic[-1] + 1) if job.elastic else ()
     twice = [host for host, times in Counter(hosts).items() if times > 1]
     if twice:
@@ -258,9 +259,9 @@ def several_nodes_have_hosts(job: Job) -> Violations:
         )
 
 
-_KERNEL = "ops/csrc/quantization/pt_binding.cpp:154"
+_KERNEL: Final = "ops/csrc/quantization/pt_binding.cpp:154"
 #: The first DeepSpeed that converts bf16 weights before its kernel, which reads fp16.
-FIRST_WITH_BF16 = (0, 19, 6)
+FIRST_WITH_BF16: Final = (0, 19, 6)
 
 
 def _quantized_keys(job: Job) -> Iterator[str]:
@@ -387,14 +388,15 @@ def attention_in_fp8_has_fp8(job: Job) -> Violations:
     training = job.training
     if not training.fp8_attention:
         return
-    wrong = {
+    settings = {
         "precision": (training.precision, "fp8"),
         "fp8_recipe": (training.fp8_recipe, "tensorwise"),
         "attention": (training.attention, "flash"),
     }
+    # Blocks of 128 are the one recipe without attention; without fp8 no recipe is read.
     if training.fp8_recipe != "blockwise" or training.precision != "fp8":
-        del wrong["fp8_recipe"]
-    for key, (value, wanted) in wrong.items():
+        del settings["fp8_recipe"]
+    for key, (value, wanted) in settings.items():
         if value != wanted:
             message = f"{job.says('fp8_attention', True)} with {job.says(key, value)} has no effect"
             hint = f"use {job.says(key, wanted)}, or remove fp8_attention"
@@ -511,7 +513,9 @@ def muon_takes_no_fp16(job: Job) -> Violations:
         yield violation(job, "/training/optimizer", message, hint)
 
 
-_TENSORS = "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
+_TENSORS: Final = (
+    "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
+)
 
 
 @jobs.rule("BRG004", ERROR, "silent", derived("the mode decides which recipe and which files"))

@@ -175,10 +175,10 @@ def expert_overlap_keeps_moe_layers(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: Megatron-LM stops at start: disable moe in recompute_modules.
     Fix: leave moe out of layout.recompute_modules, or set expert_overlap to false
     """
-    layers = (layout.recompute == Recompute.SELECTIVE) & (
+    recomputes_moe = (layout.recompute == Recompute.SELECTIVE) & (
         layout.recompute_modules & Modules.MOE > 0
     )
-    yield implies(layout.expert_overlap, np.logical_not(layers))
+    yield implies(layout.expert_overlap, np.logical_not(recomputes_moe))
     yield _refused(job, "expert_overlap", job.says("recompute_modules", "moe"))
 
 

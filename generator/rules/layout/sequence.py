@@ -58,7 +58,8 @@ _grouped = partition_layouts(
 _ulysses = exchange_layouts("context", "tensor", "pipeline")
 _packed = composed_layouts("micro_batch", applies=lambda job: job.packs_sequences)
 _packed_heads = composed_layouts("context_heads", applies=lambda job: job.packs_sequences)
-_DELTA_CONTEXT = (0, 18)
+#: The first Megatron-Core that cuts the gated delta rule by context ranks.
+_FIRST_WITH_DELTA_CONTEXT = (0, 18)
 _delta = composed_layouts(
     "context",
     "tensor",
@@ -294,9 +295,10 @@ def context_cuts_delta_heads(job: Job, layout: LayoutLike) -> Judgement:
     """
     mixer = job.model.part(GatedDelta)
     assert mixer is not None
-    cut, has_it = layout.tensor * layout.context, job.megatron_version >= _DELTA_CONTEXT
-    whole = divides(cut, gcd(mixer.key_heads, mixer.value_heads)) & has_it
-    yield implies(layout.context > 1, whole)
+    has_it = job.megatron_version >= _FIRST_WITH_DELTA_CONTEXT
+    ranks = layout.tensor * layout.context
+    divides_heads = divides(ranks, gcd(mixer.key_heads, mixer.value_heads))
+    yield implies(layout.context > 1, divides_heads & has_it)
     hint = f"use {job.says('context', 1)}"
     if has_it:
         both = given(job, layout, "context", "tensor")

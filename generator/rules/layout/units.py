@@ -90,8 +90,9 @@ def copies_have_ranks_to_shard_over(job: Job, layout: LayoutLike) -> Judgement:
     """
     data, copies = layout.data, layout.zero_copies
     shards = data // copies
-    split = (shards > 1) | ((copies == 1) & (layout.context > 1))
-    yield divides(copies, data) & split
+    # Context ranks share the states too, where there is one copy.
+    has_two_ranks = (shards > 1) | ((copies == 1) & (layout.context > 1))
+    yield divides(copies, data) & has_two_ranks
     says = job.says("zero_copies", copies)
     fitting = [each for each in divisors(int(data)) if data > each]
     message = f"{says} leaves {given(job, layout, 'data')} no two ranks each to shard over"
@@ -111,12 +112,12 @@ def shards_have_experts(job: Job, layout: LayoutLike) -> Judgement:
     ranks = layout.data * layout.context // layout.zero_copies
     yield ranks <= job.model.experts
     message = f"{ranks} ranks share the {job.model.experts} experts of a layer, which are whole"
-    few = [
+    enough = [
         copies
         for copies in divisors(int(layout.data))
         if layout.data * layout.context // copies <= job.model.experts
     ]
-    fitting = job.says("zero_copies", few[0]) if few else job.says("sharding", "deepspeed")
+    fitting = job.says("zero_copies", enough[0]) if enough else job.says("sharding", "deepspeed")
     yield f"{message}: {ranks - job.model.experts} would hold none", f"use {fitting}"
 
 
