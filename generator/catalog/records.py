@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from statistics import fmean
+from math import fsum
 from typing import Any
 
 import yaml
@@ -354,7 +354,8 @@ def _with_shares_of_generations(cards: Mapping[str, Accelerator]) -> dict[str, A
     for name, card in cards.items():
         shares = measured.get(card.generation.name)
         if card.achievable_fraction is None and shares:
-            filled[name] = replace(card, achievable_fraction=fmean(shares))
+            mean = fsum(shares) / len(shares)
+            filled[name] = replace(card, achievable_fraction=mean)
     return filled
 
 

@@ -14,10 +14,8 @@ from ...programs.megatron.facts import megatron_facts
 from ...submission.subjects import subject
 from ...submission.submission import Submission
 from .need import Need, Unjudged
-from .needs_of_bridge import of_bridge
-from .needs_of_configs import of_config
-from .needs_of_fsdp import of_fsdp
-from .needs_of_megatron import of_megatron
+
+# Imports within functions save start-up time.
 
 
 @subject(
@@ -48,8 +46,15 @@ def _runs(submission: Submission) -> tuple[Need | Unjudged, ...]:
     """
     megatron_runs = megatron_facts(submission)
     if megatron_runs:
+        from .needs_of_megatron import of_megatron
+
         return tuple(chain.from_iterable(of_megatron(run, submission) for run in megatron_runs))
     configs = tuple(config_facts(submission))
     if configs:
+        from .needs_of_configs import of_config
+
         return tuple(chain.from_iterable(of_config(config, submission) for config in configs))
+    from .needs_of_bridge import of_bridge
+    from .needs_of_fsdp import of_fsdp
+
     return tuple(of_bridge(submission)) or tuple(of_fsdp(submission))
