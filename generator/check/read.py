@@ -300,13 +300,23 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     elif kind == "launch script":
         _read_script(file, reading)
     else:
-        for item in kinds.read_as(kind, file):
+        items = tuple(kinds.read_as(kind, file))
+        if not file.named and _is_template_by_name(file, items):
+            reading.left_alone[file.name] = f"a template for a {kind}"
+            return
+        for item in items:
             if isinstance(item, Finding):
                 reading.findings.append(codes.from_spec(item))
                 continue
             reading.documents.append(item)
             if isinstance(item, CommandDocument):
                 _read_commands(item, reading)
+
+
+def _is_template_by_name(file: File, items: Iterable[Document | Finding]) -> bool:
+    """Return whether a file calls itself a template, and is no YAML yet."""
+    faults = (codes.from_spec(item).rule for item in items if isinstance(item, Finding))
+    return "template" in file.path.stem.lower() and codes.SYNTAX.id in faults
 
 
 def _read_script(file: File, reading: Reading) -> None:

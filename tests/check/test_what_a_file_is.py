@@ -39,6 +39,28 @@ def test_dots_in_brackets_are_filled_in(tmp_path: Path) -> None:
     assert "SLM028" not in {finding.rule for finding in validate([tmp_path]).findings}
 
 
+def test_a_block_with_several_blanks_is_filled_in(tmp_path: Path) -> None:
+    """`--nodes=` is a blank where others are left too, and a mistake where it is alone."""
+    job = tmp_path / "job.sh"
+    job.write_text("#!/bin/bash\n#SBATCH --nodes=\n#SBATCH --time=\nsrun python train.py\n")
+    assert not {"SLM010", "SLM028"} & {finding.rule for finding in validate([tmp_path]).findings}
+    job.write_text("#!/bin/bash\n#SBATCH --nodes=\n#SBATCH --time=60\nsrun python train.py\n")
+    assert "SLM028" in {finding.rule for finding in validate([tmp_path]).findings}
+
+
+@pytest.mark.parametrize("name", ["job-template.yaml", "job.yaml"])
+def test_a_template_by_its_name_may_be_no_yaml_yet(name: str, tmp_path: Path) -> None:
+    """YAML with names between its values is a template where the file calls itself one."""
+    text = (
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\nspec:\n  b: 'All'C_D\n"
+    )
+    (tmp_path / name).write_text(text)
+    answer = validate([tmp_path])
+    is_template = "template" in name
+    assert ("FILE002" in {finding.rule for finding in answer.findings}) != is_template
+    assert bool(answer.left_alone) == is_template
+
+
 def test_a_name_between_two_signs_is_filled_in(tmp_path: Path) -> None:
     """Values of directives that another program fills in aren't judged; all others are."""
     (tmp_path / "job.sh").write_text(

@@ -75,6 +75,11 @@ class Request(CommandLine):
             if value is not None and (not names or option.name in names):
                 yield self.view(option, value)
 
+    @cached_property
+    def is_form(self) -> bool:
+        """Whether several options of a block are left blank, for its user to fill in."""
+        return self.block is not None and sum(not each.value for each in self.valued()) > 1
+
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
         """The options of these names as sbatch gets them, without variables and placeholders.
 
@@ -85,6 +90,7 @@ class Request(CommandLine):
         """
         for argument in self.valued(*names):
             is_open = is_placeholder(argument.value) or argument.option.written in self.left_open
+            is_open = is_open or (not argument.value and self.is_form)
             is_replaced = last and self.options.get(argument.option.name) is not argument.option
             has_variable = "$" in argument.value or "`" in argument.value
             if not (has_variable or is_open or is_replaced):
