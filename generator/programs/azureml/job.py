@@ -60,8 +60,9 @@ def parts(source: Source) -> Iterator[Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Part):
-    """A pipeline's step whose command is a component's in another file: the component, with what
-    the step sets instead.
+    """A pipeline's step whose command is in the file of a component.
+
+    It has the component's keys; those that the step sets count instead.
     """
 
     text: Text  #: of the component's file

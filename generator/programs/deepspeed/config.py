@@ -56,7 +56,7 @@ class DsConfig(Values):
 
     @property
     def path(self) -> str:
-        """As the user named it; of an embedded one, the script's."""
+        """The path as the user named it; of an embedded config, the script's."""
         return self.json.text.path
 
     def value(self, pointer: str, default: object = None) -> object:

@@ -279,4 +279,5 @@ def _removed(pointer: str, name: str) -> Schema:
 
 
 def _words(pointer: str, name: str) -> str:
+    """The description of a key, by its section or for all sections."""
     return _WORDS.get(pointer, {}).get(name) or _WORDS["*"].get(name, "")

@@ -82,6 +82,7 @@ def derives_train_batch(job: Job, layout: Layout) -> bool:
 
 
 def _train_batch(job: Job, layout: Layout) -> int | None:
+    """The batch that DeepSpeed's check of the three batch keys computes."""
     if derives_train_batch(job, layout):
         return None
     return layout.micro_batch * layout.gradient_accumulation * batch_ranks(job, layout)
@@ -130,7 +131,7 @@ def _count(config: Config, pointer: str) -> int | None:
 
 
 def second_partitions(config: Config | None) -> int | None:
-    """Return the ranks that share a second copy of stage 3's parameters (ZeRO++ hpZ)."""
+    """How many ranks share a second copy of stage 3's parameters (ZeRO++ hpZ); None where none."""
     if config is None or config.stage != 3:
         return None
     size = config.whole(f"{ZERO}/zero_hpz_partition_size")
@@ -145,6 +146,7 @@ def offload_of(config: Config) -> str:
 
 
 def _offload(config: Config, pointer: str) -> str | None:
+    """What is offloaded; None without ZeRO, and for "auto"."""
     is_unknown = not config.stage or config.value(f"{pointer}/device") == "auto"
     return None if is_unknown else offload_of(config)
 

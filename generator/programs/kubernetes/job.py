@@ -52,7 +52,7 @@ _NODE: Final = "node"
 
 
 def label_of(text: str, longest: int) -> str:
-    """A label as of DNS that is like a text: small letters, digits and dashes, a letter first."""
+    """A DNS label made of a text: small letters, digits and dashes, a letter first."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return (plain if plain[:1].isalpha() else f"job-{plain}")[:longest].strip("-")
 
@@ -174,7 +174,7 @@ _INSTANCE_TYPES: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.i
 
 
 def instance_types(job: YamlDocument, pod: str) -> Iterator[str]:
-    """The types of machines of which a pod needs one."""
+    """The types of machines that a pod may run on, where it names some."""
     for name, _, value in job.entries(f"{pod}/nodeSelector"):
         if name in _INSTANCE_TYPES and isinstance(value, str):
             yield value
@@ -340,7 +340,7 @@ _MASTER: Final = (*OF_MASTER, "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NODE_RA
 
 
 def is_training_job(content: str) -> bool:
-    """Return whether a file of Kubernetes' has a job that is read, and is no template of one."""
+    """Return whether a file has a Kubernetes job that is read, and isn't a template of one."""
     kinds = set(_KIND.findall(content))
     if not kinds or not _VERSION.search(content) or is_template(content):
         return False

@@ -427,7 +427,7 @@ def processes_are_the_gpus(job: KubernetesJob) -> Violations:
 
 
 def _words(job: KubernetesJob, role: Role) -> list[str]:
-    """The words of a role's own command, those of a text that its shell reads too."""
+    """The words of a role's own command; a script for a shell is split into words, too."""
     parts = (job.value(f"{role.container}/{name}") for name in ("command", "args"))
     texts = [text for part in parts if isinstance(part, list) for text in part]
     return [word for text in texts if isinstance(text, str) for word in text.split()]

@@ -158,10 +158,10 @@ class _Job:
         return str(self.options.get("image", image))
 
     def command(self) -> list[str]:
-        """torchrun and what it starts; Kubernetes expands `$(NAME)` in it, and `$$` to `$`.
+        """The words of the container's command: torchrun and what it starts.
 
-        Where the job saves checkpoints, bash starts it, with the other words: it asks for the
-        last step.
+        Where the job saves checkpoints they start bash: its script looks for the last step, and
+        gets the other words as arguments. Kubernetes expands `$(NAME)` in words, and `$$` to `$`.
         """
         start: tuple[str, ...] = ("torchrun",)
         if self.plan.job.output.checkpoints is not None:
@@ -189,7 +189,7 @@ class _Job:
 
     @property
     def restarts(self) -> int:
-        """How often the job may start again: some times at least, and more than it will fail."""
+        """How often the job may start again: a few times, or what a long run's failures need."""
         run = self.plan.run
         likely = ceil(run.failures + _DEVIATIONS * sqrt(run.failures)) if run else 0
         return int(self.options.get("restarts", max(_RESTARTS, likely)))

@@ -103,6 +103,7 @@ def read_file(file: FileText) -> Iterator[SkyPilotTask | Finding]:
 
 
 def _task(source: Source, text: Text) -> SkyPilotTask:
+    """A task, its `run` read as a shell script behind the variables that are set for it."""
     view, run = YamlDocument(source=source), source.value("/run")
     script = None
     if isinstance(run, str) and run.strip():

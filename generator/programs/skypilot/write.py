@@ -105,6 +105,7 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
+    """Notes on paths, and on what the user has to do."""
     options, script = write.launch_options(plan), plan.job.launch.script
     yield (
         "For SkyPilot 0.14. Its paths are relative to the folder that sky launch runs "

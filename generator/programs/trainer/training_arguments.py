@@ -142,24 +142,24 @@ class TrainingArguments(Values):
 
     @property
     def is_on_front_end(self) -> bool:
-        """Whether a front end reads them first and may change them."""
+        """Whether a front end reads the arguments first and may change them."""
         front_end = self.front_end_row
         # one that only launches a program, such as TRL's, hands them on as they are
         return front_end is not None and not front_end.launched_by
 
     @property
     def _front_end(self) -> str:
-        """The front end that reads them from its launch line or its file; empty: none."""
+        """The front end that reads the arguments from its launch line or file; empty: none."""
         return self.launch.front_end if self.launch is not None else self.by
 
     def refuses(self, name: str) -> bool:
-        """Return whether a front end reads them whose options are known, and this is none."""
+        """Return whether a front end reads the arguments that is known not to have this one."""
         front_end = self.front_end_row
         return front_end is not None and front_end.refuses(f"--{name}")
 
     @property
     def front_end_row(self) -> FrontEnd | None:
-        """The front end that reads them first; None without one."""
+        """The front end that reads the arguments first; None without one."""
         return front_ends().get(self._front_end)
 
     def value(self, name: str, default: object = None) -> object:
@@ -254,7 +254,7 @@ def gone_arguments() -> Mapping[str, Mapping[str, str]]:
 
 
 def new_arguments() -> Mapping[str, str]:
-    """The minor release of transformers that was the first with an argument, if after 4.28."""
+    """By argument, the first minor release of transformers that has it, if that is after 4.28."""
     return _releases()["since"]
 
 
@@ -271,7 +271,7 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
 
 @lru_cache(maxsize=1024)
 def begins_argument(name: str) -> bool:
-    """Tell whether an argument's name begins so."""
+    """Tell whether the name of a known argument begins so."""
     return any(each.startswith(name) for each in known_arguments())
 
 
@@ -470,7 +470,7 @@ def _may_hide(words: tuple[Word, ...]) -> bool:
 
 
 def _takes_value(text: str) -> bool:
-    """Whether a text is an option behind which its value stands."""
+    """Whether a text is an option that takes the next word as its value."""
     if not text.startswith("--") or "=" in text:
         return False
     return not known_arguments().get(_name(text), {}).get("alone")
@@ -521,7 +521,7 @@ def _option(name: str, word: Word, values: Sequence[str | None]) -> _Option:
 
 
 def read_value(text: str, kind: str) -> object:
-    """A launch line's text as an argument's type; as it is where it isn't of that type."""
+    """A launch line's text converted to an argument's type; the text itself where it can't be."""
     if kind == "bool" and text.lower() in _TRUE | _FALSE:
         return text.lower() in _TRUE
     if kind in ("int", "float") and len(text) <= _LONGEST_NUMBER:

@@ -82,7 +82,8 @@ _REPORT: Final = "--report_to"
 
 
 def _packages(job: Job) -> dict[str, str]:
-    """Return what the arguments, and the script as the plan counts on it, make transformers import.
+    """The packages that transformers imports for the arguments, and for what the plan expects of
+    the script.
 
     **Source**: transformers 5.23, utils/import_utils.py, is_flash_attn_2_available,
     is_liger_kernel_available, is_bitsandbytes_available; trainer_optimizer.py (torchao);
@@ -120,7 +121,7 @@ def _reports(job: Job) -> tuple[str, ...]:
 
 
 def _takes_flash(job: Job) -> bool:
-    """Whether attention is FlashAttention's, which takes no mask of what an indexer chose.
+    """Whether attention is FlashAttention, which can't mask out what an indexer didn't choose.
 
     **Source**: transformers 5.23, modeling_deepseek_v32.py, `_supports_flash_attn`.
     """
@@ -138,9 +139,9 @@ def _attention(job: Job, layout: Layout) -> str:
 
 
 def _resume(job: Job) -> Resume | None:
-    """Find the last checkpoint when the job starts.
+    """The option by which a job that starts again is told of its last checkpoint.
 
-    TrainingArguments carry its path, and nothing else looks for it.
+    The launch files look for the checkpoint: the Trainer doesn't by itself.
 
     **Source**: transformers 5.23, training_args.py, resume_from_checkpoint ("not directly used by
     Trainer"), and examples/pytorch/language-modeling/run_clm.py, which hands it to train;
@@ -155,7 +156,7 @@ def _resume(job: Job) -> Resume | None:
 
 
 def _ulysses(job: Job, layout: Layout) -> Mapping[str, str]:
-    """Ulysses is accelerate's to set up, which reads its size from these variables.
+    """The variables by which accelerate sets Ulysses up.
 
     A replica's size is left at 1: accelerate leaves the world's division to DeepSpeed when Ulysses
     is on.

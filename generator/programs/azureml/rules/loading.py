@@ -88,7 +88,7 @@ def _type_of(value: object) -> object:
     return kind.lower() if isinstance(kind, str) else kind
 
 
-# Which definition of schema.json a value goes by, where azure-ai-ml has one for each type.
+# Which definition of schema.json holds for a value, where azure-ai-ml has one for each type.
 
 
 def _input_schema(value: Any) -> str:

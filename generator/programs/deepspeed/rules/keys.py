@@ -400,6 +400,7 @@ def _is_removed_by_now(section: str, name: str) -> bool:
 
 
 def _key_in(section: str, name: str) -> str:
+    """A key with its section, in a message."""
     return f"`{printable(name)}`" + (f" in {named(section)}" if section else "")
 
 

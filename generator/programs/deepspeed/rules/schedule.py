@@ -46,7 +46,7 @@ _TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 
 def _of(*names: str) -> Subject[Config]:
-    """The configs whose schedule DeepSpeed builds, and has one of these names."""
+    """The configs from which DeepSpeed builds a schedule of one of these names."""
     return schedule_from_config.where(lambda config: config.text(_TYPE) in names)
 
 

@@ -132,7 +132,7 @@ def _mismatches(pair: Pair, expected: _Expected, *, fixable: bool = False) -> Vi
 
 
 def _shown(value: object) -> str:
-    """A value as JSON has it, or nearly so."""
+    """A value in a message; true and false as JSON has them."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
