@@ -329,6 +329,13 @@ def test_a_mounted_config_is_that_of_its_path(
     assert ("HF001" in {one.rule for one in dsgen.validate(tmp_path)}) == compared
 
 
+def test_names_of_volumes_may_be_anything(tmp_path: Path) -> None:
+    """No rule fails where the name of a mount or a volume is no text."""
+    text = _MOUNTING.replace("MOUNT", "{name: [c], mountPath: /etc/c}")
+    (tmp_path / "job.yaml").write_text(text.replace("VOLUME", "{name: {d: e}, emptyDir: {}}"))
+    assert "DSG001" not in {one.rule for one in dsgen.validate(tmp_path)}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_of_every_kind_are_read(kind: str, tmp_path: Path) -> None:
     """Of each kind the pods, their GPUs and the command that trains are read."""

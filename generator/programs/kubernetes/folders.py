@@ -145,9 +145,11 @@ def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
         return None
     may_hold_data: dict[str, bool] = {}
     for role in job.roles:
-        # a volume is a mapping with its name, and with its kind as the other key
+        # A volume is a mapping with its name, and with its kind as the other key. A wrong name may
+        # be a list, so that only its text can be looked up.
         keys = {
-            volume.get("name"): set(volume) for _, volume in job.mappings(f"{role.pod}/volumes")
+            str(volume.get("name")): set(volume)
+            for _, volume in job.mappings(f"{role.pod}/volumes")
         }
         mounts = [mount for _, mount in job.mappings(f"{role.container}/volumeMounts")]
         # Volcano's jobs have volumes of their own, with the path
@@ -156,7 +158,7 @@ def _mounted(job: KubernetesJob) -> dict[str, bool] | None:
             path = mount.get("mountPath")
             if not isinstance(path, str) or to_fill(path):
                 return None
-            has_data = _WITHOUT_DATA.isdisjoint(keys.get(mount.get("name"), ()))
+            has_data = _WITHOUT_DATA.isdisjoint(keys.get(str(mount.get("name")), ()))
             may_hold_data[path] = may_hold_data.get(path, False) or has_data
     return may_hold_data
 
