@@ -488,10 +488,10 @@ def _moved(repo: Path, path: Path, one: Break, rng: random.Random) -> Break | No
         if one.line - 1 == first:
             one = replace(one, after=one.after.removeprefix(by_srun[1]))
         launch = [by_srun[2], *launch[1:]]
-    after_shebang = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+    at_start = min(_first_command(lines), first)  # below the directives
     outer = [*lines[:first], start, *lines[last + 1 :]]
     if calls:
-        outer.insert(after_shebang, "set -a")
+        outer.insert(at_start, "set -a")
     texts = {
         path.relative_to(repo).as_posix(): "\n".join(outer),
         inner.relative_to(repo).as_posix(): "\n".join(["#!/bin/bash", *launch, ""]),
@@ -500,7 +500,7 @@ def _moved(repo: Path, path: Path, one: Break, rng: random.Random) -> Break | No
     if first <= changed <= last:
         place = inner.relative_to(repo).as_posix(), changed - first + 2
     else:
-        added = calls and changed >= after_shebang
+        added = calls and changed >= at_start
         place = one.path, changed + 1 + added - (last - first if changed > last else 0)
     return replace(one, path=place[0], line=place[1], moved=texts)
 

@@ -42,6 +42,8 @@ _OTHER_SHEBANG: Final = lazy_pattern(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?c
 #: Of Slurm, PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 _DIRECTIVE: Final = lazy_pattern(rb"^#(?:SBATCH|PBS|BSUB|MSUB|COBALT|PJM)[ \t]+-", re.MULTILINE)
 _STEP: Final = lazy_pattern(rb"^[ \t]*srun[ \t\\]", re.MULTILINE)
+_API_VERSION: Final = lazy_pattern(rb"^apiVersion:[ \t]", re.MULTILINE)
+_OBJECT: Final = lazy_pattern(rb"^kind:[ \t]", re.MULTILINE)
 _HOST_LINE: Final = lazy_pattern(r"\s*\S+\s+slots\s*=", re.IGNORECASE)
 #: Commands by which a text whose name tells no kind is taken for a launch script.
 _SHOWS_SCRIPT: Final = lazy_pattern(r"\b(?:srun|torchrun|deepspeed|accelerate launch|mpirun)\b")
@@ -406,7 +408,8 @@ _MOST_HIDDEN: Final = 2_000  # files of hidden folders that are looked at
 
 
 def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
-    """The files in and below hidden folders that have launch lines or are batch scripts.
+    """The files in and below hidden folders that have launch lines, are batch scripts, or objects
+    of Kubernetes.
 
     Folders of copies and virtual environments are passed over. Files of more than `most_bytes`
     aren't read.
@@ -421,8 +424,19 @@ def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
         by_name = is_candidate(path) or may_hold_launch_line(path)
         if not by_name or os.path.islink(path):  # noqa: PTH114 - as in `candidates`
             continue
-        if launches_in(path, most_bytes) or is_batch_script(path):
+        starts_job = bool(launches_in(path, most_bytes)) or is_batch_script(path)
+        if starts_job or is_manifest(path, most_bytes):
             yield path
+
+
+def is_manifest(path: Path, most_bytes: int) -> bool:
+    """Return whether a file has an object of Kubernetes, by the keys that each has."""
+    try:
+        is_read = path.suffix.lower() in YAML and path.stat().st_size <= most_bytes
+        content = path.read_bytes() if is_read else b""
+    except OSError:
+        return False
+    return _API_VERSION.search(content) is not None and _OBJECT.search(content) is not None
 
 
 def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]:

@@ -153,7 +153,11 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
                 is_line = launches == "launch lines"
                 reading.left_alone[str(path)] = LAUNCH_LINES if is_line else launches
     for path in kinds.with_launches(hidden, MAX_BYTES):
-        reading.left_alone[str(path)] = HIDDEN
+        is_script = kinds.is_script(path) or kinds.is_batch_script(path)
+        if is_script or kinds.is_manifest(path, MAX_BYTES):
+            paths.append(path)
+        else:
+            reading.left_alone[str(path)] = HIDDEN
     return paths
 
 

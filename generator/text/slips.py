@@ -48,6 +48,26 @@ def is_slip(name: str, other: str) -> bool:
     return len(before + after) >= least
 
 
+def is_mistyped(name: str, other: str) -> bool:
+    """Return whether one name is the other mistyped, so that no one has both on purpose.
+
+    Two letters are swapped, or one is too many or lacks within a word. A letter that is another may
+    make another word (`TRAIN_TEST`, `TRAIN_TEXT`); so may one at a word's end (`NODE`, `NODES`).
+    """
+    if not is_slip(name, other):
+        return False
+    if sorted(name) == sorted(other):
+        return True
+    shorter, longer = sorted((name, other), key=len)
+    if len(shorter) == len(longer):
+        return False
+    end = _begun_alike(shorter[::-1], longer[::-1])
+    after = longer[len(longer) - end :]
+    start = len(longer) - end - 1
+    is_within = start > 0 and longer[start - 1].isalpha() and after[:1].isalpha()
+    return is_within and (longer[start].isalpha() or longer[start] == "_")
+
+
 def _begun_alike(name: str, other: str) -> int:
     """How many characters both begin with."""
     pairs = enumerate(zip(name, other, strict=False))

@@ -125,21 +125,49 @@ def test_a_named_job_spec_is_told_by_more_than_a_model(
     assert (found == {"FILE004"}) != is_spec
 
 
-def test_scripts_in_hidden_folders_are_named(tmp_path: Path) -> None:
-    """What starts a job in a hidden folder is left alone, and said; copies of files aren't."""
+POD = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: train
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              image: example/train:1
+              command: [torchrun, --nproc-per-node=8, train.py]
+              resources:
+                limits:
+                  nvidia.com/gpu: 8
+"""
+
+
+def test_scripts_in_hidden_folders_are_read(tmp_path: Path) -> None:
+    """A script in a hidden folder that starts a job is read, as are pods, and what else starts one
+    is named; neither are copies of files.
+    """
     texts = {
-        ".claude/jobs/train.sh": "#!/bin/bash\ntorchrun --nproc_per_node=8 train.py\n",
-        ".jobs/a.slurm": "#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py\n",
+        ".claude/jobs/train.sh": "#!/bin/bash\ntorchrun --nproc_per_noed=8 train.py\n",
+        ".jobs/a.slurm": "#!/bin/bash\n#SBATCH --node=2\nsrun python train.py\n",
+        ".jobs/pod.yaml": POD.replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 0.5"),
         ".jobs/notes.sh": "echo no job\n",
-        ".git/train.sh": "torchrun --nproc_per_node=8 train.py\n",
+        ".jobs/train.md": "Run it:\n\n    torchrun --nproc_per_noed=8 train.py\n",
+        ".git/train.sh": "torchrun --nproc_per_noed=8 train.py\n",
         ".env/pyvenv.cfg": "",
-        ".env/train.sh": "torchrun --nproc_per_node=8 train.py\n",
+        ".env/train.sh": "torchrun --nproc_per_noed=8 train.py\n",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    left = {str(tmp_path / name): "launch lines, in a hidden folder" for name in [*texts][:2]}
-    assert validate([tmp_path]).left_alone == left
+    answer = validate([tmp_path])
+    errors = {one.where.path for one in answer.findings if one.severity == "error"}
+    assert errors == {str(tmp_path / name) for name in [*texts][:3]}
+    hidden = {str(tmp_path / ".jobs/train.md"): "launch lines, in a hidden folder"}
+    assert answer.left_alone == hidden
 
 
 @pytest.mark.parametrize(

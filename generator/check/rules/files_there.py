@@ -44,7 +44,8 @@ def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
     its folder has other programs and none of a like name; a warning where the line names another
-    file that is there, or the scripts beside it programs.
+    file that is there, the scripts beside it programs, the program is two folders down, or the
+    script changes to its folder.
     Fix: correct the program's path"""
     program, word = program_path(launch), launch.program
     if word is None or not program:
@@ -59,6 +60,11 @@ def program_is_there(launch: Launch) -> Violations:
     near = _like_named(path, launch) or _by_folder(path, launch.script.text.path)
     if near is not None:
         yield Violation(where, f"the program {program} is not there", f"did you mean {near}?")
+    elif word.value is not None and (folder := _moved_above(launch)) is not None:
+        if programs_in((folder / path).parent, folder):
+            message = f"the program {program} is not there, where the script changes to"
+            hint = "correct the path, or add the program"
+            yield Violation(where, message, hint, severity=WARNING)
     elif word.value is not None and not _may_bring(launch) and _others_start_here(path, launch):
         message = f"the program {program} is not there; those of the scripts beside this one are"
         hint = "correct the path, or add the program"
@@ -69,7 +75,9 @@ def program_is_there(launch: Launch) -> Violations:
             return
         message = f"the program {program} is not there, and its folder is"
         hint = "correct the path, or add the program"
-        yield Violation(where, message, hint, severity=WARNING if starts_here else NOTE)
+        # Two folders of a program's path are no chance.
+        is_sure = starts_here or len(path.parts) > 2
+        yield Violation(where, message, hint, severity=WARNING if is_sure else NOTE)
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -130,6 +138,21 @@ def _starting_here(folder: Path) -> tuple[str, ...]:
     )
 
 
+def _moved_above(launch: Launch) -> Path | None:
+    """The folder above its own that a script changes to at once, by `cd ..`: it starts in its own;
+    None where it doesn't, or goes elsewhere, or a command brings files.
+    """
+    brings = [command for command in launch.script.commands if _brings_files(command)]
+    if len(brings) != 1 or brings[0].words[0].value != "cd" or len(brings[0].words) != 2:
+        return None
+    up = PurePath(brings[0].words[1].value or "")
+    if not up.parts or set(up.parts) != {".."}:
+        return None
+    holder = Path(launch.script.text.path)
+    above = Path(os.path.normpath(holder.absolute().parent / up))
+    return above if above in folders_above(holder) else None
+
+
 def _may_bring(launch: Launch) -> bool:
     """Whether a script has a command after which other files are there."""
     return any(map(_brings_files, launch.script.commands))
@@ -167,6 +190,8 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
     warning where none is like it, and the script's own programs are there.
     Fix: correct the script's path"""
     shell = script.shell
+    if not script.launches and any(map(_brings_files, shell.commands)):
+        return  # what prepares a machine calls what it brings there
     may_be_there = _names_made(script)
     is_home_known = _home_of(script) is not None
     for command in shell.commands:

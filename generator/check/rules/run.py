@@ -83,7 +83,7 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
             or ((submission.job or submission.plan_files) and submission.has(*_ESTIMATED))
         )
     rules = (*rules_of_programs(rules_for(submission)), *_rules_on_all())
-    if submission.launches:
+    if submission.launches or submission.scripts:  # which may call others that have launches
         rules += _rules_on_launch_lines()
     if estimated:
         rules += _rules_on_estimates()

@@ -100,7 +100,8 @@ def name_is_a_label(job: KubernetesJob) -> Violations:
     value = job.text("metadata/name")
     if not job.row.name_is_label or value is None or to_fill(value):
         return
-    if len(value) > _LONGEST or not _LABEL.fullmatch(value):
+    is_placeholder = value.isalpha() and value.isupper()  # no name has capitals
+    if not is_placeholder and (len(value) > _LONGEST or not _LABEL.fullmatch(value)):
         message = f"metadata.name is {show(value)}, not a label of small letters, digits and dashes"
         yield violation(job, "metadata/name", message, f"set name to {label_of(value, _LONGEST)}")
 

@@ -48,7 +48,8 @@ def variable_without_sign(call: Call, text: str | None) -> str | None:
     """The variable that was meant where an option's value lacks the `$`: `GPUS` or `{GPUS}`.
 
     None where the value is no variable's name. It is one if a scheduler gives that variable, or the
-    script sets or expands it; a launcher's variable is, if the same call expands another of them.
+    script sets or expands it; a launcher's variable is, or one that is called as an option, if the
+    same call expands another of them.
     """
     match, shell = _NAME_ALONE.fullmatch(text or ""), call.shell
     if match is None:
@@ -57,7 +58,12 @@ def variable_without_sign(call: Call, text: str | None) -> str | None:
     if _OF_SCHEDULERS.fullmatch(name):
         return name
     expanded_in_call = {variable for word in call.command.words for variable in word.variables}
-    if name in OF_LAUNCHERS and not expanded_in_call.isdisjoint(OF_LAUNCHERS):
+    # `--nproc_per_node NPROC_PER_NODE --nnodes $NNODES`
+    like_options = {
+        option.name.strip("-").replace("-", "_").upper() for option in call.options.entries
+    }
+    of_launchers = {*OF_LAUNCHERS, *like_options}
+    if name in of_launchers and not expanded_in_call.isdisjoint(of_launchers):
         return name
     if name in shell.history or name in shell.set_inside:
         return name

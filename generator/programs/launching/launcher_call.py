@@ -56,6 +56,18 @@ def meets_itself(call: Call) -> bool:
     return is_one and address is not None and bool(LOOPBACK.fullmatch(address.value))
 
 
+def accelerate_config(submission: Submission, launch: Launch) -> YamlDocument | None:
+    """The file that --config_file of accelerate names on a launch line, where it was read."""
+    links = (link for link in submission.references if link.launch is launch)
+    named = [
+        document
+        for link in links
+        if link.kind == "accelerate config"
+        for document in link.documents
+    ]
+    return named[0] if len(named) == 1 and isinstance(named[0], YamlDocument) else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class LauncherCall(Call):
     """One call, with the launch line and the submission that it is part of."""
@@ -70,10 +82,13 @@ class LauncherCall(Call):
 
     @cached_property
     def nodes(self) -> int | None:
-        """The nodes of the call; of a torchrun with unknown words, those of its script."""
+        """The nodes of the call; those of its script where an unknown word counts them."""
         written = self.argument(NODES[self.program])
         if self.program != "torchrun":
             number = self.integer(NODES[self.program])
+            is_unknown = written is not None and written.value is None
+            if self.program == "accelerate" and is_unknown:
+                return self.script_nodes
             return number.value if number else None
 
         # torchrun runs on one node by default, and takes a range such as 1:4.
@@ -116,6 +131,23 @@ class LauncherCall(Call):
     def script_nodes(self) -> int | None:
         """The nodes that the script's own directives ask for; None where they ask for none."""
         return self.submission.nodes_of_script(self.shell)
+
+    @cached_property
+    def config(self) -> YamlDocument | None:
+        """The file that accelerate's --config_file names, where it was read."""
+        return accelerate_config(self.submission, self.launch)
+
+    def setting(self, name: str) -> object:
+        """What accelerate's config file says of what an option doesn't; None where neither does.
+
+        Ask `is_settled` first whether the file is known.
+        """
+        return self.config.value(name) if self.config is not None else None
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether what no option says is known, as a file that was read or none has it."""
+        return not self.opaque and (self.config is not None or not self.has("--config_file"))
 
     @property
     def backend(self) -> str:

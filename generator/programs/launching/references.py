@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise, zip_longest
+from itertools import chain, pairwise, zip_longest
 from pathlib import Path, PurePath
 from posixpath import basename, dirname, isabs, join, relpath
 from typing import Final
@@ -27,6 +27,7 @@ from ...text.around import is_before_writing, is_readable, is_there, text_around
 from ...text.document import Document, Kind
 from ...text.lookup import Files, end_alike, is_written, place_of
 from ...text.shell.records import Word
+from ...text.slips import is_slip
 from .front_ends import front_ends
 from .own_options import trained_by
 
@@ -79,6 +80,8 @@ _SOURCES: Final = ("source", ".")
 _READ: Final = frozenset(
     {"cat", "diff", "echo", "grep", "head", "jq", "ls", "printf", "sed", "tail", "test", "[", "wc"}
 )
+#: Files of data, which a program reads or writes.
+_OF_DATA: Final = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".parquet")
 _MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
 
@@ -224,8 +227,8 @@ class _Lines:
     def references(self) -> Iterator[Reference]:
         for launch in self.holder.launches:
             by_options = [*self._by_program(launch), *self._by_launchers(launch)]
-            yield from (replace(link, launch=launch) for link in by_options)
-            yield from self._other(launch, {link.where for link in by_options})
+            others = self._other(launch, {link.where for link in by_options})
+            yield from (replace(link, launch=launch) for link in chain(by_options, others))
         yield from self._called()
         yield from self._gone_from_the_set()
         if isinstance(self.holder, CommandDocument):
@@ -475,14 +478,15 @@ class _Lines:
             is_first = path.endswith(_DATA) and before is not None and before is launch.program
             by_option = option is not None and _READS.match(option.raw) and PurePath(path).suffix
             is_read = bool(is_first or path.endswith(_YAML) or by_option)
-            if not (is_read or path.endswith(_MAY_BE_NAMED)):
+            is_data = bool(dirname(path)) and not isabs(path) and _has_ending_of_data(path)
+            if not (is_read or is_data or path.endswith(_MAY_BE_NAMED)):
                 continue
             where = launch.script.locate(word)
             if where not in by_options and not (self.script and self.script.makes(path)):
-                yield from self._named_by_word(word, path, where, is_read=is_read)
+                yield from self._named_by_word(word, path, where, is_read=is_read, is_data=is_data)
 
     def _named_by_word(
-        self, word: Word, path: str, where: Location, *, is_read: bool
+        self, word: Word, path: str, where: Location, *, is_read: bool, is_data: bool
     ) -> Iterator[Reference]:
         """Return what a word of a line names, or the file that it surely should name."""
         documents = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
@@ -490,14 +494,32 @@ class _Lines:
         if documents and documents[0].path != self.holder.path and not is_written(documents[0]):
             kind = documents[0].document_kind
             yield Reference(kind=kind, path=path, where=where, documents=documents, exists=True)
-        elif is_read and not self.files.exists(path, self.holder.path, self.starts):
+        elif (is_read or is_data) and not self.files.exists(path, self.holder.path, self.starts):
             near = self.files.near(path, self.holder.path, self.starts)
+            if near is not None and not is_read and not self._is_slip_of_data(path, near):
+                near = None
         # "$CONFIG_DIR"/fsdp_config.json, which dsgen wrote with the script
         is_whole = is_read and self._is_gone_from_the_set(path, word)
         if near is not None or is_whole:  # what else is named may be written
             yield Reference(
                 kind="training arguments", path=path, where=where, near=near, whole=is_whole
             )
+
+    def _is_slip_of_data(self, path: str, near: str) -> bool:
+        """Whether a file of data that isn't there is meant to be one that is, and none is written.
+
+        One that no other word names is meant where its folder has the slip: a file of its name is
+        in the other. Where its own name has it, `result.json` may be written beside
+        `results.json`, and `train.jsonl` beside `train.json`.
+        """
+        stem, other = PurePath(path).stem, PurePath(near).stem
+        is_plural = f"{stem}s" == other or stem == f"{other}s"
+        ending = PurePath(path).suffix
+        is_of_other_kind = ending in _OF_DATA and ending != PurePath(near).suffix
+        return (
+            not (is_plural or is_of_other_kind)
+            and len(self._named_by_commands.get(basename(path), ())) <= 1
+        )
 
     def _is_gone_from_the_set(self, path: str, word: Word) -> bool:
         """Whether a file isn't there that a script of dsgen's names in the script's own folder."""
@@ -522,6 +544,12 @@ class _Lines:
                 if path.endswith(_DATA):
                     reader = self._reader(launch, option.raw, switch=False)
                     yield self._named("DeepSpeed config", path, where, reader, None, launch)
+
+
+def _has_ending_of_data(path: str) -> bool:
+    """Whether a path ends as files of data do, but for a slip."""
+    ending = PurePath(path).suffix
+    return ending in _OF_DATA or any(is_slip(ending, each) for each in _OF_DATA if ending)
 
 
 def _starts(holder: LaunchScript | CommandDocument) -> tuple[str, ...]:

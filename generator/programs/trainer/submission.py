@@ -15,6 +15,8 @@ from .accelerate import AccelerateConfig
 from .training_arguments import TrainingArguments
 
 _FRAMEWORK: Final = "huggingface"  # as job specs call it
+#: Options that name a DeepSpeed config, or a file of arguments.
+_NAME_FILES: Final = frozenset({"--deepspeed", "--config", "--config_file"})
 
 
 def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:
@@ -33,7 +35,9 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     None where the arguments don't use DeepSpeed, or it can't be known which config they mean.
     """
     named = arguments.value("deepspeed")
-    if not arguments.has("deepspeed") or isinstance(named, dict) or named in (False, ""):
+    if not arguments.has("deepspeed"):
+        return _ds_config_beside(submission, arguments)
+    if isinstance(named, dict) or named in (False, ""):
         return None
     if named is None:  # a variable, for instance
         return used_config(submission)
@@ -48,6 +52,34 @@ def ds_config_of(submission: Submission, arguments: TrainingArguments) -> Config
     if links and all(is_made(submission, link) for link in links):
         return used_config(submission)
     return next(iter(read_by(submission, named_by(links))), None)
+
+
+def _ds_config_beside(submission: Submission, arguments: TrainingArguments) -> Config | None:
+    """The DeepSpeed config that launch lines name beside a file of arguments, and no other option:
+    `train.py config.yaml --deepspeed ds.json`.
+    """
+    if arguments.launch is not None:
+        return None
+    launches = {
+        id(link.launch): link.launch
+        for link in submission.references
+        if link.launch is not None and any(one is arguments for one in link.documents)
+    }
+    named = [
+        link
+        for link in submission.references
+        if link.kind == "DeepSpeed config" and id(link.launch) in launches
+    ]
+    has_others = any(_has_other_options(launch) for launch in launches.values())
+    return None if has_others else next(iter(read_by(submission, named_by(named))), None)
+
+
+def _has_other_options(launch: Launch) -> bool:
+    """Whether a line has options beside those that name files for it, which may replace a file's
+    values.
+    """
+    names = (word.raw.partition("=")[0] for word in launch.arguments)
+    return any(name.startswith("-") and name not in _NAME_FILES for name in names)
 
 
 def is_data_parallel(launch: Launch) -> bool:

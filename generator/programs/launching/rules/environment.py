@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from ....catalog.names import closest, most_like
@@ -22,16 +22,17 @@ from ....rules.violations import (
     ml_engineering,
     nccl,
 )
-from ....submission.launches import Launch
+from ....submission.launches import Call, Launch
 from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts, subject, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
+from ....text.around import folders_above, is_there
 from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, ShellScript, Word
-from ....text.slips import is_slip
-from ..environment import OF_LAUNCHERS, provided
+from ....text.slips import is_mistyped, is_slip
+from ..environment import OF_LAUNCHERS, PRINTS, provided
 from ..launcher_call import LauncherCall
 from ..settings import Setting as OfLaunch
 from ..settings import settings_of
@@ -177,6 +178,8 @@ _GIVEN_ELSEWHERE: Final = lazy_pattern(
 )
 _LONG: Final = 6  # letters of a name of which few others are a slip
 _EXPANDED: Final = lazy_pattern(r"\$\{?(\w+)")
+#: A variable without a default.
+_PLAIN: Final = lazy_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w+)|\{([A-Za-z_]\w+)\})")
 #: A word that is a command's output: `$(cat .env)`. Not of conda's or mamba's hooks.
 _SUBSTITUTED: Final = lazy_pattern(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)')
 _WORD: Final = lazy_pattern(r"\w+")
@@ -340,10 +343,16 @@ def variables_are_set(script: LaunchScript) -> Violations:
     Fix: set it; or write ${NAME:?}, which stops where it is unset
     """
     shell = script.shell
-    if any(map(_sets_others, shell.commands)) or not shell.assignments:
-        return  # without any, all of them are for whoever starts it to set
+    if any(map(_sets_others, shell.commands)):
+        return
+    # Without any assignment all of them are for whoever starts it to set, but those in small
+    # letters, which are a script's own. Source: POSIX, Base Definitions, 8.1
+    begin_commands = {command.words[0].value for command in shell.commands if command.words}
     unset_words = {
-        name: word for name, word in _unset(script).items() if _meant(name, shell) is None
+        name: word
+        for name, word in _unset(script).items()
+        if _meant(name, shell) is None
+        and (shell.assignments or (name.islower() and name not in begin_commands))
     }
     if unset_words:
         names = ", ".join(unset_words)
@@ -391,17 +400,19 @@ def _unset(script: LaunchScript) -> dict[str, Word]:
     derived("bash(1), EXPANSION: a variable that is unset expands to nothing"),
 )
 def variables_have_no_slip(script: LaunchScript) -> Violations:
-    """A variable that a launch line names is spelled as where it is set: in the script, or by what
+    """A variable that a script names is spelled as where it is set: in the script, or by what
     starts its ranks.
     Prevents: An option without its value, which takes the next one for it. A warning where the name
-    is like one of the script's own that it uses elsewhere, as the environment may have both.
+    of a launch line is another word than the script's own, as the environment may have both.
     Fix: write the name as it is set
     """
     shell = script.shell
-    for name, word in _unset(script).items():
+    unset_words = _unset(script)
+    for name, word in unset_words.items():
         meant = _meant(name, shell)
         if meant is not None:
-            is_certain = meant in OF_LAUNCHERS or _is_unused(meant, shell)
+            is_mistake = is_mistyped(name, meant) and _is_named_once(name, shell)
+            is_certain = meant in OF_LAUNCHERS or is_mistake or _is_unused(meant, shell)
             setter = "" if meant in OF_LAUNCHERS else f", and the script sets {meant}"
             yield Violation(
                 shell.locate(word),
@@ -409,6 +420,43 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
                 f"did you mean {meant}?",
                 severity=ERROR if is_certain else WARNING,
             )
+    for name, meant, offset in _mistyped(script, unset_words):
+        message = f"nothing sets {name}, and the script sets {meant}: here is nothing in its place"
+        yield Violation(shell.locate(offset), message, f"did you mean {meant}?")
+
+
+def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str, str, int]]:
+    """Variables of other lines that nothing sets and that are mistyped: with those that are meant,
+    and where they are.
+    """
+    shell = script.shell
+    if shell.unterminated is not None or not script.launches:
+        return
+    words = [
+        (word.raw, word.offset)
+        for command in shell.commands
+        if command.words and command.words[0].value not in PRINTS
+        for word in command.words
+    ]
+    words += [(one.raw, one.value_offset) for one in shell.assignments]
+    own = {one.name for one in shell.assignments if len(one.name) >= _LONG}
+    told = set[str]()
+    for raw, offset in words:
+        for match in _PLAIN.finditer(raw):
+            name = match[1] or match[2]
+            is_set = name in shell.history or name in shell.set_inside or name in own
+            if is_set or name in told or name in known or len(name) < _LONG:
+                continue
+            told.add(name)
+            meant = next((other for other in own if is_mistyped(name, other)), None)
+            if meant is not None and _is_named_once(name, shell):
+                yield name, meant, offset + match.start()
+
+
+def _is_named_once(name: str, shell: ShellScript) -> bool:
+    """Whether a script, with those that it calls, names a variable in one place alone."""
+    texts = (shell.text, *(text for _, text in shell.followed))
+    return sum(len(re.findall(rf"\b{name}\b", text.content)) for text in texts) == 1
 
 
 def _is_unused(name: str, shell: ShellScript) -> bool:
@@ -447,7 +495,7 @@ def _sets_others(command: Command) -> bool:
 def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     """CUDA_VISIBLE_DEVICES has a GPU for each of the node's ranks.
     Prevents: CUDA error: invalid device ordinal; two ranks on one GPU. A warning where
-    accelerate's own configuration, of the user, may name more machines.
+    accelerate's own configuration, of the user, or a file that isn't here, may name more machines.
     Fix: show as many GPUs as there are ranks
     """
     visible = launch.environment.get("CUDA_VISIBLE_DEVICES")
@@ -457,7 +505,8 @@ def devices_are_as_many_as_ranks(launch: Launch) -> Violations:
     ranks = torchrun.options.integer(option) if torchrun else None
     if accelerate is not None and not accelerate.has("--cpu"):
         is_on_one = accelerate.options.integer("--num_machines") == 1
-        if is_on_one or not accelerate.has("--num_machines", "--config_file"):
+        has_config = accelerate.has("--config_file") and not _is_config_gone(launch, accelerate)
+        if is_on_one or not (accelerate.has("--num_machines") or has_config):
             option = "--num_processes"
             ranks = accelerate.options.integer(option)
             severity = ERROR if is_on_one else WARNING
@@ -486,6 +535,13 @@ def _is_before_step(launch: Launch, where: Location) -> bool:
         and srun.where.path == where.path
         and (where.line or 0, where.column or 0) < (srun.where.line or 0, srun.where.column or 0)
     )
+
+
+def _is_config_gone(launch: Launch, started: Call) -> bool:
+    """Whether the config that a call of accelerate names isn't there."""
+    path = started.options.text("--config_file")
+    folders = folders_above(launch.script.text.path)
+    return path is not None and not any(is_there(folder / path) for folder in folders)
 
 
 def _ranks_by_variable(launch: Launch) -> OfLaunch | None:

@@ -14,14 +14,14 @@ from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....numerals import python_int
 from ....patterns import lazy_pattern
-from ....rules.violations import deepspeed_0_19_8, listed, note_if_to_fill, torch
+from ....rules.violations import accelerate, deepspeed_0_19_8, listed, note_if_to_fill, torch
 from ....submission.repository import has_text, program_text
 from ....submission.script import LaunchScript
 from ....text.around import folders_above
 from ....text.options import Options
 from ....text.wording import show
 from ..environment import variable_without_sign
-from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, LauncherCall
+from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, NODES, LauncherCall
 from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
@@ -45,8 +45,15 @@ _PARSES: Final = lazy_pattern(r"\.parse_args\s*\(\s*\)")
 #: Words that torchrun takes for a count of processes.
 _PROCESSES: Final = ("auto", "cpu", "gpu", "xpu")
 #: Options that only a launch of several nodes needs.
-_NEEDED_BY_SEVERAL_NODES: Final = ("--node-rank", "--master-addr", "--rdzv-endpoint")
-_NODE_RANKS: Final = ("--node-rank", "--machine_rank")  # of torchrun, of accelerate
+_NEEDED_BY_SEVERAL_NODES: Final = (
+    "--node-rank",
+    "--master-addr",
+    "--rdzv-endpoint",
+    "--machine_rank",
+    "--main_process_ip",
+)
+#: The launchers that are started on each node, with their option for the node's own number.
+_RANKS: Final = {"torchrun": "--node-rank", "accelerate": "--machine_rank"}
 #: What the shell expands to another text each time.
 _DIFFERS: Final = lazy_pattern(
     r"(?<!\\)\$RANDOM|\$\(date\b|\$\(uuidgen|`date\b|`uuidgen|\$\{RANDOM"
@@ -333,30 +340,57 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     yield Violation(call.where, message, hint)
 
 
-@torchrun_calls.rule(
-    "LNCH027", ERROR, "training", torch("distributed/run.py:621 and 890: the default is 0")
+_started_on_each: Final = launcher_calls.where(lambda call: call.program in _RANKS)
+_RANK_OF_NODE: Final = "; ".join(
+    (
+        torch("distributed/run.py:621 and 890: the default is 0"),
+        accelerate("utils/launch.py:219: int(args.machine_rank)"),
+    )
 )
+
+
+def _is_static(call: LauncherCall) -> bool:
+    """Whether the nodes of a launcher meet by their ranks, as they do unless it is told otherwise.
+
+    A file of accelerate's that wasn't read may tell it.
+    """
+    name = "--rdzv-backend" if call.program == "torchrun" else "--rdzv_backend"
+    backend = call.argument(name)
+    if backend is not None:
+        return backend.value == "static"
+    if call.program == "torchrun":
+        return not _has(call, name)
+    return call.is_settled and call.setting("rdzv_backend") in (None, "static")
+
+
+@_started_on_each.rule("LNCH027", ERROR, "training", _RANK_OF_NODE)
 def nodes_say_their_rank(call: LauncherCall) -> Violations:
-    """torchrun over several nodes with a static rendezvous has a --node-rank.
+    """A launcher over several nodes with a static rendezvous has a --node-rank, or --machine_rank.
     Prevents: Address already in use, or a hang: every node is the master.
     Fix: add --node-rank, or --rdzv-backend=c10d"""
-    backend, nodes = call.argument("--rdzv-backend"), _several_nodes(call)
-    is_static = backend.value == "static" if backend else not _has(call, "--rdzv-backend")
-    has_rank = _has(call, "--node-rank") or call.has("--standalone")
-    if nodes and is_static and not has_rank and not _starts_from_yaml(call):
+    name, nodes = _RANKS[call.program], _several_nodes(call)
+    has_rank = _has(call, name) or call.has("--standalone")
+    if not nodes or has_rank or not _is_static(call) or _starts_from_yaml(call):
+        return
+    if call.program == "torchrun":
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
         hint = f'add --node-rank="{call.node_number}" expanded on the node, or --rdzv-backend=c10d'
         yield Violation(call.where, message, hint)
+    elif _is_on(nodes, call):  # else each machine may have a configuration of its own
+        message = f"accelerate of {nodes} machines without --machine_rank, and srun starts each"
+        hint = "write srun bash -c 'accelerate launch --machine_rank=$SLURM_NODEID ...'"
+        yield Violation(call.where, message, hint)
 
 
-@torchrun_calls.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"))
+@_started_on_each.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"))
 def standalone_is_one_node(call: LauncherCall) -> Violations:
-    """torchrun --standalone is for one node, and so is torchrun without --nnodes.
+    """A launcher on several nodes counts them: not --standalone, but --nnodes, or --num_machines.
     Prevents: As many separate trainings as nodes, which write the same checkpoints.
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
+    counts = NODES[call.program]
     standalone = call.argument("--standalone")
     nodes = None
-    if call.has("--nnodes"):
+    if call.has(counts):
         nodes = call.nodes
     elif call.launch.call("srun"):
         nodes = call.script_nodes
@@ -367,12 +401,14 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
         yield standalone.bad_option(message, f"use {_RENDEZVOUS} in its place")
         return
 
-    is_for_one = not _has(call, "--nnodes") and not call.opaque
+    is_for_one = not _has(call, counts) and not call.opaque
+    if call.program == "accelerate":
+        is_for_one = is_for_one and call.is_settled and call.setting("num_machines") is None
     # One that meets itself is meant to train by itself.
     means_several = _has(call, *_NEEDED_BY_SEVERAL_NODES) and not _meets_itself(call)
     if is_for_one and means_several and _is_on(nodes, call):
-        message = f"torchrun without --nnodes is for one node, and srun starts it on {nodes}"
-        yield Violation(call.where, message, f"write --nnodes={nodes}")
+        message = f"{call.program} without {counts} is for one node, and srun starts it on {nodes}"
+        yield Violation(call.where, message, f"write {counts}={nodes}")
 
 
 def _meets_itself(call: LauncherCall) -> bool:
@@ -399,22 +435,23 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
     return is_on_all or step_nodes is not None
 
 
-@torchrun_calls.rule("LNCH029", ERROR, "training", torch("distributed/run.py:621, get_args_parser"))
+@_started_on_each.rule("LNCH029", ERROR, "training", _RANK_OF_NODE)
 def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
-    """--node-rank is one of 0 to nodes - 1, and differs on each node.
+    """--node-rank is one of 0 to nodes - 1, and differs on each node; so is --machine_rank.
     Prevents: The rendezvous waits for a node that never comes.
     Fix: use SLURM_NODEID, expanded on the node"""
-    rank, nodes = call.integer("--node-rank"), call.nodes
+    name = _RANKS[call.program]
+    rank, nodes = call.integer(name), call.nodes
     if rank is None or nodes is None:
         return
     if rank.value >= nodes:
         message = f"{rank} is not below {nodes} nodes: ranks count from 0"
-        yield rank.bad_value(message, f"write --node-rank 0 to {nodes - 1}")
+        yield rank.bad_value(message, f"write {name} 0 to {nodes - 1}")
     elif nodes > 1 and _is_on(nodes, call):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
-        yield rank.bad_value(
-            message, "write srun bash -c 'torchrun --node-rank=$SLURM_NODEID ...', in single quotes"
-        )
+        line = f"{call.program} launch" if call.program == "accelerate" else call.program
+        hint = f"write srun bash -c '{line} {name}=$SLURM_NODEID ...', in single quotes"
+        yield rank.bad_value(message, hint)
 
 
 @launcher_calls.rule(
@@ -464,7 +501,7 @@ def _ranks_in(script: LaunchScript) -> Iterator[int]:
 
 def _node_ranks(options: Options) -> Iterator[int]:
     """The node's rank that a call's options say, if they do."""
-    ranks = (options.integer(name) for name in _NODE_RANKS)
+    ranks = (options.integer(name) for name in _RANKS.values())
     return (rank for rank in ranks if rank is not None)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -17,8 +18,10 @@ from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ....submission.launches import Launch
 from ....submission.repository import program_of, program_text
 from ....submission.script import LaunchScript
-from ....submission.subjects import launches, scripts
+from ....submission.subjects import launches, scripts, submissions
+from ....submission.submission import Submission
 from ....submission.world import world_of
+from ....text.options import Option
 from ....text.shell.records import Assignment, Command, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import show
@@ -114,10 +117,23 @@ def options_are_known(call: LauncherCall) -> Violations:
         message += f", which is {owner}'s" if owner else ""
         hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
         # Another release may have an option that nothing is near; and behind a word that isn't
-        # known, which may be the script, only a slip is certain.
-        is_certain = not call.opaque or bool(near and is_slip(option.name, near))
+        # known, which may be the script, only a slip is certain, and what is before more of the
+        # launcher's own options.
+        is_slip_of_own = bool(near and is_slip(option.name, near))
+        is_certain = not call.opaque or is_slip_of_own or _is_before_options(call, option)
         severity = ERROR if (near or owner) and is_certain else NOTE
         yield Violation(call.shell.locate(option.written), message, hint, severity=severity)
+
+
+def _is_before_options(call: LauncherCall, option: Option) -> bool:
+    """Whether options of the launcher's own, and a program that is known, follow another option."""
+    program = call.launch.program
+    if program is None or not (program.path or "").endswith(".py"):
+        return False
+    return any(
+        own.known and option.written.offset < own.written.offset < program.offset
+        for own in call.options.entries
+    )
 
 
 def _near_option(launcher: str, name: str) -> str | None:
@@ -316,11 +332,12 @@ def _carriage_returns(script: LaunchScript) -> Violations:
         )
 
 
-def _cut_off(script: LaunchScript) -> Violations:
+def _cut_off(script: LaunchScript, lines_of_callers: Container[int | None]) -> Violations:
     """Lines that were meant for the command above them, and are run as commands of their own.
 
     Of several below one command, the first is reported. A file that begins with an option is a list
-    of options, and no script.
+    of options, and no script. At `lines_of_callers` begin launches that the scripts have which call
+    this one.
     """
     shell = script.shell
     first_words = (command.words[0].raw for command in shell.commands if command.words)
@@ -332,6 +349,8 @@ def _cut_off(script: LaunchScript) -> Violations:
     told_at = -1  # the index of the last command that is cut off
     for above, command in pairwise(shell.commands):
         is_below_launch = above.index in launches
+        if lines_of_callers and not is_below_launch:
+            is_below_launch = shell.locate(above).line in lines_of_callers
         begins_here = bool(command.words) and command.words[0].offset == command.offset
         option = _ARGUMENT.match(shell.text.content, command.offset) if begins_here else None
         if command.offset in begins_with_array or (option is None and not is_below_launch):
@@ -413,27 +432,45 @@ def _word_of_launch(
     return value or _FURTHER_IN.match(content, at)
 
 
-@scripts.rule(
+@submissions.rule(
     "LNCH041",
     ERROR,
     "launcher",
     derived("bash(1), QUOTING: a backslash quotes the character after it"),
+    reads=("launch script",),
 )
-def lines_go_on_after_a_backslash(script: LaunchScript) -> Violations:
+def lines_go_on_after_a_backslash(submission: Submission) -> Violations:
     """Each line of a command but the last ends in a backslash: no blank follows it, and no comment
     is in between.
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A
     warning in quotes that start no program.
     Fix: remove the blanks, or the comment
     """
-    if script.shell.unterminated is not None:
-        return
-    cut_off = [*_carriage_returns(script), *_cut_off(script)]
-    yield from cut_off
-    yield from _blanks_after_backslashes(script)
-    yield from _comments_within(script)
-    if not cut_off:
-        yield from _last_arguments(script)
+    lines_of_callers = _lines_of_callers(submission)
+    for script in submission.scripts:
+        if script.shell.unterminated is not None:
+            continue
+        cut_off = [
+            *_carriage_returns(script),
+            *_cut_off(script, lines_of_callers.get(script.path, frozenset())),
+        ]
+        yield from cut_off
+        yield from _blanks_after_backslashes(script)
+        yield from _comments_within(script)
+        if not cut_off:
+            yield from _last_arguments(script)
+
+
+def _lines_of_callers(submission: Submission) -> dict[str, set[int | None]]:
+    """The lines at which launches begin in scripts that others call, by path: the callers have
+    them.
+    """
+    lines = defaultdict[str, set[int | None]](set)
+    for launch in submission.launches:
+        where = launch.script.locate(launch.calls[0].command)
+        if where.path != launch.script.text.path:
+            lines[where.path].add(where.line)
+    return lines
 
 
 class _Span(NamedTuple):

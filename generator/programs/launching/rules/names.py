@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, Violations
+from ....numerals import is_whole
 from ....rules.violations import derived
 from ..environment import variable_without_sign
 from ..launcher_call import ADDRESSES, NODES, PER_NODE, PORTS, LauncherCall
@@ -42,3 +43,7 @@ def variables_have_their_sign(call: LauncherCall) -> Violations:
         if value is not None and variable is not None:
             message = f"{value} is the name of a variable, and not its value"
             yield value.bad_value(message, f"write {value.option.name}=${variable}")
+        host = value.value.partition(":")[0] if value is not None and name in ADDRESSES else ""
+        if value is not None and is_whole(host):
+            message = f"{value}: a number is no host's name or address"
+            yield value.bad_value(message, f"write {value.option.name}=${host}")

@@ -16,14 +16,13 @@ from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
 from ....text.around import folders_above, is_left_out
-from ....text.document import YamlDocument
 from ....text.options import Argument
 from ....text.shell.background import in_background
 from ....text.shell.reader import read_script
 from ....text.shell.records import Command, ShellScript
 from ....text.text import Text
 from ...launching.folders import folders_to_save
-from ...launching.launcher_call import ON_EVERY_NODE, Port, fixed_port
+from ...launching.launcher_call import ON_EVERY_NODE, Port, accelerate_config, fixed_port
 from ..request import Request
 from ..subjects import blocks
 
@@ -217,14 +216,7 @@ def _port_of(submission: Submission, launch: Launch) -> Port | None:
     accelerate = launch.call("accelerate")
     if accelerate is None or not accelerate.has("--config_file"):
         return fixed_port(launch)
-    configs = [
-        document
-        for link in submission.references
-        if link.launch is launch and link.kind == "accelerate config"
-        for document in link.documents
-    ]
-    config = configs[0] if len(configs) == 1 else None
-    return fixed_port(launch, config if isinstance(config, YamlDocument) else None)
+    return fixed_port(launch, accelerate_config(submission, launch))
 
 
 def _free_gpus(submission: Submission, block: Request) -> tuple[str, Severity] | None:

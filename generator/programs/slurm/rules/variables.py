@@ -19,8 +19,9 @@ from ....text.slips import is_slip
 from ...launching.environment import PRINTS, provided
 
 #: A variable whose value is needed as it is: `${NAME:-1}` has another. A slip may be in `SLURM_`.
+#: Without quotes scontrol gets no word; an empty one, in quotes, is a list without hosts.
 _USED: Final = lazy_pattern(
-    r"(hostnames[ \t]+[\"']?)?"
+    r"(hostnames[ \t]+)?"
     r"\$(?:(S[A-Z0-9_]{6,40})\b|\{(S[A-Z0-9_]{6,40})(?:[}%#/]|:(?![-=+])))"
 )
 
@@ -39,7 +40,7 @@ def _variables() -> frozenset[str]:
 def variables_are_spelled_as_slurm_does(script: LaunchScript) -> Violations:
     """A SLURM_ variable that a script uses has a name that Slurm gives one.
     Prevents: An empty text in its place: --nnodes without a value, a path without its folder. A
-    warning where scontrol does without.
+    warning where the empty word vanishes, and scontrol does without.
     Fix: write the name as Slurm does
     """
     shell = script.shell

@@ -19,6 +19,7 @@ from ....rules.violations import accelerate, listed, transformers
 from ....submission.launches import Launch
 from ....submission.subjects import subject
 from ....submission.submission import Submission
+from ....text.slips import is_slip
 from ....text.wording import show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
@@ -500,7 +501,9 @@ def units_are_of_the_model(run: Fsdp) -> Violations:
             meant = _meant(name, every_layer_class())
             if meant:
                 message = f"{_UNITS} names {name}, which no model of transformers has"
-                yield _at(run, _UNITS, message, f"use {meant}", severity=WARNING)
+                # Other letters may be a class's of the program itself.
+                severity = None if _is_swapped(name, meant) else WARNING
+                yield _at(run, _UNITS, message, f"use {meant}", severity=severity)
         elif name not in classes.names and _is_no_own_class(name, classes.names):
             message = f"{_UNITS} names {name}, which {run.model.name} does not have"
             yield _at(run, _UNITS, message, f"use {','.join(classes.names)}")
@@ -550,8 +553,8 @@ def flags_are_of_their_types(call: LauncherCall) -> Violations:
 def _meant(name: str, known: Iterable[str]) -> str:
     """The class of layers that a name is a slip of; "" where it is no slip, or may be none.
 
-    Only the end may have a slip, behind the family's name: models of other programs are called
-    alike.
+    Only the end may have a slip, behind the family's name, but for letters that are swapped:
+    models of other programs are called alike.
     """
     names = frozenset(known)
     if name in names:
@@ -563,4 +566,9 @@ def _meant(name: str, known: Iterable[str]) -> str:
         end, known_end = name[len(family) :].lower(), known_name[len(family) :].lower()
         if end.isalpha() and SequenceMatcher(None, end, known_end).ratio() >= _ALIKE:
             return known_name
-    return ""
+    return next((one for one in sorted(names) if _is_swapped(name, one)), "")
+
+
+def _is_swapped(name: str, other: str) -> bool:
+    """Whether one name is the other with two letters swapped."""
+    return sorted(name) == sorted(other) and is_slip(name, other)
