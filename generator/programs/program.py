@@ -33,20 +33,21 @@ TRIAL: Final = "dsgen trial"
 TRIAL_LOG: Final = "log.txt"  #: in the trial's folder, where its launcher writes it
 DEFAULT_STEPS = 1000  #: optimizer steps when the job gives no duration, and the script requires one
 WARMUP_FRACTION: Final = 0.01  #: of the steps of a pretraining
-_WARMUP_OF_TUNING: Final = 0.03  # of shorter runs. Source: Alpaca's and QLoRA's recipes
-_LOGGED_S: Final = 60  # at most between two lines of the log, where a step is shorter
-#: of Adam, as the other constants: spelled differently everywhere, so that one plan trains alike
+_WARMUP_OF_TUNING: Final = 0.03  #: of shorter runs. Source: Alpaca's and QLoRA's recipes
+_LOGGED_S: Final = 60  #: at most between two lines of the log, where a step is shorter
+#: Of Adam, as `EPSILON` and `beta2`: frameworks have different defaults, and one plan is to train
+#: alike with all of them.
 BETA1 = 0.9
 EPSILON = 1e-8
-# before the program's own clock starts: containers, imports, the rendezvous
+#: Before the program's own clock starts: containers, imports, the rendezvous.
 _STARTING_S: Final = 300
 _LEAST_MARGIN_S: Final = 600  #: between the program's own end and the limit; assumed
-# Megatron's, which other scripts have taken over
+#: Megatron's, which other scripts have taken over.
 _USUAL_EXIT_OPTION: Final = "--exit-signal-handler"
-# of Megatron, of the Trainer; as `key_of` has them
+#: Of Megatron, and of the Trainer; as `key_of` has them.
 _STEPS: Final = ("--train-iters", "--max-steps")
-_STEPS_KEY: Final = "train.train_iters"  # of Megatron-Bridge's config
-_SAMPLES: Final = "--train-samples"  # of the Megatrons, as the next three
+_STEPS_KEY: Final = "train.train_iters"  #: of Megatron-Bridge's config
+_SAMPLES: Final = "--train-samples"  #: of Megatron-LM and Megatron-DeepSpeed, as the next four
 _TOKENS: Final = "--train-tokens"
 _BATCH: Final = "--global-batch-size"
 _RAMP: Final = "--rampup-batch-size"
@@ -54,12 +55,11 @@ _SCHEDULE: Final = "--step-batch-size-schedule"
 _UNITS_OF_TOKENS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 #: One entry of such a schedule, tokens and the batch from there on: `500B:2304`.
 _SCHEDULE_ENTRY: Final = lazy_pattern(r"([0-9]{1,18})([KMBT]?):([0-9]{1,9})", re.IGNORECASE)
-_EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  # of the Trainer
-# what a step and a checkpoint may take, in their estimates: storage is shared
+_EPOCHS: Final = ("--num-train-epochs", "--num_train_epochs")  #: of the Trainer
+#: How often its estimate a step or a checkpoint may take: storage is shared.
 _TIMES_ESTIMATED: Final = 3
-
-
-#: Words of a program's arguments that its launch script reads, one a line, where there are many.
+#: The file from which a launch script reads words of a program's arguments, one a line, where there
+#: are many.
 OVERRIDES: Final = "overrides.txt"
 
 
@@ -229,7 +229,7 @@ class Program:
 
     @property
     def arguments(self) -> tuple[str | ConfigPath, ...]:
-        return tuple(a for group in self.groups for a in group.arguments)
+        return tuple(argument for group in self.groups for argument in group.arguments)
 
     @property
     def lists(self) -> bool:
@@ -252,14 +252,9 @@ def log_interval(plan: Plan) -> int:
     """Steps between two lines of the log: those of a minute, at most the 100 of Megatron's
     default.
     """
-    return next(
-        (
-            steps
-            for steps in (100, 50, 20, 10, 5, 2)
-            if steps * float(plan.step_time.total_s) <= _LOGGED_S
-        ),
-        1,
-    )
+    step_s = float(plan.step_time.total_s)
+    fitting = (steps for steps in (100, 50, 20, 10, 5, 2) if steps * step_s <= _LOGGED_S)
+    return next(fitting, 1)
 
 
 def beta2(job: Job) -> float:
@@ -288,9 +283,8 @@ def _words(option: str, value: Value) -> tuple[str | ConfigPath, ...]:
 
 def group(comment: str, options: Mapping[str, Value]) -> ArgumentGroup:
     """A group of arguments in the mapping's order."""
-    return ArgumentGroup(
-        comment=comment, arguments=tuple(w for o, v in options.items() for w in _words(o, v))
-    )
+    words = (word for option, value in options.items() for word in _words(option, value))
+    return ArgumentGroup(comment=comment, arguments=tuple(words))
 
 
 def make_program(
@@ -327,7 +321,7 @@ def holds(arguments: Iterable[str], value: object) -> bool:
     """Return whether a value is among `arguments`, after whatever option: the script's own names
     aren't known.
     """
-    return any(value in (a, a.partition("=")[2]) for a in arguments)
+    return any(value in (argument, argument.partition("=")[2]) for argument in arguments)
 
 
 def exit_minutes(plan: Plan) -> int | None:
@@ -360,9 +354,8 @@ def step_option(program: Program) -> str | None:
     """The option among the program's arguments that says its last step, as it is written there."""
     options = reversed(options_of(tuple(map(str, program.arguments))))
     by_key = _STEPS_KEY if gives(program.arguments, _STEPS_KEY) else None
-    return next(
-        (option.written for option in options if option.key in _STEPS and option.values), by_key
-    )
+    with_steps = (option for option in options if option.key in _STEPS and option.values)
+    return next((option.written for option in with_steps), by_key)
 
 
 def last_step(plan: Plan, program: Program) -> int:

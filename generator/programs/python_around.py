@@ -32,8 +32,8 @@ _USES_HF_PARSER: Final = lazy_pattern(r"\bHfArgumentParser\s*[()\]]")  # and doe
 _IMPORTS: Final = lazy_pattern(r"^from\s+\.*(\w[\w.]*)\s+import\b", re.MULTILINE)
 #: A class without a base.
 _BASELESS: Final = lazy_pattern(r"^class\s+(\w+)\s*(?:\(\s*(?:object\s*)?\))?\s*:", re.MULTILINE)
-_FUNCTION: Final = lazy_pattern(r"^(?=[ \t]*def\b)", re.MULTILINE)  # begins one
-# and not `H4ArgumentParser(`, which takes TrainingArguments
+_FUNCTION: Final = lazy_pattern(r"^(?=[ \t]*def\b)", re.MULTILINE)  #: where one begins
+#: argparse's, and not `H4ArgumentParser(`, which takes TrainingArguments.
 _OWN_PARSER: Final = lazy_pattern(r"\bArgumentParser\(")
 #: Parsers of other packages, and the standard library's.
 _OTHER_PARSER: Final = lazy_pattern(

@@ -86,15 +86,16 @@ _PINNED_IN: Final = (
     "INSTALL*",
     "requirements/*.txt",
 )
-# prose, which may name several
+#: Files of prose, which may name several releases.
 _TOLD_IN: Final = lazy_pattern(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")
 #: `pip install -r deploy/requirements.txt`, and a line `-r base.txt`
 _INSTALLED_FROM: Final = lazy_pattern(r"(?:^|\s)(?:-r|--requirement)[\s=]+([\w][\w./-]*\.txt)\b")
-_MOST_FILES: Final = 40  # of a folder
-# characters of a file: 0.4 GB at worst; Megatron's own parser has half of them
+_MOST_FILES: Final = 40  #: of a folder
+#: Characters of a file that is parsed, which takes 0.4 GB at worst; Megatron's own parser has half
+#: of them.
 _MOST_PARSED: Final = 400_000
-_MOST_PROGRAMS: Final = 400  # Python files of a folder and its packages
-_LAST: Final = 99  # of a minor version, where a pin excludes the next
+_MOST_PROGRAMS: Final = 400  #: Python files of a folder and its packages
+_LAST: Final = 99  #: of a minor version, where a pin excludes the next
 _NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
 #: A version that is none yet: `0.7.0.dev`, `5.24.0.dev0`.
 _DEVELOPED: Final = lazy_pattern(r"\.?dev")

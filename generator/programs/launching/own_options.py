@@ -162,7 +162,9 @@ def valued_options(program: Path) -> frozenset[str]:
     """
     taking_one, others = set[str](), set[str]()
     for module in islice(_modules(program), _MOST_MODULES):
-        for call in module.calls if "add_argument" in module.text else ():
+        if "add_argument" not in module.text:  # which needs no parsing then
+            continue
+        for call in module.calls:
             if _name(call.func) != "add_argument":
                 continue
             keys = {keyword.arg for keyword in call.keywords}

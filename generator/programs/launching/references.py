@@ -159,6 +159,7 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
         for document in documents
         if document.document_kind == "DeepSpeed config" and not is_written(document)
     ]
+    texts = [script.shell.text.content for script in scripts]
     overwritten_paths = set[str]()
     for script in scripts:
         starts = _starts(script)
@@ -169,15 +170,24 @@ def overwritten(documents: Iterable[Document], files: Files) -> frozenset[str]:
             place = files.document_at(path, script.path, starts) if path and is_whole else None
             if place:
                 overwritten_paths.add(place)
-            pattern = _pattern(word.parts) if word.value is None else None
-            if pattern is None:
-                continue
-            for config in configs:
-                folder, _, name = place_of(config).rpartition("/")
-                is_made = folder in folders and pattern.fullmatch(name)
-                if is_made and not any(name in other.shell.text.content for other in scripts):
+            for config in _fitting(word, configs, folders):
+                name = basename(place_of(config))
+                if not any(name in text for text in texts):
                     overwritten_paths.add(config)
     return frozenset(overwritten_paths)
+
+
+def _fitting(word: Word, paths: Iterable[str], folders: Iterable[str]) -> list[str]:
+    """The paths in some folders that a word may mean whose value is known in part."""
+    pattern = _pattern(word.parts) if word.value is None else None
+    if pattern is None:
+        return []
+    places = {path: place_of(path).rpartition("/") for path in paths}
+    return [
+        path
+        for path, (folder, _, name) in places.items()
+        if folder in folders and pattern.fullmatch(name)
+    ]
 
 
 def named_config(path: object, where: Location, files: Files, reader: str) -> Iterator[Reference]:

@@ -7,7 +7,7 @@ utils.py, report_memory (core 0.8 to main); Megatron-DeepSpeed's differ in the e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...facts.measurement import NUMBER, LogFacts, positive, positive_whole, spec_keys
@@ -46,37 +46,29 @@ _SHAPE: Final = {"num_layers": "layers", "hidden_size": "hidden", "num_attention
 def read(lines: Sequence[str]) -> LogFacts | None:
     """Read a log; `None` when it isn't one of Megatron's."""
     arguments, places = _arguments(lines)
-    steps: list[tuple[float, int | None]] = []
-    peaks: list[float] = []
-    for line in lines:
-        # Words first: to look for them is faster than to try a pattern on each line.
-        step = _step_of(line) if "elapsed time per iteration" in line else None
-        if step is not None:
-            steps.append(step)
-        if "allocated" in line:
-            for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)):
-                match = pattern.search(line)
-                peak = positive(match[1]) if match else None
-                if peak is not None:
-                    peaks.append(peak * unit)
+    # Words first: to look for them is faster than to try a pattern on each line.
+    step_lines = (line for line in lines if "elapsed time per iteration" in line)
+    steps = [step for step in map(_step_of, step_lines) if step is not None]
     if not steps and not arguments:
         return None
+
     # Of a batch that ramps up, which is many jobs, the one that most lines have.
     lines_by_batch = Counter(batch for _, batch in steps)
     usual = max(lines_by_batch, key=lambda batch: lines_by_batch[batch], default=None)
     kept = tuple(seconds for seconds, batch in steps if batch == usual)
     others = len(steps) - len(kept)
+    note = f"{others} lines with another global batch than {usual} left out"
+
     keys = _keys(arguments)
     if usual is not None:
         keys["training.global_batch"] = usual
     sizes = {field: positive_whole(arguments.get(name, "")) for name, field in _SHAPE.items()}
-    note = f"{others} lines with another global batch than {usual} left out"
     return LogFacts(
         writer="Megatron-DeepSpeed" if arguments.get("deepspeed") == "True" else "Megatron-LM",
         steps=kept,
         keys=keys,
         lines={key: places[name] for name, key in _PLAIN.items() if name in places and key in keys},
-        peak_bytes=max(peaks, default=None),
+        peak_bytes=max(_peaks(lines), default=None),
         shape={field: size for field, size in sizes.items() if size},
         notes=(note,) if others else (),
         hint="give a log that reaches a few `elapsed time per iteration` lines (--log-interval 1)",
@@ -90,6 +82,18 @@ def _step_of(line: str) -> tuple[float, int | None] | None:
     if milliseconds is None:
         return None
     return milliseconds / 1000, positive_whole(batch[1]) if batch else None
+
+
+def _peaks(lines: Sequence[str]) -> Iterator[float]:
+    """The peaks of allocated memory that lines report, in bytes."""
+    for line in lines:
+        if "allocated" not in line:
+            continue
+        for pattern, unit in ((_PEAK, MIB), (_PEAK_BYTES, 1)):
+            match = pattern.search(line)
+            peak = positive(match[1]) if match else None
+            if peak is not None:
+                yield peak * unit
 
 
 def _arguments(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, int]]:

@@ -86,7 +86,7 @@ _LONGEST_NAME: Final = 80  # no option is as long, and comparing takes time
 
 #: A fork that isn't known by name.
 A_FORK: Final = "a fork"
-# The release that has the options which all later ones refuse (megatron/arguments.py @ v1.0)
+#: The release that has the options which all later ones refuse (megatron/arguments.py @ v1.0).
 _FIRST_RELEASE: Final = "Megatron-LM 1.0"
 #: Unknown options, or removed ones, that show another program: one of them may be a slip.
 _SHOW_ANOTHER: Final = 2

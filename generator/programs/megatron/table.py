@@ -860,8 +860,9 @@ _STATES: Final = (  # fp32 is every option's default
         by={LM: lambda p: but(p.training.moment_dtype, "fp32")},
     ),
 )
+#: Megatron's name of each optimizer of a spec: its `adam` decouples the weight decay. It has no
+#: LAMB, and a rule of the job says so.
 _OPTIMIZERS: Final = {"adamw": "adam", "adam": "adam", "sgd": "sgd", "muon": "muon"}
-# Megatron's `adam` decouples the weight decay. It has no LAMB, and a rule of the job says so.
 _OPTIMIZER: Final = (
     Row(
         "--optimizer",

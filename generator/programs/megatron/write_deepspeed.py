@@ -84,9 +84,8 @@ def _packages(job: Job) -> dict[str, str]:
     """The packages that a job needs, with their versions."""
     needed = packages(job)  # what reads the tokenizer
     if job.training.attention == "flash":
-        needed["flash-attn"] = (
-            ">=2"  # --use-flash-attn-v2 imports it: megatron/model/transformer.py
-        )
+        # --use-flash-attn-v2 imports it: megatron/model/transformer.py
+        needed["flash-attn"] = ">=2"
     return needed | release(job)
 
 

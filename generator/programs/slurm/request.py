@@ -141,7 +141,7 @@ class Request(CommandLine):
 
     def gpus(self, name: str = "--gpus") -> Argument[int] | None:
         """An option that counts GPUs, with or without their type: --gpus, --gpus-per-task."""
-        return self.read(name, lambda text: (gpu_type_and_count(text) or (None, None))[1])
+        return self.read(name, _gpu_count)
 
     def seconds(self, name: str) -> float | None:
         """A time limit; infinity where it is unlimited."""
@@ -181,15 +181,15 @@ class Request(CommandLine):
     @cached_property
     def gpus_per_node(self) -> Argument[int] | None:
         """The option that says the GPUs of a node: --gres before --gpus-per-node, as in Slurm."""
-        asked = self.read("--gres", lambda text: [gpus.count for gpus in gpu_items(text)] or None)
-        return self.view(asked.option, sum(asked.value)) if asked else self.gpus("--gpus-per-node")
+        return self.read("--gres", _gpus_of_items) or self.gpus("--gpus-per-node")
 
     @cached_property
     def share_of_a_node(self) -> Argument[int] | None:
         """--gpus and a node's even share of it; None with GPUs per node or per task."""
         if self.gpus_per_node or self.has("--gpus-per-task"):
             return None
-        total, nodes = self.gpus(), self.nodes if self.has("--nodes") else 1
+        total = self.gpus()
+        nodes = self.nodes if self.has("--nodes") else 1
         if not total or not nodes or total.value % nodes:
             return None
         return self.view(total.option, total.value // nodes)
@@ -199,6 +199,18 @@ class Request(CommandLine):
         """--gpus-per-task with the GPUs of all tasks of a node."""
         each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")
         return self.view(each.option, each.value * tasks.value) if each and tasks else None
+
+
+def _gpu_count(text: str) -> int | None:
+    """The GPUs of a value with or without their type: 4 of `a100:4`."""
+    type_and_count = gpu_type_and_count(text)
+    return None if type_and_count is None else type_and_count[1]
+
+
+def _gpus_of_items(text: str) -> int | None:
+    """The GPUs of all items of a `--gres`; None where none of them is a GPU."""
+    items = gpu_items(text)
+    return sum(item.count for item in items) if items else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,9 @@ from ..program import (
 from .values import MOST_SIGNAL_SECONDS
 
 ENDS: Final = "ends.sh"  #: the functions with which a start of a run begins and ends
-# Megatron's, which save and end with status 0
+#: Megatron's options that save and end with status 0 before the last step.
 _LEAVES_EARLY: Final = ("--exit-duration-in-mins", "--exit-interval")
-_SECONDS_TO_STOP: Final = 30  # what scontrol requeue and the epilogue need before the time limit
+_SECONDS_TO_STOP: Final = 30  #: what scontrol requeue and the epilogue need before the time limit
 #: Slurm may send a signal up to a minute early. Source: sbatch(1), --signal.
 _MOST_EARLY_S: Final = 60
 #: Attempts in a row without a newer checkpoint: nodes don't fail so often, a wrong file does.
@@ -114,7 +114,7 @@ def _ending_values(
         "last_step": last_step(plan, program),
         # With status 0 before its last step: at a time of its own, or when it gets TERM.
         "leaves_early": saves_on_term(plan, program)
-        or any(map(program.arguments.__contains__, _LEAVES_EARLY)),
+        or any(option in program.arguments for option in _LEAVES_EARLY),
         "attempts": options.get("attempts", _ATTEMPTS),
         "tracker": form.tracker,
         "folder": form.folder,
@@ -272,12 +272,13 @@ def container_values(
     file_name = f"{write.plain_name(_SCHEME.sub('', image))}{_SUFFIX[runtime]}"
     output = plan.job.output
     written = (
-        folder
-        for folder in (output.checkpoints, output.logs)
-        if folder is not None and folder.startswith("/")
+        path
+        for path in (output.checkpoints, output.logs)
+        if path is not None and path.startswith("/")
     )
-    unmounted = (f"{folder}:{folder}" for folder in written if _mount_of(folder, options) is None)
+    unmounted = (f"{path}:{path}" for path in written if _mount_of(path, options) is None)
     mounts = [*options.get("container_mounts", ()), *unmounted]
+    separator = " " if runtime == "apptainer" else ","
     return {
         "container": runtime,
         "image": image if is_file(image) else _NAMED[runtime](image),
@@ -285,9 +286,7 @@ def container_values(
         "mounts": tuple(_mount(mount, runtime) for mount in dict.fromkeys(mounts)),
         "read": tuple(_read(plan, options)),
         "gpu_flag": write.Raw(_GPU_FLAGS.get(plan.job.cluster.accelerator.vendor, "")),
-        "passed": write.Raw(
-            (" " if runtime == "apptainer" else ",").join(dict.fromkeys((*_OF_LAUNCH, *names)))
-        ),
+        "passed": write.Raw(separator.join(dict.fromkeys((*_OF_LAUNCH, *names)))),
     }
 
 

@@ -160,19 +160,26 @@ def values_are_taken(settings: Settings) -> Violations:
         if takes is None or setting is None or setting.where is None:
             continue
         text = setting.text.strip("'\"")
-        number, bounds = python_float(text), takes.get("up_to")
-        if bounds is not None and number is not None and not 0 < number <= bounds:
-            message = f"{setting} is not above 0 and at most {bounds}: {takes['then']}"
-            yield Violation(
-                setting.where, message, f"use {setting.name}{setting.sign}{takes['such_as']}"
-            )
-        # What has a letter that no choice has may be a fork's: `arpo` beside `grpo`.
-        choices = takes.get("of", ())
-        slips = (choice for choice in choices if is_slip(text, choice) and set(text) <= set(choice))
-        near = None if text in choices else next(slips, None)
-        if near is not None:
+        number, most = python_float(text), takes.get("up_to")
+        if most is not None and number is not None and not 0 < number <= most:
+            message = f"{setting} is not above 0 and at most {most}: {takes['then']}"
+            hint = f"use {setting.name}{setting.sign}{takes['such_as']}"
+            yield Violation(setting.where, message, hint)
+        meant = _meant_choice(text, takes.get("of", ()))
+        if meant is not None:
             message = f"{setting} is none that {settings.front_end.name} has: {takes['then']}"
-            yield Violation(setting.where, message, f"did you mean {near}?")
+            yield Violation(setting.where, message, f"did you mean {meant}?")
+
+
+def _meant_choice(text: str, choices: Sequence[str]) -> str | None:
+    """The choice of which a text is a slip.
+
+    A text with a letter that the choice lacks may be a fork's: `arpo` beside `grpo`.
+    """
+    if text in choices:
+        return None
+    slips = (choice for choice in choices if is_slip(text, choice) and set(text) <= set(choice))
+    return next(slips, None)
 
 
 def _of_other_releases(settings: Settings) -> Violations:
@@ -211,13 +218,12 @@ class _Renamed(NamedTuple):
 
 def _broken(settings: Settings, rule: str) -> Violations:
     """A violation for each identity of a rule that surely doesn't hold; one for each place."""
-    places = set()
+    first_at = dict[Location, Violation]()
     for identity in settings.front_end.identities:
         if identity["rule"] == rule:
             for violation in _in_its_releases(settings, identity):
-                if violation.where not in places:
-                    places.add(violation.where)
-                    yield violation
+                first_at.setdefault(violation.where, violation)
+    yield from first_at.values()
 
 
 def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violations:
@@ -319,7 +325,7 @@ def _written_in(
     divisors = [
         setting
         for setting in right.settings
-        if _short_name(settings, setting) in factors and not _is_of_machine(settings, setting)
+        if _short_name(settings, setting) in factors and _machine_rank(settings, setting) == 0
     ]
     if identity["is"].endswith("multiple of") and len(divisors) == 1:
         written = (*divisors, *written)  # the least change is that of the size that has to divide
@@ -338,10 +344,10 @@ def _machine_last(settings: Settings, written: Iterable[Setting]) -> tuple[Setti
 
     Counts of nodes and GPUs are harder to change, and the GPUs that Ray has come last.
     """
-    return tuple(sorted(written, key=lambda setting: _is_of_machine(settings, setting)))
+    return tuple(sorted(written, key=lambda setting: _machine_rank(settings, setting)))
 
 
-def _is_of_machine(settings: Settings, setting: Setting) -> int:
+def _machine_rank(settings: Settings, setting: Setting) -> int:
     """2 for the GPUs that Ray has, 1 for other counts of the machine, 0 for a run's own setting."""
     short = _short_name(settings, setting)
     return 2 if short == _RAY else int(short in settings.shorts_in("GPUs", "processes"))

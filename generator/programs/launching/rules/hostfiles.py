@@ -24,7 +24,8 @@ from ..subjects import deepspeed_calls, deepspeed_calls_with_hostfiles, environm
 
 #: Values of --launcher that need as many slots on each host.
 _EVEN: Final = ("mpich", "impi", "mvapich", "slurm")
-# deepspeed/launcher/runner.py, DLTS_HOSTFILE @ 0.19.8: the cluster puts it there
+#: Where the cluster puts the hostfile. Source: deepspeed/launcher/runner.py, DLTS_HOSTFILE @
+#: 0.19.8.
 _DEFAULT: Final = "/job/hostfile"
 _PARSED: Final = "launcher/runner.py:229, _parse_hostfile"
 _EVEN_RUNNERS: Final = deepspeed_0_19_8("launcher/multinode_runner.py:222, 294, 381 and 482")

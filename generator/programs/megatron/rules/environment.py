@@ -87,14 +87,7 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     CUDA_DEVICE_MAX_CONNECTIONS to 1
     Fix: export CUDA_DEVICE_MAX_CONNECTIONS=1
     """
-    cluster, scripts = run.submission.cluster, run.submission.scripts
-    requests = [script.directives.text(option) or "" for script in scripts for option in _REQUESTS]
-    gpu_names = [match.lower() for request in requests for match in _NAMES.findall(request)]
-    # Whether the GPUs are older than Blackwell; None where nothing says it.
-    older = not any("b" in gpu for gpu in gpu_names) if gpu_names else None
-    if cluster is not None:
-        accelerator = cluster.accelerator
-        older = accelerator.vendor == "nvidia" and accelerator.generation.one_queue
+    older = _are_before_blackwell(run)
     name = next((name for name in (TENSOR, CONTEXT) if (run.degree(name) or 1) > 1), None)
     if name is None or older is False or run.has_any(*_FSDP, "--overlap-moe-expert-parallel-comm"):
         return
@@ -107,6 +100,18 @@ def one_queue_before_blackwell(run: MegatronRun) -> Violations:
     if run.fork or run.beside.judged is not None or may_be_right:
         severity = NOTE
     yield from _one_queue(run, f"{run.shown(name)} requires 1 {accelerators}", severity)
+
+
+def _are_before_blackwell(run: MegatronRun) -> bool | None:
+    """Whether the GPUs are NVIDIA's and older than Blackwell; None where nothing says it."""
+    cluster, scripts = run.submission.cluster, run.submission.scripts
+    if cluster is not None:
+        accelerator = cluster.accelerator
+        return accelerator.vendor == "nvidia" and accelerator.generation.one_queue
+
+    requests = [script.directives.text(option) or "" for script in scripts for option in _REQUESTS]
+    names = [name.lower() for request in requests for name in _NAMES.findall(request)]
+    return not any("b" in name for name in names) if names else None
 
 
 def _one_queue(run: MegatronRun, why: str, severity: Severity | None = None) -> Violations:

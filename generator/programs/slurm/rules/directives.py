@@ -235,7 +235,7 @@ def options_are_given_once(request: Request) -> Violations:
 
 #: Texts in quotes that are closed, and escaped signs.
 _QUOTED: Final = lazy_pattern(r"""\\.|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
-# A value may have quotes anywhere, and blanks behind the commas of a list.
+#: A value may have quotes anywhere, and blanks behind the commas of a list.
 _VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|,[ \t]+(?!-)|[^\s"'#\\])+"""
 _OPTION: Final = rf"--?[A-Za-z][\w:.-]*(?:(?:=|[ \t]+(?![-#])){_VALUE})?"
 #: A line of options and nothing else; with more words it is prose.

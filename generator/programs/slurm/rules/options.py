@@ -44,7 +44,7 @@ _SECONDS_IN: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 #: The first of two numbers is more likely meant as hours than as minutes up to one day of hours,
 #: and from two days on.
 _HOURS_OF_A_DAY: Final = 24
-# Of 31 days. A larger number of minutes is no slip: hardly a queue has jobs of that many hours.
+#: Of 31 days. A larger number of minutes is no slip: hardly a queue has jobs of that many hours.
 _HOURS_OF_A_MONTH: Final = 744
 
 

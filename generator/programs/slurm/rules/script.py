@@ -33,7 +33,7 @@ _OWN_NAME: Final = lazy_pattern(
 )
 #: A command that prints the node's own addresses.
 _OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
-# Commands by which a script takes one of several addresses.
+#: Commands by which a script takes one of several addresses.
 _CHOOSES: Final = lazy_pattern(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 _PYXIS: Final = (
