@@ -179,7 +179,8 @@ def _print_plans(
     if (front_end := front_end_of(best.job)) is not None:
         values = f"dsgen generate writes the values for it ({SETTINGS})"
         missing = (("Next", f"{front_end.unwritten}; {values}"),)
-    details = [*further(best)][0 if explain else -ALWAYS :]
+    shown = ALWAYS + bool(best.uncertainty.evidence.beyond)
+    details = [*further(best)][0 if explain else -shown :]
     explanation = explained(best, answer) if explain else ()
     lines = report(answer, top, *faster, *missing, *others, details=details, counts=counts)
     print_parts(*lines, *explanation)

@@ -280,6 +280,6 @@ def band_note(uncertainty: Uncertainty) -> str:
 def evidence_note(likeness: Evidence) -> str:
     """How many measured runs are comparable with an estimate, in words."""
     if likeness.beyond:
-        return f"no comparable measurement ({'; '.join(likeness.beyond)})"
+        return "no comparable measurement"
     text = f"{likeness.runs:,} comparable measurement{'s' if likeness.runs != 1 else ''}"
     return text if likeness.here else f"{text}, none on this generation of accelerators"

@@ -178,6 +178,8 @@ def further(plan: Plan) -> Iterator[Line]:
     chance = plan.choice.out_of_memory_chance
     if plan.choice.fits and chance >= _CHANCE_SHOWN:
         yield "Chance", f"{percent(chance)} of running out of memory"
+    if beyond := plan.uncertainty.evidence.beyond:
+        yield "Unlike", f"all measured runs: {'; '.join(beyond)}"
     yield "Ranges", f"{band_note(plan.uncertainty)}; {evidence_note(plan.uncertainty.evidence)}"
     yield "", MFU_NOTE
 

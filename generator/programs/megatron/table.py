@@ -441,9 +441,9 @@ _EXPERTS: Final = (
     Row("--moe-shared-expert-intermediate-size", by={LM: lambda p: p.routed.width or None}),
     Row("--moe-shared-expert-gate", by={LM: lambda p: p.routed.shared_gate}),
     Row("--moe-grouped-gemm", by={LM: lambda p: p.grouped_gemm}),
-    # One kernel of Transformer Engine in place of several of torch, as the estimate counts; HybridEP
-    # permutes by itself. Source: core/transformer/moe/moe_utils.py, permute @ core_v0.16.1; set for
-    # its models by Megatron-Bridge @ 067f987df (models/qwen, deepseek, gpt_oss).
+    # One kernel of Transformer Engine in place of several of torch, as the estimate counts;
+    # HybridEP permutes by itself. Source: core/transformer/moe/moe_utils.py, permute @
+    # core_v0.16.1; Megatron-Bridge @ 067f987df sets it (models/qwen, deepseek, gpt_oss).
     Row(
         "--moe-permute-fusion",
         by={LM: lambda p: p.grouped_gemm and p.backend != "hybridep"},
