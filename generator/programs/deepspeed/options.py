@@ -193,7 +193,8 @@ def default_of_optimizer(config: Config, name: str) -> Any:
 
 
 def _quantized(config: Config, pointer: str) -> bool | None:
-    return bool(config.switch(pointer) and config.stage == 3) or None
+    is_on = config.stage == 3 and config.switch(pointer)
+    return True if is_on else None
 
 
 OPTIONS: Final = (

@@ -149,7 +149,7 @@ def _main_container(job: YamlDocument, pod: str, name: str) -> str:
         trains = container.get("name") == name if name else _gpus(job, f"{at}/resources")
         if trains:
             return at
-    return containers[0][0] if containers else f"{pod}/containers/0"
+    return next((at for at, _ in containers), f"{pod}/containers/0")
 
 
 def _gpus(job: YamlDocument, resources: str) -> int | None:

@@ -88,9 +88,10 @@ def is_data_parallel(launch: Launch) -> bool:
     The Trainer then uses DDP. Accelerate's launcher may have a config on the machine that says
     otherwise.
     """
-    by_launcher = any(launch.call(name) is not None for name in ("accelerate", "deepspeed"))
+    if any(launch.call(name) is not None for name in ("accelerate", "deepspeed")):
+        return False
     names = (word.prefix.partition("=")[0] for word in launch.arguments)
-    return not by_launcher and not any("deepspeed" in name or "fsdp" in name for name in names)
+    return not any("deepspeed" in name or "fsdp" in name for name in names)
 
 
 def consumer_of(submission: Submission) -> str | None:

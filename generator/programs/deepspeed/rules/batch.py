@@ -251,7 +251,9 @@ def batch_can_be_divided(batch: _Batch) -> Violations:
     """
     if batch.train is None or len(batch.numbers) == 3:
         return
-    other, replicas = batch.micro or batch.steps or 1, batch.replicas or 1
+    replicas = batch.replicas or 1
+    # of the other two keys at most one is written
+    other = batch.micro if batch.micro is not None else (batch.steps or 1)
     divisor = other * replicas
     # DeepSpeed computes the key that is missing by two divisions, rounded down, and compares the
     # product of all three with the batch. With fractions their order counts.

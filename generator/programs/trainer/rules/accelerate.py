@@ -392,6 +392,16 @@ class Sizes(NamedTuple):
     deepspeed: bool  #: whether the launch trains with DeepSpeed
     fsdp: bool  #: whether the launch trains with FSDP
 
+    @property
+    def context(self) -> int:
+        """cp_size: the ranks of torch's context parallelism."""
+        return self.values[SIZES.index("cp_size")]
+
+    @property
+    def sequence(self) -> int:
+        """sp_size: the ranks of Ulysses."""
+        return self.values[SIZES.index("sp_size")]
+
 
 def _sizes(config: AccelerateConfig | None, line: LauncherCall | None) -> Iterator[Sizes]:
     """The sizes of a launch, by a config, a line or both; none unless all are known.
@@ -514,7 +524,7 @@ def heads_divide(submission: Submission) -> Violations:
     if model is None or not model.attentions:
         return
     for sizes in all_sizes(submission):
-        size = sizes.values[4]
+        size = sizes.sequence
         if size < 2 or not sizes.deepspeed:
             continue
         kv_heads = model.kv_heads

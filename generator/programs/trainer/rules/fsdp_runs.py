@@ -42,7 +42,7 @@ def gathered_sequences_are_sharded(sizes: Sizes) -> Violations:
     was provided
     Fix: set distributed_type: FSDP, and fsdp_version: 2
     """
-    size = sizes.values[3]
+    size = sizes.context
     if size > 1 and not sizes.fsdp and not sizes.deepspeed:
         message = f"cp_size {size} without FSDP"
         hint = "set distributed_type: FSDP, and fsdp_version: 2 in fsdp_config"
