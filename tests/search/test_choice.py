@@ -23,7 +23,7 @@ from dsgen.search.feasible import Estimates, make_plan
 from dsgen.search.plan import Plan, SearchResult
 from dsgen.search.search import search_with_estimates
 from dsgen.search.suggestions import faster_nearby
-from dsgen.search.summary import fits, memory_text
+from dsgen.search.summary import fits, further, memory_text, rows
 from tests.jobs import job
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -601,3 +601,45 @@ def test_names_are_the_same_however_many_rows_are_asked_for() -> None:
         name: plan.layout for name, plan in ten.named.items()
     }
     assert one.named["roomy"].layout.virtual_pipeline == 5
+
+
+def test_the_fastest_row_like_measured_runs_says_so_where_none_is_like_the_chosen_plan() -> None:
+    """It is told by its runs; no row says so where measured runs are like the chosen plan."""
+    answer, _ = found()
+    best, *others = answer.plans
+    evidence_of = best.uncertainty.evidence
+    measured = replace(evidence_of, runs=3, here=0, level=2, beyond=())
+    far = replace(evidence_of, runs=0, here=0, level=1, beyond=("a part",))
+
+    def told(chosen: Any, rest: Any) -> tuple[list[str], list[str]]:
+        """The names of rows that say so, and what is said of the chosen plan's evidence."""
+        plans = [
+            replace(plan, uncertainty=replace(plan.uncertainty, evidence=known))
+            for plan, known in [(best, chosen), *((plan, rest) for plan in others)]
+        ]
+        shown = rows(replace(answer, plans=tuple(plans), named={"chosen": plans[0]}), len(plans))
+        names = [row.name for row in shown if "none is like the chosen plan" in row.reason]
+        return names, [text for name, text in further(plans[0]) if name in ("Unlike", "Ranges")]
+
+    (name,), (unlike, ranges) = told(far, measured)
+    assert name.isdecimal()
+    assert unlike.endswith("a part")
+    assert ranges.endswith("no comparable measurement")
+    assert told(far, far)[0] == []
+    names, (ranges,) = told(measured, measured)
+    assert names == []
+    assert ranges.endswith("3 comparable measurements, none on this generation of accelerators")
+
+
+def test_runs_of_the_generation_are_among_those_that_are_like_a_plan() -> None:
+    """An 8B on 8 GPUs without other parallelism was run on Blackwell's machines by Megatron-LM."""
+    layout = Layout(data=8, micro_batch=1, gradient_accumulation=16, zero_stage=1)
+    keys = {"model": "llama-3.1-8b", "framework": "megatron-lm", "gpus": 8}
+    training = {"training__global_batch": 128, "training__sequence_length": 8192}
+    rack, hopper = (
+        evidence(job(cluster=name, **keys, **training), layout)
+        for name in ("nvidia/gb300-nvl72", "nvidia/dgx-h100")
+    )
+    assert 0 < rack.here < rack.runs
+    assert hopper.runs > hopper.here == 0
+    assert hopper.to_dict()["like_runs_of_generation"] == 0
