@@ -119,7 +119,7 @@ class _Job:
 
     @property
     def name(self) -> str:
-        """A label as of DNS: small letters, digits and dashes, a letter first (KUB003)."""
+        """The job's name as a DNS label, which it has to be (KUB003)."""
         return label_of(self.plan.job.name, _LONGEST_NAME)
 
     def metadata(self) -> Entry:
@@ -183,9 +183,8 @@ class _Job:
     @property
     def saves(self) -> bool:
         """Return whether the script saves when its pod is told to stop."""
-        return self.plan.job.output.checkpoints is not None and saves_on_term(
-            self.plan, self.program
-        )
+        has_folder = self.plan.job.output.checkpoints is not None
+        return has_folder and saves_on_term(self.plan, self.program)
 
     @property
     def restarts(self) -> int:

@@ -71,7 +71,7 @@ def keys_are_known(run: Accelerated) -> Violations:
     Prevents: No error: the setting has its default.
     Fix: correct the key, or remove it"""
     # One finding for all keys that have the same hint, and of which each is a slip or none is.
-    groups = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)
+    alike = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)
     for key, at, _ in run.config.entries(_SECTION):
         if key in KEYS:
             continue
@@ -81,8 +81,8 @@ def keys_are_known(run: Accelerated) -> Violations:
         else:
             otherwise = "move it into the JSON that deepspeed_config_file names"
             hint = suggest(key.lower(), KEYS, otherwise)
-        groups[hint, is_a_slip].append((key, at))
-    for (hint, is_a_slip), entries in groups.items():
+        alike[hint, is_a_slip].append((key, at))
+    for (hint, is_a_slip), entries in alike.items():
         keys = ", ".join(key for key, _ in entries)
         message = f"unknown key {keys} in deepspeed_config: accelerate ignores it"
         if len(entries) > 1:
