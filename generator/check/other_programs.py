@@ -106,13 +106,15 @@ class _Program:
 
     At its top level the file has all of `needs`, any of `one_of`, and at least `least` keys of
     `one_of` and `signs` together. A file with fewer is recognised where it has no other keys, and
-    its blocks have two of the keys in `inside`.
+    its blocks have two of the keys in `inside`. A file with more than `most` keys is data, such as
+    a tokenizer's vocabulary, whose words are keys by chance.
     """
 
     needs: frozenset[str] = frozenset()
     one_of: frozenset[str] = frozenset()
     signs: frozenset[str] = frozenset()
     least: int = 0
+    most: int | None = None
     inside: frozenset[str] = frozenset()
     json: bool = False  #: whether the program reads JSON too
     only: frozenset[str] = frozenset()  #: all keys that its files can have; empty: any
@@ -133,6 +135,8 @@ class _Program:
 
     def has_written(self, keys: frozenset[str], content: str) -> bool:
         """Return whether a file with these keys and this content is one of the program's."""
+        if self.most is not None and len(keys) > self.most:
+            return False
         signs = self.one_of | self.signs
         if self.inside and keys and keys <= signs:
             inside = self.inside.intersection(_INDENTED_KEY.findall(content))

@@ -229,6 +229,14 @@ def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
     assert tuple(validate([tmp_path]).left_alone.values()) == left
 
 
+def test_a_vocabulary_is_not_taken_for_a_template(tmp_path: Path) -> None:
+    """A tokenizer's words may include each key of a service's template, among many others."""
+    words = ["Resources", "Parameters", "Outputs", *(f"word{number}" for number in range(100))]
+    text = json.dumps({word: number for number, word in enumerate(words)})
+    (tmp_path / "vocab.json").write_text(text)
+    assert validate([tmp_path]).left_alone == {}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "program"),
     [
