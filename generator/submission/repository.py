@@ -21,6 +21,7 @@ from ..text.around import (
     ignored_in,
     is_readable,
     matching,
+    names_in,
     text_around,
     until_next_check,
 )
@@ -258,12 +259,16 @@ def python_beside(program: Path, *more: Path) -> list[Path]:
     """
     folder, above = program.parent, tuple(folders_above(program))
     text = text_around(program, folder)
-    modules = [module.replace(".", "/") for module in dict.fromkeys(_IMPORT.findall(text))]
-    ends = [(f"{module}.py", f"{module}/__init__.py") for module in modules]
-    places = [[base / path for base in above for path in paths] for paths in ends]
-    imported = [
-        next((place for place in each if is_readable(place, folder)), None) for each in places
-    ]
+    names = {base: frozenset(names_in(str(base), str(folder))) for base in above}
+    imported = []
+    for module in dict.fromkeys(_IMPORT.findall(text)):
+        # One look at a folder is less than one for each file that may be there.
+        first, path = module.partition(".")[0], module.replace(".", "/")
+        homes = (base for base in above if not names[base].isdisjoint((first, f"{first}.py")))
+        places = (
+            base / path_end for base in homes for path_end in (f"{path}.py", f"{path}/__init__.py")
+        )
+        imported.append(next((place for place in places if is_readable(place, folder)), None))
 
     files = [*programs_in(folder, folder)[:MOST_FILES], *filter(None, imported), *more]
     return list(islice(dict.fromkeys(files), MOST_FILES))

@@ -9,9 +9,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...catalog.names import most_like
 from ...dataclass import dataclass
@@ -91,6 +91,33 @@ class ProgramOptions:
         return most_like(option, options, _SLIP)
 
 
+class _ParserSays(NamedTuple):
+    """What the text of a Megatron's parser says; as `ProgramOptions` has it."""
+
+    others_add: bool  #: whether functions elsewhere are handed the parser
+    types: Mapping[str, str]
+    required: frozenset[str]
+    refuses_removed: bool
+    cuts_pipeline: bool
+    wants_none: frozenset[str]  #: names of options
+    judged: frozenset[str] | None
+
+
+@lru_cache(maxsize=4)  # all programs of a repository have the same few parsers
+def _parser_says(text: str) -> _ParserSays:
+    handed_to = {name for name in _HANDED.findall(text) if f"def {name}(" not in text}
+    listed, closing, _ = text.partition(_REQUIRED)[2].partition("]")
+    return _ParserSays(
+        others_add=not handed_to.issubset(_KNOWN_TO_ADD),
+        types=dict(_TYPED.findall(text)),
+        required=frozenset(STRING.findall(listed)) if closing else frozenset(),
+        refuses_removed=not text or "no longer valid" in text,
+        cuts_pipeline="args.pipeline_model_parallel_size = min(" in text,
+        wants_none=frozenset(_IS_NONE.findall(text)),
+        judged=frozenset(_JUDGED.findall(text)) if text else None,
+    )
+
+
 @until_next_check(64)
 def options_beside(program: Path | None) -> ProgramOptions:
     """What is written in a program, and in the Python that it imports and that lies beside it."""
@@ -101,22 +128,19 @@ def options_beside(program: Path | None) -> ProgramOptions:
     places = (base / name for base in folders_above(program) for name in _PARSERS)
     parser = next((place for place in places if is_readable(place, folder)), None)
     beside = python_beside(program, *([parser] if parser else []))
-    parser_text = text_around(parser, folder) if parser else ""
-    handed_to = {name for name in _HANDED.findall(parser_text) if f"def {name}(" not in parser_text}
-    others_add = not handed_to.issubset(_KNOWN_TO_ADD)
-    is_whole = parser is not None and not others_add and not _LENIENT.search(text)
-    listed, closing, _ = parser_text.partition(_REQUIRED)[2].partition("]")
+    says = _parser_says(text_around(parser, folder) if parser else "")
+    is_whole = parser is not None and not says.others_add and not _LENIENT.search(text)
 
     return ProgramOptions(
         strings=frozenset[str]().union(*map(strings_in, beside)),
         parser=_shown(parser) if parser and is_whole else None,
-        types=dict(_TYPED.findall(parser_text)),
-        required=frozenset(STRING.findall(listed)) if closing else frozenset(),
-        refuses_removed=not parser_text or "no longer valid" in parser_text,
-        cuts_pipeline="args.pipeline_model_parallel_size = min(" in parser_text,
-        left_out=frozenset(_IS_NONE.findall(parser_text) + STRING.findall(text)),
+        types=says.types,
+        required=says.required,
+        refuses_removed=says.refuses_removed,
+        cuts_pipeline=says.cuts_pipeline,
+        left_out=says.wants_none.union(STRING.findall(text)),
         is_checked=is_whole and bool(_STARTS.search(text)) and not _SETS.search(text),
-        judged=frozenset(_JUDGED.findall(parser_text)) if parser_text else None,
+        judged=says.judged,
         of_megatron=parser is not None or any(map(_speaks_of_megatron, beside)),
     )
 
