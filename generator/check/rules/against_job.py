@@ -39,6 +39,7 @@ _DEGREES: Final = (
 
 @subject("job spec", "DeepSpeed config")
 def _configs(submission: Submission) -> Iterator[tuple[Job, Config]]:
+    """The job and the config that its run uses, where both are there."""
     config = used_config(submission)
     if submission.job is not None and config is not None:
         yield submission.job, config
@@ -49,14 +50,20 @@ def _differ(
 ) -> Violations:
     """Find Megatron arguments that set an option to another number than was planned.
 
-    The planned number is at a pointer of the job.
+    `text` says in a message what has the planned number; `pointer` is its place in the job spec.
     """
+    if not planned:
+        return
     for arguments in submission.of_kind("Megatron arguments"):
         written = arguments.integer(option)
-        if planned and written is not None and written != planned:
-            message = f"{option} {written}, but {text} {planned}"
-            mismatch = Violation(arguments.locate(option), message, f"write {option} {planned}")
-            yield against(submission.job.locate(pointer), mismatch) if submission.job else mismatch
+        if written is None or written == planned:
+            continue
+        message = f"{option} {written}, but {text} {planned}"
+        mismatch = Violation(arguments.locate(option), message, f"write {option} {planned}")
+        if submission.job is None:
+            yield mismatch
+        else:
+            yield against(submission.job.locate(pointer), mismatch)
 
 
 @_configs.rule("SUB004", ERROR, "silent", _PLANNED)
@@ -64,7 +71,8 @@ def sharding_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """The DeepSpeed config has the ZeRO stage and the offload that the job spec pins.
     Prevents: No error: memory and speed are those of another ZeRO stage or offload than planned.
     Fix: write the pinned values into the config, or regenerate it from the spec"""
-    (job, config), pointer, stage = planned, "/zero_optimization/stage", planned[0].pins.zero_stage
+    job, config = planned
+    pointer, stage = "/zero_optimization/stage", job.pins.zero_stage
     if config.value(pointer) == "auto":
         return
     if stage is not None and config.stage not in (None, stage):
@@ -72,6 +80,7 @@ def sharding_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
         mismatch = Violation(config.locate(pointer), message, f'set "stage": {stage}')
         yield against(job.locate("/layout/zero_stage"), mismatch)
         return
+
     offload, pinned = offload_of(config), job.pins.offload
     is_known = None not in map(config.offload, OFFLOADED) and bool(config.stage)
     if pinned is not None and is_known and pinned != offload:
@@ -91,6 +100,7 @@ def precision_is_the_jobs(planned: tuple[Job, Config]) -> Violations:
     """
     job, config = planned
     wanted, written = job.training.precision, config.precision
+    # fp8 is bf16 to DeepSpeed: the script's own layers do the rest.
     if written not in (None, wanted) and wanted != "fp8" and not config.auto_precision:
         message = f"the config has precision {written}, the job {wanted}"
         hint = None if wanted == "fp32" else f'set "{wanted}": {{"enabled": true}}'
@@ -116,12 +126,9 @@ def batch_is_the_jobs(submission: Submission) -> Violations:
     for _, config in _configs(submission):
         size = config.whole("/train_batch_size")
         # Without Megatron's mpu DeepSpeed counts every rank of an AutoTP group as a replica.
-        counted = (
-            wanted
-            if submission.of_kind("Megatron arguments")
-            else wanted * world_of(submission).tensor
-        )
-        if size is not None and size not in (wanted, counted):
+        has_mpu = bool(submission.of_kind("Megatron arguments"))
+        as_counted = wanted if has_mpu else wanted * world_of(submission).tensor
+        if size is not None and size not in (wanted, as_counted):
             message = f"train_batch_size: {size}, but {text} {wanted}"
             hint = f'set "train_batch_size": {wanted}'
             mismatch = Violation(config.locate("/train_batch_size"), message, hint)
@@ -181,13 +188,11 @@ def one_value_for_a_variable(submission: Submission) -> Violations:
     job = submission.job
     if job is None:
         return
-    for shell, found in (
-        (script.shell, each)
-        for script in submission.shell_texts
-        for each in script.shell.assignments
-    ):
-        value = job.launch.environment.get(found.name)
-        if found.exported and value is not None and found.value not in (None, value):
-            message = f"{found.name}={found.value} here, {value} in the job's launch.environment"
-            differs = Violation(shell.locate(found), message, f"export {found.name}={value}")
-            yield against(job.locate(f"/launch/environment/{found.name}"), differs)
+    for script in submission.shell_texts:
+        for variable in script.shell.assignments:
+            name, value = variable.name, job.launch.environment.get(variable.name)
+            if variable.exported and value is not None and variable.value not in (None, value):
+                message = f"{name}={variable.value} here, {value} in the job's launch.environment"
+                where = script.shell.locate(variable)
+                mismatch = Violation(where, message, f"export {name}={value}")
+                yield against(job.locate(f"/launch/environment/{name}"), mismatch)

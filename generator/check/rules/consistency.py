@@ -1,4 +1,7 @@
-"""Files of one submission against one another."""
+"""Rules on the files of one submission against one another.
+
+They compare what files say of GPUs and nodes, look for the files that others name, and bound sizes.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,8 @@ from ...submission.references import Reference
 from ...submission.repository import has_text
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
-from ...submission.world import FLAGS, MOST_GPUS, world_of
+from ...submission.world import FLAGS, MOST_GPUS, World, world_of
 from ...text.around import folders_above, is_ignored
-from ...text.options import Options
 from ...text.shell.background import in_background
 from ...text.slips import is_slip
 from ...text.wording import counted
@@ -33,6 +35,8 @@ _KINDS: Final = (
     "accelerate config",
     "hostfile",
 )
+#: Kinds of files that rules look for where others name them.
+_NAMED_KINDS: Final = ("accelerate config", "hostfile", "training arguments")
 _CONFIG_READERS: Final = (
     "launch script",
     "AzureML job",
@@ -59,71 +63,81 @@ def gpus_agree(submission: Submission) -> Violations:
     Fix: write the same nodes × GPUs in the scheduler's options, the launcher's and the config
     """
     world = world_of(submission)
-    part = {
+    paths_with_wrong_nodes = {
+        claim.where.path for claim, _ in _contradictions(submission, world.claims_on("nodes"))
+    }
+    paths_with_wrong_gpus_per_node = {
         claim.where.path
         for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))
     }
-    told = {claim.where.path for claim, _ in _contradictions(submission, world.claims_on("nodes"))}
     for claim, trusted in _contradictions(
         submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))
     ):
-        processes = f"{claim.value} process{'es' * (claim.value != 1)}"
-        what = processes if claim.quantity == "processes" else counted(claim.value, "GPU")
-        message = (
-            f"{claim.text} means {what}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
+        # GPUs that are only asked for, not for the run by a job or a flag, needn't all be used.
+        is_asked_for = submission.job is None and trusted.where.path != FLAGS
+        is_fewer = is_asked_for and claim.value < trusted.value
+        path = claim.where.path
+
+        # The findings on a file's nodes, and on its GPUs per node, say it already.
+        is_told = path in paths_with_wrong_nodes or (
+            path in paths_with_wrong_gpus_per_node and (is_fewer or world.nodes == 1)
         )
-        # of a machine, and not for the run
-        asked = submission.job is None and trusted.where.path != FLAGS
-        fewer = asked and claim.value < trusted.value
-        # The finding on its nodes, or on its GPUs per node, says it already.
-        said = claim.where.path in told or (
-            claim.where.path in part and (fewer or world.nodes == 1)
-        )
-        if said or (fewer and _leaves_some(submission, claim.where.path)):
+        if is_told or (is_fewer and _leaves_some(submission, path)):
             continue
-        spare = fewer and world.nodes == 1  # no rank waits, and others may use the rest
-        nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
-        each = world.gpus_per_node if rest == 0 else None
+        yield _gpus_differ(claim, trusted, world, is_fewer=is_fewer)
+
+
+def _gpus_differ(claim: Claim, trusted: Claim, world: World, *, is_fewer: bool) -> Violation:
+    """The violation of a claim on GPUs or processes that contradicts a trusted one."""
+    processes = f"{claim.value} process{'es' * (claim.value != 1)}"
+    means = processes if claim.quantity == "processes" else counted(claim.value, "GPU")
+    message = (
+        f"{claim.text} means {means}, but {trusted.placed} means {counted(trusted.value, 'GPU')}"
+    )
+
+    is_spare = is_fewer and world.nodes == 1  # no rank waits, and others may use the rest
+    nodes, rest = divmod(trusted.value, world.gpus_per_node or max(trusted.value, 1))
+    per_node = world.gpus_per_node if rest == 0 else None
+    if is_spare:
+        hint = f"start {trusted.value}, or ask for {counted(claim.value, 'GPU')}"
+    elif per_node:
+        hint = f"write {counted(nodes, 'node')} × {per_node} GPUs"
+    else:
         hint = f"start {trusted.value} in all, one process for each"
-        hint = f"write {counted(nodes, 'node')} × {each} GPUs" if each else hint
-        hint = f"start {trusted.value}, or ask for {counted(claim.value, 'GPU')}" if spare else hint
-        where = claim.where
-        for other in world.claims_on("nodes"):
-            only_nodes = each is not None and claim.value == other.value * each
-            # their place is the one to change then
-            if only_nodes and claim.text.startswith(other.text) and other.where.path == where.path:
-                where = other.where
-        severity = WARNING if spare else None
-        if claim.text.startswith("mpirun"):  # processes of MPI may share a GPU, or use none
-            severity = NOTE
-        yield Violation(where, message, hint, severity=severity)
+
+    where = claim.where
+    for other in world.claims_on("nodes"):
+        is_beside = claim.text.startswith(other.text) and other.where.path == where.path
+        # Where only the nodes of the line are wrong, theirs is the place to change.
+        if per_node is not None and claim.value == other.value * per_node and is_beside:
+            where = other.where
+
+    severity = WARNING if is_spare else None
+    if claim.text.startswith("mpirun"):  # processes of MPI may share a GPU, or use none
+        severity = NOTE
+    return Violation(where, message, hint, severity=severity)
 
 
 def _leaves_some(submission: Submission, path: str) -> bool:
-    """Return whether a job leaves GPUs or nodes to other programs.
+    """Return whether a job may leave GPUs or nodes to other programs.
 
-    These are others that its script starts, or vLLM, which generates for it.
+    They are for vLLM, which generates beside the training, or for other programs of its script.
     """
-    generates = any(
-        arguments.value("use_vllm") is True
-        for arguments in submission.of_kind("training arguments")
-    )
-    commands = (
-        command
-        for script in submission.scripts
-        if script.path == path
-        for command in script.shell.commands
-    )
-    shared = any(
-        assignment.name == "CUDA_VISIBLE_DEVICES"
-        for command in commands
-        for assignment in command.environment
-    )
-    return (
-        generates
-        or shared
-        or sum(launch.script.text.path == path for launch in submission.launches) > 1
-    )
+    for arguments in submission.of_kind("training arguments"):
+        if arguments.value("use_vllm") is True:
+            return True
+
+    launches = [launch for launch in submission.launches if launch.script.text.path == path]
+    if len(launches) > 1:
+        return True
+
+    for script in submission.scripts:
+        if script.path != path:
+            continue
+        variables = chain.from_iterable(command.environment for command in script.shell.commands)
+        if any(variable.name == "CUDA_VISIBLE_DEVICES" for variable in variables):
+            return True
+    return False
 
 
 @submissions.rule("SUB002", ERROR, "launcher", _NODES, reads=_KINDS)
@@ -136,12 +150,9 @@ def nodes_agree(submission: Submission) -> Violations:
     for claim, trusted in _contradictions(submission, world_of(submission).claims_on("nodes")):
         nodes = counted(claim.value, "node")
         message = f"{claim.text} means {nodes}, but {trusted.placed} means {trusted.value}"
-        less = (
-            NOTE
-            if claim.value < trusted.value and _leaves_some(submission, claim.where.path)
-            else None
-        )
-        yield Violation(claim.where, message, f"write {trusted.value} in both", severity=less)
+        is_fewer = claim.value < trusted.value
+        severity = NOTE if is_fewer and _leaves_some(submission, claim.where.path) else None
+        yield Violation(claim.where, message, f"write {trusted.value} in both", severity=severity)
 
 
 @submissions.rule("SUB003", WARNING, "silent", _UNUSED, reads=_KINDS)
@@ -152,28 +163,26 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
     ordinal.
     Fix: start as many processes per node as it has GPUs
     """
-    world, beside = world_of(submission), frozenset[Location]()
-    for claim, trusted in _contradictions(submission, world.claims_on("GPUs per node")):
-        more = claim.value > trusted.value
-        beside = beside or _places_in_background(submission)
-        if not more and claim.where in beside:
+    world = world_of(submission)
+    contradictions = list(_contradictions(submission, world.claims_on("GPUs per node")))
+    places_in_background = _places_in_background(submission) if contradictions else frozenset()
+    for claim, trusted in contradictions:
+        if claim.value > trusted.value:
+            uses = f"{claim.value}, more than the {trusted.value}"
+            severity = ERROR
+        elif claim.where in places_in_background:
             continue  # other lines have the rest of the GPUs
-        uses = (
-            f"{claim.value}, more than the {trusted.value}"
-            if more
-            else f"{claim.value} of {trusted.value}"
-        )
-        small = world.gpus is not None and world.gpus <= claim.value
+        else:
+            uses = f"{claim.value} of {trusted.value}"
+            has_enough = world.gpus is not None and world.gpus <= claim.value
+            severity = NOTE if has_enough else WARNING
         message = f"{claim.text} uses {uses} GPUs per node, according to {trusted.placed}"
         hint = f"write {trusted.value} in both"
-        severity = NOTE if small else WARNING
-        if more:
-            severity = ERROR
         yield Violation(claim.where, message, hint, severity=severity)
 
 
 def _places_in_background(submission: Submission) -> frozenset[Location]:
-    """Where the options of the launch lines are that run beside others of their script."""
+    """The places of the options of launch lines that run beside others of their script."""
     return frozenset(
         launch.script.locate(option.written)
         for script in submission.scripts
@@ -187,33 +196,35 @@ def _places_in_background(submission: Submission) -> frozenset[Location]:
 def _contradictions(
     submission: Submission, claims: tuple[Claim, ...]
 ) -> Iterator[tuple[Claim, Claim]]:
-    """Claims that contradict the first, most trusted one.
+    """The claims that contradict the first, most trusted one, each with that one.
 
-    Two scripts that nothing binds together may be two jobs, also where a third one calls both: it
-    may run one after the other.
+    Two scripts may be two jobs, unless one calls the other. That a third one calls both doesn't
+    make them one job: it may run one after the other.
     """
+    if not claims:
+        return
+    trusted = claims[0]
     called = {script.path: set(script.shell.called) for script in submission.scripts}
     scripts = called.keys() | set(chain.from_iterable(called.values()))
     hostfiles = {hostfile.path for hostfile in submission.of_kind("hostfile")}
-    for trusted in claims[:1]:
-        launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
-        right = {
-            (claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value
-        }
-        for claim in claims:
-            if (
-                claim.where.path,
-                claim.quantity,
-            ) in right:  # one launch line of a script is the job, others prepare it
-                continue
-            paths = (claim.where.path, trusted.where.path)
-            calls = called.get(paths[0], set()) | called.get(paths[1], set())
-            is_bound = paths[0] == paths[1] or not calls.isdisjoint(paths)
-            apart = not is_bound and set(paths) <= scripts
-            # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
-            apart |= trusted.where.path in hostfiles and claim.value < trusted.value
-            if claim.value != trusted.value and claim.where.path != FLAGS and not apart:
-                yield claim, trusted
+
+    # Where one launch line of a script agrees, that line is the job, and others prepare it.
+    launched = [claim for claim in claims if not claim.text.startswith("#SBATCH")]
+    agreeing = {
+        (claim.where.path, claim.quantity) for claim in launched if claim.value == trusted.value
+    }
+    for claim in claims:
+        path, trusted_path = claim.where.path, trusted.where.path
+        is_same = claim.value == trusted.value or (path, claim.quantity) in agreeing
+        if is_same or path == FLAGS:
+            continue
+        calls = called.get(path, set()) | called.get(trusted_path, set())
+        is_bound = path == trusted_path or not calls.isdisjoint((path, trusted_path))
+        may_be_two_jobs = not is_bound and {path, trusted_path} <= scripts
+        # A hostfile lists all hosts; DeepSpeed's launcher may use a part of it.
+        is_part_of_hosts = trusted_path in hostfiles and claim.value < trusted.value
+        if not may_be_two_jobs and not is_part_of_hosts:
+            yield claim, trusted
 
 
 @submissions.rule(
@@ -235,11 +246,8 @@ def one_config_is_named(submission: Submission) -> Violations:
             f"there are {len(names)} DeepSpeed configs ({', '.join(names)}), and "
             "this names none of them"
         )
-        yield Violation(
-            where,
-            message,
-            "check the script with the config that it uses, or keep one job in a folder",
-        )
+        hint = "check the script with the config that it uses, or keep one job in a folder"
+        yield Violation(where, message, hint)
 
 
 @submissions.rule(
@@ -254,34 +262,35 @@ def named_config_is_there(submission: Submission) -> Violations:
     """
     for link in submission.references:
         if link.kind == "DeepSpeed config" and not link.exists:
-            yield _missing(link, _beside(submission, link))
+            yield _missing(link, _names_beside(submission, link))
 
 
-def _beside(submission: Submission, link: Reference) -> set[str]:
-    """The names of files of the kind in the folder of the one that names another."""
-    beside = submission.files.beside(link.where.path, link.kind)
-    return {PurePath(getattr(one, "target", None) or one.path).name for one in beside}
+def _names_beside(submission: Submission, link: Reference) -> set[str]:
+    """The names of the files of the looked-for kind that lie beside the one with the reference."""
+    documents = submission.files.beside(link.where.path, link.kind)
+    # A config that a script writes has the name under which it is written.
+    return {
+        PurePath(getattr(document, "target", None) or document.path).name for document in documents
+    }
 
 
 def _missing(link: Reference, present: set[str]) -> Violation:
-    """Return the violation of a name that is no file's.
+    """Return the violation of a reference to no file; `present` are the names of files beside it.
 
-    It is an error where another file's name is a slip away, or the file is gone from a set.
+    It is an error where the name of another file is a slip away, or where the file is gone from a
+    set that dsgen wrote.
     """
     among = f"among the files here ({', '.join(sorted(present))})" if present else "there"
-    message = (
-        f"the {'file' if link.kind == 'training arguments' else link.kind} "
-        f"{link.path} is not {among}"
-    )
-    # of a set of dsgen's, the one config that is there
+    kind = "file" if link.kind == "training arguments" else link.kind
+    message = f"the {kind} {link.path} is not {among}"
+
+    # A set has one config: where another is in its place, the file was renamed.
     is_renamed = link.whole and link.kind == "DeepSpeed config" and len(present) == 1
     near = next(iter(present)) if is_renamed else link.near
-    if near is not None or link.whole:
-        hint = (
-            f"did you mean `{near}`?"
-            if near is not None
-            else "write the files anew with dsgen generate"
-        )
+    if near is not None:
+        return Violation(link.where, message, f"did you mean `{near}`?", severity=ERROR)
+    if link.whole:
+        hint = "write the files anew with dsgen generate"
         return Violation(link.where, message, hint, severity=ERROR)
 
     # An absolute path may be another machine's.
@@ -310,22 +319,23 @@ def named_files_are_there(submission: Submission) -> Violations:
     Fix: use the name of a file of the submission
     """
     for link in submission.references:
-        # others' scripts are looked for by a slip
-        is_gone = link.whole and link.kind in ("launch script", "training arguments")
-        kinds = ("accelerate config", "hostfile", "training arguments")
-        if link.exists or not (link.kind in kinds or is_gone):
+        if link.exists:
             continue
-        present = _beside(submission, link)
-        is_looked_for = present or link.sure or link.kind == "accelerate config"
-        if link.near or is_gone or (is_looked_for and not _is_fetched(link)):
+        # Scripts are judged here in dsgen's own sets only; of others a rule looks for slips.
+        is_gone = link.whole and link.kind in ("launch script", "training arguments")
+        if link.kind not in _NAMED_KINDS and not is_gone:
+            continue
+        present = _names_beside(submission, link)
+        is_expected = present or link.sure or link.kind == "accelerate config"
+        if link.near or is_gone or (is_expected and not _is_fetched(link)):
             yield _missing(link, present)
 
 
 def _is_fetched(link: Reference) -> bool:
-    """Return whether a script around the file that names another fetches it, or its folder."""
-    first, name = link.path.strip("./").partition("/")[0], link.name
-    what = "|".join(re.escape(part) for part in {first, name} if part)
-    fetched = re.compile(rf"{_FETCHES}[^\n]*(?<![\w.-])(?:{what})(?![\w-])")
+    """Return whether a script, Makefile or Dockerfile around fetches the file, or its folder."""
+    folder_name = link.path.strip("./").partition("/")[0]
+    names = "|".join(re.escape(name) for name in {folder_name, link.name} if name)
+    fetched = re.compile(rf"{_FETCHES}[^\n]*(?<![\w.-])(?:{names})(?![\w-])")
     return any(
         has_text(folder, fetched, ("*.sh", "*/*.sh", "Makefile", "Dockerfile*"))
         for folder in folders_above(link.where.path)
@@ -348,7 +358,7 @@ _SOURCE: Final = derived(
     "NCCL's ncclCommInitRank takes an int; a job spec has at most 1,048,576 GPUs"
 )
 _LARGEST: Final = 2**31 - 1  #: no size is larger: what 32 bits hold
-_DEEPSPEED: Final = (
+_DEEPSPEED_SIZES: Final = (
     *(f"/{key}" for key in BATCH_KEYS),
     "/zero_optimization/zero_hpz_partition_size",
     "/mics_shard_size",
@@ -381,12 +391,13 @@ def sizes_are_possible(submission: Submission) -> Violations:
 
 
 def _sizes(submission: Submission) -> Iterator[tuple[str, int | None, Location]]:
+    """The sizes that files have: the name of each, its number if it is one, and its place."""
     for arguments in submission.of_kind("Megatron arguments"):
         from ...programs.megatron.run import SIZES  # saves start-up time without any
 
         for option in SIZES:
             yield option, arguments.integer(option), arguments.locate(option)
-    for config, pointer in product(configs_of(submission), _DEEPSPEED):
+    for config, pointer in product(configs_of(submission), _DEEPSPEED_SIZES):
         yield pointer[1:].replace("/", "."), config.whole(pointer), config.locate(pointer)
 
 
@@ -394,7 +405,7 @@ _COPIES: Final = deepspeed_0_19_8(
     "runtime/zero/stage3.py, estimate_zero3_model_states_mem_needs: GPUs per node × "
     "4 bytes a parameter"
 )
-# of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
+#: Folders of users, which clusters share. Source: Filesystem Hierarchy Standard 3.0, 3.8
 _HOMES: Final = "/home/"
 _OFFLOADS: Final = ("/zero_optimization/offload_optimizer", "/zero_optimization/offload_param")
 _WHOLE: Final = "every rank loads the whole model into the node's memory"
@@ -408,12 +419,9 @@ def nvme_folder_is_the_nodes_own(config: Config) -> Violations:
     Prevents: No error: steps take minutes, and the file system is slow for everybody.
     Fix: use the node's own disk"""
     for place in _OFFLOADS:
+        is_to_nvme = config.text(f"{place}/device") == "nvme"
         path = config.value(f"{place}/nvme_path")
-        if (
-            config.text(f"{place}/device") == "nvme"
-            and isinstance(path, str)
-            and path.startswith(_HOMES)
-        ):
+        if is_to_nvme and isinstance(path, str) and path.startswith(_HOMES):
             message = (
                 f"nvme_path: {path} is in a home folder, which nodes commonly share: "
                 "all would swap over it"
@@ -430,17 +438,16 @@ def model_is_loaded_in_parts(submission: Submission) -> Violations:
     for config in submission.of_kind("accelerate config"):
         if config.zero_stage == 3 and config.deepspeed.get("zero3_init_flag") is False:
             message = f"zero_stage: 3 with zero3_init_flag: false: {_WHOLE}"
-            yield Violation(
-                config.locate("deepspeed_config/zero3_init_flag"),
-                message,
-                "set zero3_init_flag to true",
-            )
+            where = config.locate("deepspeed_config/zero3_init_flag")
+            yield Violation(where, message, "set zero3_init_flag to true")
+
     for launch in submission.launches:
-        options = call.options if (call := launch.call("accelerate")) else Options()
-        flag = options.get("--zero3_init_flag")
-        off = (options.text("--zero3_init_flag") or "").lower() == "false"
-        if flag is not None and off and options.integer("--zero_stage") == 3:
+        call = launch.call("accelerate")
+        flag = call.options.get("--zero3_init_flag") if call else None
+        if call is None or flag is None:
+            continue
+        is_off = (call.options.text("--zero3_init_flag") or "").lower() == "false"
+        if is_off and call.options.integer("--zero_stage") == 3:
             message = f"--zero_stage 3 with --zero3_init_flag false: {_WHOLE}"
-            yield Violation(
-                launch.script.locate(flag.written), message, "use --zero3_init_flag true"
-            )
+            where = launch.script.locate(flag.written)
+            yield Violation(where, message, "use --zero3_init_flag true")

@@ -1,6 +1,7 @@
-"""Rules on the programs and scripts that a launch line or a script starts: whether they are there.
+"""Rules on whether the programs and scripts are there that launch lines and scripts start.
 
-What isn't there is told where a file of a like name is.
+A repository may lack a file that is there where the job runs. So a missing file is an error only
+where one with a similar name is there, and less where other things tell that it should be there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Final
 
-from ...findings import ERROR, NOTE, WARNING, Violation, Violations
+from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...patterns import lazy_pattern
 from ...rules.violations import derived
 from ...submission.launches import Launch
@@ -60,28 +61,40 @@ def program_is_there(launch: Launch) -> Violations:
     near = _like_named(path, launch) or _by_folder(path, launch.script.text.path)
     if near is not None:
         yield Violation(where, f"the program {program} is not there", f"did you mean {near}?")
-    elif word.value is not None and (folder := _moved_above(launch)) is not None:
+        return
+    if word.value is None:
+        return
+    folder = _moved_above(launch)
+    if folder is not None:
         if programs_in((folder / path).parent, folder):
             message = f"the program {program} is not there, where the script changes to"
-            hint = "correct the path, or add the program"
-            yield Violation(where, message, hint, severity=WARNING)
-    elif word.value is not None and not _may_bring(launch) and _others_start_here(path, launch):
+            yield Violation(where, message, _CORRECT, severity=WARNING)
+    elif not _may_bring(launch):
+        yield from _judge_by_surroundings(path, launch, where)
+
+
+_CORRECT: Final = "correct the path, or add the program"
+
+
+def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -> Violations:
+    """Judge a missing program without a like name: a warning where it should be here, or a note."""
+    if _others_start_here(program, launch):
         message = f"the program {program} is not there; those of the scripts beside this one are"
-        hint = "correct the path, or add the program"
-        yield Violation(where, message, hint, severity=WARNING)
-    elif word.value is not None and not _may_bring(launch) and (homes := _folders(path, launch)):
-        starts_here = _names_a_file(launch, homes)
-        if not starts_here and len(path.parts) == 1:
-            return
+        yield Violation(where, message, _CORRECT, severity=WARNING)
+        return
+
+    starts = _folders(program, launch)
+    starts_here = _names_a_file(launch, starts)
+    is_bare_name = len(program.parts) == 1
+    if starts and (starts_here or not is_bare_name):
         message = f"the program {program} is not there, and its folder is"
-        hint = "correct the path, or add the program"
         # Two folders of a program's path are no chance.
-        is_sure = starts_here or len(path.parts) > 2
-        yield Violation(where, message, hint, severity=WARNING if is_sure else NOTE)
+        is_sure = starts_here or len(program.parts) > 2
+        yield Violation(where, message, _CORRECT, severity=WARNING if is_sure else NOTE)
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
-    """The path of a program whose name is a slip of this one's, in the folder that it is in."""
+    """The path of a program in the same folder whose name is a slip away from this one's."""
     holder = launch.script.text.path
     above = list(folders_above(holder))
     folders = [(folder / program).parent for folder in above]
@@ -98,7 +111,7 @@ def _like_named(program: PurePath, launch: Launch) -> str | None:
 
 
 def _folders(program: PurePath, launch: Launch) -> list[Path]:
-    """The folders from which a relative path leads into one with programs."""
+    """The folders from which a program's relative path leads into a folder with programs."""
     if program.is_absolute():
         return []
     holder = launch.script.text.path
@@ -110,8 +123,9 @@ def _folders(program: PurePath, launch: Launch) -> list[Path]:
 
 
 def _names_a_file(launch: Launch, folders: Iterable[Path]) -> bool:
-    """Whether an argument is the path of a file from one of these folders, in which the line then
-    starts.
+    """Whether an argument is the path of a file from one of these folders.
+
+    Then the line starts in that folder.
     """
     paths = (PurePath((word.value or "").rpartition("=")[2]) for word in launch.arguments)
     relative = [path for path in paths if path.suffix and not path.is_absolute()]
@@ -119,13 +133,15 @@ def _names_a_file(launch: Launch, folders: Iterable[Path]) -> bool:
 
 
 def _others_start_here(program: PurePath, launch: Launch) -> bool:
-    """Whether a program without a folder is one of a folder whose other scripts name programs that
-    are there, without a folder too.
+    """Whether the other scripts beside this one start programs of their folder by name alone.
+
+    Then a program that this one names alone should be there, too.
     """
     if len(program.parts) > 1:
         return False
-    own = launch.script.text.content
-    return any(text != own for text in _starting_here(Path(launch.script.text.path).parent))
+    content = launch.script.text.content
+    folder = Path(launch.script.text.path).parent
+    return any(text != content for text in _starting_here(folder))
 
 
 @until_next_check(16)
@@ -164,8 +180,8 @@ def _brings_files(command: Command) -> bool:
 
 def _module_is_there(launch: Launch, module: str) -> Violations:
     """Judge the last name of a module whose package lies in a folder above the script."""
-    holder, package = launch.script.text.path, PurePath(*module.split(".")[:-1])
-    name = module.rpartition(".")[2]
+    *packages, name = module.split(".")
+    holder, package = launch.script.text.path, PurePath(*packages)
     if launch.program is None or launch.program.value is None or not package.parts:
         return
     for folder in folders_above(holder):
@@ -192,14 +208,14 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
     shell = script.shell
     if not script.launches and any(map(_brings_files, shell.commands)):
         return  # what prepares a machine calls what it brings there
-    may_be_there = _names_made(script)
+    names_made = _names_made(script)
     is_home_known = _home_of(script) is not None
     for command in shell.commands:
         word = _script_of(command)
         if word is None:
             continue
         called_path = PurePath((word.path or "").lstrip("/"))
-        if not called_path.suffix or called_path.name in may_be_there:
+        if not called_path.suffix or called_path.name in names_made:
             continue
         where = shell.locate(word)
         is_of_another_machine = word.value != str(called_path)
@@ -214,8 +230,10 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
 
 
 def _home_of(script: LaunchScript) -> Path | None:
-    """The folder in which a script starts: the only one from which programs of its launches are
-    there; None where it is unknown, or a command brings other files.
+    """The folder in which a script starts, with all files that are there then.
+
+    It is the only one from which programs of its launches are there. None where it is unknown, or a
+    command brings other files.
     """
     if any(map(_brings_files, script.shell.commands)):
         return None
@@ -234,7 +252,7 @@ def _home_of(script: LaunchScript) -> Path | None:
 
 
 def _is_missing(path: PurePath, holder: str) -> bool:
-    """Whether a relative path leads nowhere from the folders above the file that holds it.
+    """Whether a relative path leads nowhere from the folders above the file that has it.
 
     A file that git ignores may be on the machine of whoever runs it.
     """
@@ -244,22 +262,27 @@ def _is_missing(path: PurePath, holder: str) -> bool:
 
 
 def _names_made(script: LaunchScript) -> set[str]:
-    """The names of files that a script reads, writes, brings or tests for."""
+    """The names of files that a script has read, writes, brings or tests for.
+
+    They may be there when it calls them.
+    """
     shell = script.shell
-    brought = (
-        word for command in shell.commands if _brings_files(command) for word in command.words[1:]
-    )
+    words = [*shell.written]
+    for command in shell.commands:
+        if _brings_files(command):
+            words += command.words[1:]
     paths = [
         *(text.path for _, text in shell.followed),
-        *(word.path or "" for word in (*shell.written, *brought)),
+        *(word.path or "" for word in words),
         *_TESTED.findall(shell.text.content),
     ]
     return {PurePath(path).name for path in paths}
 
 
 def _scripts_beside(script: PurePath, holder: str, *, anywhere: bool) -> list[str]:
-    """The names of the scripts in the folder of one, as far as that folder is known; with
-    `anywhere`, by its name alone too.
+    """The names of the scripts that lie beside a script, from any folder above the `holder`.
+
+    With `anywhere`, the path may be another machine's: folders with the name of its folder count.
     """
     above = list(folders_above(holder))
     folders = [(folder / script).parent for folder in above]
@@ -287,7 +310,7 @@ def _script_of(command: Command) -> Word | None:
 
 
 def _by_folder(program: PurePath, holder: str) -> str | None:
-    """The path of a program that is there, but for a slip in the name of one of its folders."""
+    """The path of a program from which this one's differs by a slip in the name of a folder."""
     if program.is_absolute():
         return None
     # `../../tools/train.py` is looked for from the folder that the dots lead to.
@@ -300,7 +323,7 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
         pattern = str(PurePath(*parts[:number], "*", *parts[number + 1 :]))
         for folder in folders:
             for path in programs_in(folder, folder, pattern)[:_MOST_NAMES]:
-                found = path.relative_to(folder)
-                if is_slip(name, found.parts[number]):
-                    return str(PurePath(*up, found))
+                relative = path.relative_to(folder)
+                if is_slip(name, relative.parts[number]):
+                    return str(PurePath(*up, relative))
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...estimate.layout import Offload
 from ...estimate.memory import memory
@@ -23,13 +23,14 @@ from ...units import GB, GIB
 from .need import Need
 from .needs import needs
 
-#: A model is small whose states at stage 2 need at most this share of a GPU's memory. The rest is
+#: A model is small if its states at stage 2 need at most this share of a GPU's memory. The rest is
 #: room for activations, whose size a config alone doesn't tell.
 _SMALL: Final = 0.25
 
 #: Bytes of the fp32 weight that the optimizer keeps for each parameter.
 _MASTER_BYTES: Final = 4
 
+#: The rules of planning on device and host memory, whose ids and sources the rules here share.
 _DEVICE, _HOST = FIT_RULES
 
 _SWAPPED: Final = deepspeed_0_19_8(
@@ -52,14 +53,17 @@ def fits_device(need: Need) -> Violations:
         yield from _verdict(need, _DEVICE.id, "/layout/micro_batch", "/layout/zero_stage")
         return
     exceeds = ledger.required_bytes > ledger.capacity_bytes
-    if _DEVICE.allows(job, layout, ledger) or not (exceeds or need.whole):
+    # Where only a part of the memory is counted, its probability to fit is no measure of the whole.
+    is_certain = exceeds or need.whole
+    if _DEVICE.allows(job, layout, ledger) or not is_certain:
         return
 
     states = ledger.parameters_bytes + ledger.gradients_bytes + ledger.optimizer_bytes
+    detail = ""
     if not exceeds:
         detail = ", at the upper end of the estimate more"
-    else:
-        detail = f", {_gib(states)} of it model states" if states > GIB else ""
+    elif states > GIB:
+        detail = f", {_gib(states)} of it model states"
     message = (
         f"{_subject(need)} about {_gib(ledger.required_bytes)} a GPU{detail}; "
         f"{job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
@@ -71,9 +75,10 @@ def fits_device(need: Need) -> Violations:
 
 
 def _verdict(need: Need, rule: str, *where: str) -> Violations:
-    """The findings of a fit rule on a run whose spec or plan is there: the same as on its plan.
+    """The findings of a fit rule on a run with a spec or a plan: the same as planning has.
 
-    Of files that were changed since the plan, only what exceeds the device is certain.
+    Where only a plan is there, the files were changed since: what exceeds the device is an error,
+    and anything less certain a warning.
     """
     exceeds = need.ledger.required_bytes > need.ledger.capacity_bytes
     severity = None if need.planned or exceeds else WARNING
@@ -93,32 +98,33 @@ def fits_host(need: Need) -> Violations:
     if need.device != "cpu" or needed.high <= limit:
         return
 
-    surely = needed.low > limit
     cluster = need.job.cluster
+    headroom = f", less {need.job.headroom:.0%} headroom" if need.job.headroom else ""
     message = (
         f"offloaded states need {_gib(needed.low)} of host memory a node"
-        f"{_up_to(needed)}; {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}"
-        f"{f', less {need.job.headroom:.0%} headroom' if need.job.headroom else ''}"
+        f"{_up_to(needed)}; {cluster.name} has {_gib(cluster.host_memory_bytes or 0)}{headroom}"
     )
-    others = "offload less, or to NVMe, or use more nodes"
+    hint = "offload less, or to NVMe, or use more nodes"
     fits_unpinned = need.pinned and host_band(need.job, need.ledger).low <= limit
-    hint = f'set "pin_memory" to false, or {others}' if fits_unpinned else others
-    severity = None if surely else WARNING
+    if fits_unpinned:
+        hint = f'set "pin_memory" to false, or {hint}'
+    severity = None if needed.low > limit else WARNING
     yield Violation(need.facts.locate("/layout/offload"), message, hint, severity=severity)
 
 
 def _host_need(need: Need) -> Band:
-    """The band of the host memory that a run needs on a node, in bytes.
+    """The range of the host memory that a run needs on a node, in bytes.
 
-    Without pinned buffers both ends are the same. The Trainer pins the weights while it builds the
-    model from them, and these blocks stay allocated.
+    Without pinned buffers both ends are the same. A framework that goes on from weights pins them
+    while it builds the model, and these blocks stay allocated.
     """
     band = host_band(need.job, need.ledger)
     if not need.pinned:
         return Band(low=band.low, high=band.low)
-    ranks = min(need.job.cluster.accelerators_per_node, need.layout.world)
-    loads = need.job.framework.goes_on_from_weights
-    copies = ranks * first_copies_bytes(need.job, need.layout) if loads else 0.0
+    copies = 0.0
+    if need.job.framework.goes_on_from_weights:
+        ranks = min(need.job.cluster.accelerators_per_node, need.layout.world)
+        copies = ranks * first_copies_bytes(need.job, need.layout)
     return Band(low=band.low + copies, high=max(band.high, band.low + copies))
 
 
@@ -159,44 +165,45 @@ def fits_request(submission: Submission) -> Violations:
     if not limits:
         return
     for need in needs(submission):
-        needed, most = _host_need(need), need.job.cluster.accelerators_per_node
-        if need.device == "cpu":
-            for where, text, limit, gpus, hint in limits:
-                if needed.high > limit and (gpus is None or gpus >= min(most, need.job.gpus)):
-                    message = f"{text}: offloaded states need {_gib(needed.low)} a node"
-                    severity = None if needed.low > limit else WARNING
-                    yield Violation(where, message + _up_to(needed), hint, severity=severity)
+        if need.device != "cpu":
+            continue
+        needed = _host_need(need)
+        gpus_on_node = min(need.job.cluster.accelerators_per_node, need.job.gpus)
+        for limit in limits:
+            # A pod with fewer GPUs than a node needs only a part of this.
+            is_of_node = limit.gpus is None or limit.gpus >= gpus_on_node
+            if is_of_node and needed.high > limit.size_bytes:
+                message = f"{limit.text}: offloaded states need {_gib(needed.low)} a node"
+                message += _up_to(needed)
+                severity = None if needed.low > limit.size_bytes else WARNING
+                yield Violation(limit.where, message, limit.hint, severity=severity)
 
 
-def _memory_limits(
-    submission: Submission,
-) -> Iterator[tuple[Location, str, float, int | None, str]]:
-    """The limits on host memory of nodes and pods.
+class _MemoryLimit(NamedTuple):
+    """A limit on the host memory of a node or a pod."""
 
-    Each is its place, its text, its bytes, the GPUs of the pod (None for a node), and a hint.
-    """
+    where: Location
+    text: str  #: as it is written
+    size_bytes: float
+    gpus: int | None  #: of the pod; None: it is a limit of a node
+    hint: str
+
+
+def _memory_limits(submission: Submission) -> Iterator[_MemoryLimit]:
     if submission.scripts:
+        hint = "use --mem=0, which is all that the node has"
         for request in blocks(submission):
             for option in request.texts("--mem", last=True):
-                limit = memory_bytes(option.value, of_slurm=True)
-                yield (
-                    option.where_value,
-                    str(option),
-                    limit,
-                    None,
-                    "use --mem=0, which is all that the node has",
-                )
+                size = memory_bytes(option.value, of_slurm=True)
+                yield _MemoryLimit(option.where_value, str(option), size, None, hint)
+
+    hint = "raise the limit, or leave it out"
     for job in submission.of_kind("Kubernetes job"):
         for role in job.trainers:
             place = f"{role.resources}/limits/memory"
-            limit = memory_bytes(job.value(place), of_slurm=False)
-            yield (
-                job.locate(place),
-                f"memory: {job.value(place)}",
-                limit,
-                role.gpus,
-                "raise the limit, or leave it out",
-            )
+            text = f"memory: {job.value(place)}"
+            size = memory_bytes(job.value(place), of_slurm=False)
+            yield _MemoryLimit(job.locate(place), text, size, role.gpus, hint)
 
 
 @needs.rule("MEM005", WARNING, "silent", _GATHERED, reads=("DeepSpeed config",))
@@ -211,11 +218,11 @@ def stage_three_is_needed(need: Need) -> Violations:
         return
     ledger = memory(job, replace(layout, zero_stage=2))
     if required_band(ledger).high <= ledger.capacity_bytes * _SMALL:
-        run = f"a GPU for {job.model.name} on {layout.world} GPUs, without activations"
         message = (
-            f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} {run}"
+            f"stage: 3 is slower than 2, which needs about {_gib(ledger.required_bytes)} a GPU for "
+            f"{job.model.name} on {layout.world} GPUs, without activations; "
+            f"{job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         )
-        message = f"{message}; {job.cluster.accelerator.name} has {_gib(ledger.capacity_bytes)}"
         yield Violation(need.facts.locate("/layout/zero_stage"), message, 'set "stage" to 2')
 
 
@@ -224,10 +231,10 @@ def _subject(need: Need) -> str:
     layout = need.layout
     model = "" if need.whole else f" {need.job.model.name}"
     sizes = f", tensor {layout.tensor} × pipeline {layout.pipeline}" if need.whole else ""
-    stage = (
-        "" if need.job.engine.sharding == "distributed" else f" at ZeRO stage {layout.zero_stage}"
-    )
-    return f"training{model} on {layout.world} GPU{'s' * (layout.world > 1)}{sizes}{stage} needs"
+    has_stages = need.job.engine.sharding != "distributed"
+    stage = f" at ZeRO stage {layout.zero_stage}" if has_stages else ""
+    gpus = f"{layout.world} GPU{'s' * (layout.world > 1)}"
+    return f"training{model} on {gpus}{sizes}{stage} needs"
 
 
 def _gib(count: float) -> str:

@@ -1,9 +1,9 @@
-"""The memory that a run needs, as files say it, or why that isn't known."""
+"""The memory that a run needs by its files, or why that isn't known: what all readers share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...estimate.layout import Layout
@@ -24,7 +24,8 @@ from ...submission.submission import Submission
 from ...text.around import text_around
 
 MOST_NAMED: Final = 3  #: facts or options in a reason
-_INTEGERS: Final = 2**62  # numpy's are 64 bits wide; half of that is left for what is added
+#: Products stay below this: numpy's integers have 63 bits and a sign, and sums need room.
+_INTEGERS: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class Unjudged:
 
 def planned_of(submission: Submission) -> Job | None:
     """The job of the spec, else that of the plan beside the files."""
-    return submission.job or submission.planned
+    return submission.planned if submission.job is None else submission.job
 
 
 def need_of(
@@ -84,7 +85,7 @@ def need_of(
         )
 
 
-#: What AzureML puts an input or output in for.
+#: An expression that AzureML replaces by an input or an output.
 _EXPRESSION: Final = lazy_pattern(r"\$\{\{\s*(inputs|outputs)\.(\w+)\s*\}\}")
 
 
@@ -108,60 +109,75 @@ def is_pinned(config: Config) -> bool:
 
 
 def other_than_planned(submission: Submission) -> str:
-    """Why the plan beside files may not be of their run, by what dsgen doesn't read; else empty.
+    """Why the files may not be of the run in the plan beside them; else empty.
 
-    The script's own options, such as the length of a sequence or the model, are those that it was
-    written with: they stand in `arguments.txt`, too. With a job spec they are what that says.
-    A config that was read is judged itself, whatever its path in a container is.
+    dsgen doesn't understand the training script's own options, such as the model or the length of a
+    sequence. But `arguments.txt` has them as they were planned, so a change shows. Where a job spec
+    is given, it counts instead. A config that was read is judged itself, and its path, which may be
+    one in a container, isn't compared.
     """
     if submission.job is not None or submission.planned is None:
         return ""
-    listed = submission.plan_files[0].parent / "arguments.txt"
-    text = text_around(listed, listed.parent)
+    path = submission.plan_files[0].parent / "arguments.txt"
+    text = text_around(path, path.parent)
     if not text:
         return "arguments.txt is not there, which has the script's options as they were planned"
-    words = frozenset(text.split())
-    configs = {link.where for link in submission.references if link.documents}
-    others = dict.fromkeys(
-        name
-        for launch in submission.launches
-        for name, word, where in _own_values(launch)
-        if where not in configs and words.isdisjoint(_planned_forms(word, submission))
-    )
-    if not others:
+
+    planned_words = frozenset(text.split())
+    places_of_configs = {link.where for link in submission.references if link.documents}
+    changed = dict[str, None]()  # names of options, in order
+    for launch in submission.launches:
+        for option in _own_options(launch):
+            is_planned = not planned_words.isdisjoint(_planned_forms(option.value, submission))
+            if option.where not in places_of_configs and not is_planned:
+                changed[option.name] = None
+    if not changed:
         return ""
-    verb = "has another value" if len(others) == 1 else "have other values"
-    named = mask(", ".join(list(others)[:MOST_NAMED]))
-    return f"{named} {verb} than in arguments.txt, which has those of the plan"
+    verb = "has another value" if len(changed) == 1 else "have other values"
+    names = mask(", ".join(list(changed)[:MOST_NAMED]))
+    return f"{names} {verb} than in arguments.txt, which has those of the plan"
 
 
 def _planned_forms(text: str, submission: Submission) -> Iterator[str]:
-    """A value as a plan's arguments may have it.
+    """The forms that a value of a launch line may have in a plan's arguments.
 
-    What AzureML puts in for an input or output is the path that the job has for it; a file beside
-    the job is one of the folder of `arguments.txt`.
+    In AzureML's jobs an expression stands for an input or output: the plan has its path. A file
+    beside the job is one in the folder of `arguments.txt`.
     """
     yield text
+    if "${{" not in text:
+        return
     for job in submission.of(AzureMLJob):
-        paths = (job.value(f"{one[1]}/{one[2]}/path") for one in _EXPRESSION.finditer(text))
-        if "${{" in text and all(isinstance(path, str) for path in paths):
-            filled = _EXPRESSION.sub(
-                lambda one, job=job: str(job.value(f"{one[1]}/{one[2]}/path")),  # type: ignore[misc]
-                text,
-            ).replace('"', "")
+        filled = _with_paths(text, job)
+        if filled is not None:
             yield filled
             yield f'"$CONFIG_DIR"/{filled.removeprefix("./")}'
 
 
-def _own_values(launch: Launch) -> Iterator[tuple[str, str, Location]]:
-    """The values of options that are the program's own, and not the Trainer's, with their places.
+def _with_paths(text: str, job: AzureMLJob) -> str | None:
+    """The text with the paths of inputs and outputs for their expressions; None without a path."""
+    for expression in list(_EXPRESSION.finditer(text)):
+        path = job.value(f"{expression[1]}/{expression[2]}/path")
+        if not isinstance(path, str):
+            return None
+        text = text.replace(expression[0], path)
+    return text.replace('"', "")
 
-    An option is as it is written.
-    """
+
+class _OwnOption(NamedTuple):
+    """An option of the program's own with a value: neither Trainer's nor launcher's."""
+
+    name: str  #: as it is written
+    value: str
+    where: Location
+
+
+def _own_options(launch: Launch) -> Iterator[_OwnOption]:
+    """The options with values that are the program's own; one for each of several values."""
     name = ""
     for word in launch.arguments:
         text = word.value if word.value is not None else word.raw
         if text.startswith("--"):
             name, _, text = text.partition("=")
         if text and name and name[2:].replace("-", "_") not in known_arguments():
-            yield name, text, launch.script.locate(word)
+            yield _OwnOption(name, text, launch.script.locate(word))

@@ -27,10 +27,7 @@ from .need import Need, Unjudged
     "training arguments",
 )
 def needs(submission: Submission) -> Iterator[Need]:
-    """Every run of the submission that can be estimated.
-
-    They are those of Megatron, else of DeepSpeed, of Megatron-Bridge or of the Trainer's FSDP.
-    """
+    """Every run of the submission that can be estimated."""
     return (run for run in _runs(submission) if isinstance(run, Need))
 
 
@@ -41,8 +38,10 @@ def unjudged(submission: Submission) -> Iterator[Unjudged]:
 
 @lru_cache(maxsize=4)
 def _runs(submission: Submission) -> tuple[Need | Unjudged, ...]:
-    """The runs of the first program that has any: Megatron, DeepSpeed, Megatron-Bridge, the
-    Trainer.
+    """The runs of the first program that has any.
+
+    Megatron comes first, as its arguments say most; then DeepSpeed, Megatron-Bridge and the
+    Trainer's FSDP.
     """
     megatron_runs = megatron_facts(submission)
     if megatron_runs:

@@ -1,7 +1,7 @@
-"""The needs of Megatron-Bridge's runs that dsgen wrote, as their overrides are now.
+"""The memory needs of Megatron-Bridge's runs that dsgen wrote, with their overrides as they are.
 
-A recipe decides what no override says. So a run is estimated where its overrides are those of the
-plan beside it, but for keys that a layout has.
+A recipe decides whatever no override sets, and recipes aren't read. So a run is estimated only
+where a plan is beside it, and no override differs from the plan's but those of the layout.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...estimate.layout import Layout
 from ...facts.facts import Facts, knows
+from ...findings import Location
 from ...job.records import Job, Origin
 from ...programs.megatron.write import planned as with_options
 from ...programs.megatron_bridge.overrides import BridgeOverrides, runs_in
@@ -23,7 +24,7 @@ from ...text.wording import Vocabulary
 from .need import MOST_NAMED, Need, Unjudged, fits_integers, need_of, planned_of
 
 _PROGRAM: Final = "megatron-bridge"
-#: Keys of a layout, by the overrides that say them.
+#: Keys of a layout, by the overrides that set them.
 _PINS: Final[Mapping[str, str]] = {
     "model.tensor_model_parallel_size": "tensor",
     "model.pipeline_model_parallel_size": "pipeline",
@@ -69,68 +70,70 @@ def of_bridge(submission: Submission) -> Iterator[Need | Unjudged]:
     if planned is None or planned.framework.name != _PROGRAM or not knows(planned, "layers"):
         return
     for run in runs_in(submission):
-        given = run.overrides
-        where = given.given[0].where if given.given else None
-        job = _as_given(planned, given, run.gpus)
-        layout = whole_layout(known_values(job)) if job is not None else None
-        if where is None or job is None:
+        overrides = run.overrides
+        job = _as_overridden(planned, overrides, run.gpus)
+        if not overrides.given or job is None:
             continue
+        where = overrides.given[0].where
+        layout = whole_layout(known_values(job))
         if layout is None:
             yield Unjudged(where=where, reason="the spec leaves keys of the layout open")
             continue
         if not fits_integers(job, layout):
             continue
-        if others := _others(job, layout, given):
-            reason = f"what {', '.join(others[:MOST_NAMED])} changes isn't read"
+        differing = _other_than_planned(job, layout, overrides)
+        if differing:
+            reason = f"what {', '.join(differing[:MOST_NAMED])} changes isn't read"
             yield Unjudged(where=where, reason=reason)
             continue
         yield from need_of(submission, Facts(job=job), job, "cpu", of_spec=True, pinned=True)
 
 
-def _as_given(planned: Job, given: BridgeOverrides, gpus: int | None) -> Job | None:
-    """The planned job with the layout and the batch that the overrides say; None where they don't
-    divide.
+def _as_overridden(planned: Job, overrides: BridgeOverrides, gpus: int | None) -> Job | None:
+    """The planned job with the layout and the batch of the overrides.
+
+    None where these aren't known, or don't divide.
     """
-    said: dict[str, Any] = {
-        key: given.integer(name) for name, key in _PINS.items() if given.get(name) is not None
-    }
-    if any(value is None or value < 1 for value in said.values()) or gpus is None:
+    sizes: dict[str, Any] = {}
+    places = dict[str, Location]()
+    for name, key in _PINS.items():
+        override = overrides.get(name)
+        if override is not None:
+            sizes[key] = overrides.integer(name)
+            places[f"/layout/{key}"] = override.where
+    if gpus is None or any(size is None or size < 1 for size in sizes.values()):
         return None
-    pins = replace(planned.pins, **said)
-    batch = given.integer(_BATCH) or planned.training.global_batch
+
+    pins = replace(planned.pins, **sizes)
+    batch = overrides.integer(_BATCH) or planned.training.global_batch
     ranks = (pins.tensor or 1) * (pins.pipeline or 1) * (pins.context or 1)
     data = gpus // ranks
     if gpus % ranks or not pins.micro_batch or batch % (data * pins.micro_batch):
-        return None  # which another rule says
+        return None  # another rule reports it
     steps = batch // (data * pins.micro_batch)
-    places = {
-        f"/layout/{key}": override.where
-        for name, key in _PINS.items()
-        if (override := given.get(name)) is not None
-    }
     return replace(
         planned,
         gpus=gpus,
         pins=replace(pins, data=data, gradient_accumulation=steps),
         training=replace(planned.training, global_batch=batch),
-        origin=Origin(path=given.path, locations=places, vocabulary=_WORDS),
+        origin=Origin(path=overrides.path, locations=places, vocabulary=_WORDS),
     )
 
 
-def _others(job: Job, layout: Layout, given: BridgeOverrides) -> list[str]:
-    """The keys with other values than dsgen writes for the layout, of those that may cost
-    memory.
-    """
+def _other_than_planned(job: Job, layout: Layout, overrides: BridgeOverrides) -> list[str]:
+    """The keys that may cost memory and have other values than dsgen writes for the layout."""
     groups = overrides_of_plan(with_options(make_plan(job, layout)))
     words = (str(word).lstrip("+~").partition("=") for group in groups for word in group.arguments)
-    written = {key: text for key, _, text in words}
-    found = {key: override.text for key, override in given.last.items()}
-    # A plan keeps no folders, of which those of packed data are said beside the packing.
-    unpacked = [_PACKING] if job.packs_sequences and found.get(_PACKING) != "true" else []
-    return unpacked + [
-        key
-        for key in dict.fromkeys((*found, *written))
-        if found.get(key) != written.get(key)
-        and key not in (*_PINS, _BATCH)
-        and (key == _LENGTH or not key.startswith(_WITHOUT_MEMORY))
-    ]
+    planned = {key: text for key, _, text in words}
+    actual = {key: override.text for key, override in overrides.last.items()}
+
+    differing = list[str]()
+    # Packing isn't among `planned`: it is written along with the data's folder, which no plan has.
+    if job.packs_sequences and actual.get(_PACKING) != "true":
+        differing.append(_PACKING)
+    for key in dict.fromkeys((*actual, *planned)):
+        is_of_layout = key in _PINS or key == _BATCH
+        costs_memory = key == _LENGTH or not key.startswith(_WITHOUT_MEMORY)
+        if costs_memory and not is_of_layout and actual.get(key) != planned.get(key):
+            differing.append(key)
+    return differing

@@ -1,7 +1,7 @@
-"""The needs of runs with a DeepSpeed config, which says little of activations.
+"""The memory needs of runs with a DeepSpeed config, which says little of activations.
 
-What it leaves open is the job spec's, or that of the plan beside the files. Without either, only
-the least that the model can need is estimated.
+What the config leaves open is taken from the job spec, or from the plan beside the files. Without
+either, only the least that the model can need is estimated.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...submission.submission import Submission
 from ...submission.world import World, world_of
 from .need import Need, Unjudged, is_pinned, need_of, other_than_planned, planned_of
 
-#: Words of arguments with which less is trained, or kept, than Adam keeps for every parameter, and
-#: what a job has that says so.
+#: Words of arguments by which a run trains less than all parameters, or keeps less for each than
+#: Adam; with each, whether a job's training says the same, so that the estimate counts it.
 _TRAINS_LESS: Final[tuple[tuple[re.Pattern[str], Callable[[Training], bool]], ...]] = (
     (re.compile(r"lora|peft|adapter", re.I), lambda training: training.lora is not None),
     (
@@ -37,7 +37,7 @@ _NEEDED: Final = {
     "link_domain": "the cluster",
     "gpus": "the number of GPUs",
 }
-#: Facts of the training that a config doesn't hold. They are the job spec's, where there is one.
+#: Facts of the training that a config doesn't hold: taken from the job spec or the plan.
 _TRAINING_FACTS: Final = (
     "optimizer",
     "attention",
@@ -48,7 +48,7 @@ _TRAINING_FACTS: Final = (
     "fp8_parameters",
     "lora",
 )
-#: Those that a run without a job spec is taken to have.
+#: Those that are assumed of a run without either.
 _USUAL_TRAINING: Final = {"optimizer": "adamw", "attention": "flash"}
 _MOST_BATCH: Final = 10_000  #: sequences of a pass
 _LEAST_ONLY: Final = (
@@ -59,23 +59,9 @@ _MICS: Final = "/zero_optimization/mics_shard_size"
 
 def of_config(facts: ConfigFacts, submission: Submission) -> Iterator[Need | Unjudged]:
     """The need of a run with a DeepSpeed config, or why it isn't estimated."""
-    config, planned = facts.config, planned_of(submission)
-    where = config.locate("")
-    unknown = [words for name, words in _NEEDED.items() if not facts.knows(name)]
-    on_node = world_of(submission).gpus_per_node
-    if unknown == [_NEEDED["link_domain"]] and planned is not None and on_node:
-        there = planned.cluster.accelerators_per_node
-        reason = f"the files have nodes of {on_node:,} GPUs, and plan.json nodes of {there:,}"
-        yield Unjudged(where=where, reason=reason)
-        return
-    if unknown:
-        verb = "is" if len(unknown) == 1 else "are"
-        yield Unjudged(where=where, reason=f"{' and '.join(unknown)} {verb} not known")
-        return
-    if _trains_less(config, submission, planned):
-        yield Unjudged(where=where, reason="less may be trained, or kept, than Adam keeps")
-        return
-    if reason := other_than_planned(submission):
+    config, where = facts.config, facts.config.locate("")
+    reason = _why_unjudged(facts, submission)
+    if reason:
         yield Unjudged(where=where, reason=reason)
         return
 
@@ -84,7 +70,7 @@ def of_config(facts: ConfigFacts, submission: Submission) -> Iterator[Need | Unj
     if estimated_run is None:
         yield Unjudged(where=where, reason="how the GPUs are divided is not known")
         return
-    if planned_run is None and planned is not None:
+    if planned_run is None and planned_of(submission) is not None:
         yield Unjudged(where=where, reason=_LEAST_ONLY)
     yield from need_of(
         submission,
@@ -96,10 +82,27 @@ def of_config(facts: ConfigFacts, submission: Submission) -> Iterator[Need | Unj
     )
 
 
-def _trains_less(config: Config, submission: Submission, planned: Job | None) -> bool:
-    """Whether training may keep less than Adam keeps for the whole model, or than a job says.
+def _why_unjudged(facts: ConfigFacts, submission: Submission) -> str:
+    """Why a run can't be estimated by what is known of it; else empty."""
+    planned = planned_of(submission)
+    unknown = [words for name, words in _NEEDED.items() if not facts.knows(name)]
+    per_node = world_of(submission).gpus_per_node
+    if unknown == [_NEEDED["link_domain"]] and planned is not None and per_node:
+        in_plan = planned.cluster.accelerators_per_node
+        return f"the files have nodes of {per_node:,} GPUs, and plan.json nodes of {in_plan:,}"
+    if unknown:
+        verb = "is" if len(unknown) == 1 else "are"
+        return f"{' and '.join(unknown)} {verb} not known"
+    if _trains_less(facts.config, submission, planned):
+        return "less may be trained, or kept, than Adam keeps"
+    return other_than_planned(submission)
 
-    That is so where only a part of the model is trained, and with most other optimizers.
+
+def _trains_less(config: Config, submission: Submission, planned: Job | None) -> bool:
+    """Whether training may keep less than Adam keeps for the whole model.
+
+    That is so where only a part of the model is trained, and with most other optimizers. Where the
+    planned job says so itself, its estimate counts it.
     """
     optimizer = str(config.value("/optimizer/type", "adamw")).lower()
     if optimizer not in ("adam", "adamw") or world_of(submission).expert > 1:
@@ -120,16 +123,19 @@ def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
     None where files and spec together leave something open on which memory depends.
     """
     planned, config, world = planned_of(submission), facts.config, world_of(submission)
-    if planned is None or not knows(planned, "layers") or not (replicas := world.replicas):
+    replicas = world.replicas
+    if planned is None or not knows(planned, "layers") or not replicas:
         return None
+
     arguments = submission.of(TrainingArguments)
     trainer = arguments[0] if len(arguments) == 1 else None
     recompute = planned.pins.recompute
-    if trainer is not None and isinstance(trainer.value("gradient_checkpointing"), bool):
-        recompute = "full" if trainer.is_on("gradient_checkpointing") else "none"
     micro_batch = config.whole("/train_micro_batch_size_per_gpu")
-    if micro_batch is None and trainer is not None:
-        micro_batch = trainer.integer("per_device_train_batch_size")
+    if trainer is not None:
+        if isinstance(trainer.value("gradient_checkpointing"), bool):
+            recompute = "full" if trainer.is_on("gradient_checkpointing") else "none"
+        if micro_batch is None:
+            micro_batch = trainer.integer("per_device_train_batch_size")
     micro_batch = micro_batch or planned.pins.micro_batch
     if recompute is None or micro_batch is None or not 0 < micro_batch < _MOST_BATCH:
         return None
@@ -147,7 +153,7 @@ def _run_of_spec(facts: ConfigFacts, submission: Submission) -> Job | None:
 
 
 def _groups(config: Config, world: World, replicas: int) -> dict[str, Any]:
-    """The pins that a submission decides: how it divides its ranks, and the config's stage."""
+    """The pins that files decide: how the launch divides its ranks, and the config's ZeRO stage."""
     return {
         "data": replicas,
         "tensor": world.tensor,
@@ -161,9 +167,9 @@ def _groups(config: Config, world: World, replicas: int) -> dict[str, Any]:
 def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
     """The run of the config's model that needs the least memory.
 
-    All activations are recomputed, and a sequence has one token unless a job spec has its length.
-    The layout is that of config and submission; its ZeRO stage is open where it can't be read. None
-    where the GPUs don't divide into replicas.
+    All activations are recomputed, and a sequence has one token unless a job spec or plan has its
+    length. The layout is that of config and launch; its ZeRO stage is open where it can't be read.
+    None where the GPUs don't divide into replicas.
     """
     job, config = facts.job, facts.config
     world, planned = world_of(submission), planned_of(submission)
@@ -183,22 +189,22 @@ def _least_run(facts: ConfigFacts, submission: Submission) -> Job | None:
         zero_copies=_copies(config, ranks=replicas * world.context),
     )
     is_auto = config.filled or config.auto_precision
-    usual: dict[str, Any] = {"sequence_length": 1, **_USUAL_TRAINING}
+    assumed: dict[str, Any] = {"sequence_length": 1, **_USUAL_TRAINING}
     if planned is not None:
         names = ("sequence_length", *_TRAINING_FACTS)
-        usual = {name: getattr(planned.training, name) for name in names}
+        assumed = {name: getattr(planned.training, name) for name in names}
     training = completed(
         job.training,
         global_batch=batch * replicas,
         precision="bf16" if config.precision is None or is_auto else config.precision,
         gradient_dtype="fp32" if config.accumulates_in == "fp32" else "same",
-        **usual,
+        **assumed,
     )
     return completed(job, pins=pins, training=training)
 
 
 def _copies(config: Config, ranks: int) -> int | None:
-    """The groups of MiCS, each of which has a copy of the shards; None without them."""
+    """The number of MiCS's groups, each of which has a copy of the states; None without MiCS."""
     shards = config.whole(_MICS)
     has_mics = config.stage == 3 and config.schema.key(_MICS) is not None
     if not has_mics or not shards or shards < 0:

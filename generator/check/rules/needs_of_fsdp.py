@@ -1,4 +1,7 @@
-"""The needs of the Trainer's runs with FSDP, whose settings leave most to a job spec or a plan."""
+"""The memory needs of the Trainer's runs with FSDP.
+
+Files of such a run say little of the model and nothing of its layers: a job spec or a plan has to.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ from ...submission.world import cluster_of, world_of
 from ...text.wording import whole_number
 from .need import Need, Unjudged, need_of, other_than_planned, planned_of
 
-#: Sizes of accelerate's mesh, as variables have them, and the keys of the layout that they are.
-_OF_MESH: Final = "PARALLELISM_CONFIG_"
-_MESH: Final = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
+#: How the variables begin that hold the sizes of accelerate's mesh.
+_MESH_PREFIX: Final = "PARALLELISM_CONFIG_"
+#: Keys of the layout, by the sizes of the mesh.
+_MESH_SIZES: Final = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
 
 
 def of_fsdp(submission: Submission) -> Iterator[Need | Unjudged]:
@@ -43,7 +47,7 @@ def of_fsdp(submission: Submission) -> Iterator[Need | Unjudged]:
 
 
 def _without_job(submission: Submission) -> Iterator[Unjudged]:
-    """The runs with FSDP, where a model and machines are given and no job."""
+    """The runs with FSDP, where a model and machines are given and a job is missing."""
     context = submission.context
     if context.model is None or submission.cluster is None:
         return
@@ -59,32 +63,31 @@ def _without_job(submission: Submission) -> Iterator[Unjudged]:
 
 
 def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
-    """The job with the layout of FSDP's settings and the arguments, or what isn't known."""
+    """The job with the layout of FSDP's settings and the arguments, or why it isn't known."""
     world, arguments = world_of(submission), fsdp.arguments
     batch = arguments.batch if arguments is not None else None
+    replicas, stage = world.replicas, fsdp.zero_stage
     if not knows(planned, "layers"):
         return "the model is not known"
     if arguments is None:
         return "the program's options aren't recognized as the Trainer's"
     if batch is None or batch.micro < 1:
         return "the batch of a GPU is not known"
-    if not (replicas := world.replicas) or cluster_of(submission) is None:
+    if not replicas or cluster_of(submission) is None:
         return "the number of GPUs is not known"
-    stage = fsdp.zero_stage
-    is_missing = arguments.has("fsdp_config") and not fsdp.values
-    if stage is None or fsdp.version is None or is_missing or fsdp.switch("xla", False):
+    is_config_missing = arguments.has("fsdp_config") and not fsdp.values
+    if stage is None or fsdp.version is None or is_config_missing or fsdp.switch("xla", False):
         return "how FSDP shards is not known"
-    if reason := other_than_planned(submission):
-        return reason
-    checkpoints = fsdp.switch("activation_checkpointing", False)
-    if not checkpoints:
-        checkpoints = arguments.value("gradient_checkpointing", checkpoints) is True
+    difference = other_than_planned(submission)
+    if difference:
+        return difference
     mesh = _mesh_of(fsdp, submission)
     if mesh is None:
         return "the sizes of the mesh are not known"
-    copies: dict[str, Any] = (
-        {"zero_copies": world.nodes} if fsdp.running.startswith("HYBRID") else {}
-    )
+
+    copies: dict[str, Any] = {}
+    if fsdp.running.startswith("HYBRID"):  # it shards within a node, and each node has a copy
+        copies["zero_copies"] = world.nodes
     pins = replace(
         planned.pins,
         data=replicas,
@@ -93,7 +96,7 @@ def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
         zero_stage=stage,
         micro_batch=batch.micro,
         gradient_accumulation=max(batch.sequences // batch.micro, 1),
-        recompute="full" if checkpoints else "none",
+        recompute="full" if _checkpoints(fsdp, arguments) else "none",
         offload="optimizer+parameters" if fsdp.offloads else "none",
         sync_each_batch=_syncs_each_batch(arguments) or planned.pins.sync_each_batch,
         **(copies | mesh),
@@ -108,18 +111,32 @@ def _run_of_fsdp(fsdp: Fsdp, submission: Submission, planned: Job) -> Job | str:
     return replace(planned, pins=pins, training=training, origin=origin)
 
 
+def _checkpoints(fsdp: Fsdp, arguments: TrainingArguments) -> bool:
+    """Whether activations are recomputed: by FSDP's setting, else by the Trainer's."""
+    by_fsdp = fsdp.switch("activation_checkpointing", False)
+    return bool(by_fsdp) or arguments.value("gradient_checkpointing", by_fsdp) is True
+
+
 def _mesh_of(fsdp: Fsdp, submission: Submission) -> dict[str, int] | None:
-    """Copies of the shards, and context parallelism, of accelerate's mesh; None where not known."""
-    given: dict[str, object] = {name: setting.value for name, setting in fsdp.mesh.items()}
+    """The keys of the layout that the sizes of accelerate's mesh give.
+
+    None where one of these isn't known.
+    """
+    mesh: dict[str, object] = {name: setting.value for name, setting in fsdp.mesh.items()}
     for script in submission.shell_texts:
         for variable in script.shell.assignments:
-            if variable.name.startswith(_OF_MESH):
-                name = variable.name.removeprefix(_OF_MESH).lower()
-                given[name] = read_whole(variable.value)
-    sizes = {key: whole_number(given[name]) for name, key in _MESH.items() if name in given}
-    if any(size is None or size < 1 for size in sizes.values()):
-        return None
-    return {key: size for key, size in sizes.items() if size is not None}
+            if variable.name.startswith(_MESH_PREFIX):
+                name = variable.name.removeprefix(_MESH_PREFIX).lower()
+                mesh[name] = read_whole(variable.value)
+
+    sizes = dict[str, int]()
+    for name, key in _MESH_SIZES.items():
+        if name in mesh:
+            size = whole_number(mesh[name])
+            if size is None or size < 1:
+                return None
+            sizes[key] = size
+    return sizes
 
 
 def _syncs_each_batch(arguments: TrainingArguments) -> bool:

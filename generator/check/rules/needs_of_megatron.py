@@ -1,10 +1,10 @@
-"""The needs of Megatron's runs, of which arguments say all: the whole run is estimated."""
+"""The memory needs of Megatron's runs: their arguments say all, so the whole run is estimated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ...facts.facts import UNKNOWN, completed, knows
 from ...job.records import Job, Pins
@@ -66,8 +66,8 @@ _NOT_ESTIMATED: Final = (
     "--rampup-batch-size",
     "--step-batch-size-schedule",
 )
-#: What a run of Megatron's and the model of a job have both, and the options that say it: they are
-#: of one model where what is given is the same.
+#: Attributes of a model, and Megatron's options that give them. A run trains a job's model where
+#: those that are given are the same.
 _SHAPE: Final[Mapping[str, tuple[str, ...]]] = {
     "layers": ("--num-layers",),
     "hidden": ("--hidden-size",),
@@ -97,7 +97,7 @@ def of_megatron(run: MegatronFacts, submission: Submission) -> Iterator[Need | U
 
     job = _as_planned(run, planned) if planned is not None else None
     unread = [name for name in _NOT_ESTIMATED if run.run.may_have(name)]
-    if unread and (job is None or not _as_written(run, job, unread)):
+    if unread and (job is None or not _are_as_written(run, job, unread)):
         reason = f"what {', '.join(unread[:MOST_NAMED])} saves isn't read"
         yield Unjudged(where=where, reason=reason)
         return
@@ -114,17 +114,17 @@ def of_megatron(run: MegatronFacts, submission: Submission) -> Iterator[Need | U
 
 
 def _as_planned(run: MegatronFacts, planned: Job) -> Job | None:
-    """The job of spec or plan, with all that the arguments say instead.
+    """The job of spec or plan, with what the arguments say in place of its own.
 
-    None where it is another model's, or another program's.
+    None where its model or its program is another.
     """
     if not knows(planned, "layers") or planned.framework.name != run.job.framework.name:
         return None
     model = planned.model
     shape = {**_SHAPE, **(_OF_EXPERTS if model.experts else _OF_DENSE)}
     for name, options in shape.items():
-        stated, of_plan = run.said["model"].get(name, UNKNOWN), getattr(model, name, None)
-        if of_plan is not None and stated != of_plan and run.run.has_any(*options):
+        by_arguments, by_plan = run.said["model"].get(name, UNKNOWN), getattr(model, name, None)
+        if by_plan is not None and by_arguments != by_plan and run.run.has_any(*options):
             return None
     if model.experts and not run.run.has("--num-experts"):
         return None
@@ -137,21 +137,27 @@ def _as_planned(run: MegatronFacts, planned: Job) -> Job | None:
     if UNKNOWN in said.values():
         return None
     if planned.training.optimizer not in _USUAL_OPTIMIZERS:
-        said.pop("optimizer", None)  # it is read as one of these
+        # Megatron's options don't name such an optimizer: they are read as one of the usual ones.
+        said.pop("optimizer", None)
     said["global_batch"] = run.run.global_batch or 1
     training = completed(planned.training, **said)
+
     # What no option says is as planned.
-    stated_keys = {*run.said["layout"], "data", *_OF_WORLD}
-    unstated = {
-        name: getattr(planned.pins, name) for name in Pins.__slots__ if name not in stated_keys
-    }
-    rest = {name: value for name, value in unstated.items() if value is not None}
+    said_keys = {*run.said["layout"], "data", *_OF_WORLD}
+    rest = dict[str, Any]()
+    for name in Pins.__slots__:
+        value = getattr(planned.pins, name)
+        if name not in said_keys and value is not None:
+            rest[name] = value
     job = completed(run.job, model=model, training=training, pins=replace(run.job.pins, **rest))
     return completed(job, calibration=planned.calibration, launch=planned.launch)
 
 
-def _as_written(run: MegatronFacts, job: Job, options: Iterable[str]) -> bool:
-    """Whether dsgen writes these options for a job as they are: its estimate counts them."""
+def _are_as_written(run: MegatronFacts, job: Job, options: Iterable[str]) -> bool:
+    """Whether the run has these options as dsgen writes them for the job: the estimate counts them.
+
+    So it is where the job itself asks for what they do.
+    """
     layout = whole_layout(known_values(job))
     if layout is None or not fits_integers(job, layout):
         return False

@@ -1,6 +1,6 @@
-"""Apply the rules of planning to what files say of a run.
+"""The rules of planning, applied to what files say of a run; and rules on a run's time limit.
 
-The least length of the run is compared with its batch script's time limit.
+A constraint on layouts is written once, for planning. Here it becomes a rule on files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...programs.job_rules import PLANNING_RULES
 from ...programs.megatron.facts import MegatronFacts, at_least, megatron_facts
 from ...programs.megatron.front_ends import in_its_words
 from ...programs.megatron.rules.rule import READS, at
-from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE
+from ...programs.megatron.run import GLOBAL, MICRO, PIPELINE, MegatronRun
 from ...programs.slurm.subjects import blocks
 from ...rule import InFiles, Rule
 from ...rules.layout.pipeline import micro_batches_fill_pipeline
@@ -47,11 +47,11 @@ def _facts_of(*kinds: str) -> Subject[Facts]:
     return Subject(
         reads,
         lambda submission: chain.from_iterable(_KINDS[kind](submission) for kind in kinds),
-        tells=_in_its_words,
+        tells=_in_words_of_program,
     )
 
 
-def _in_its_words(facts: Facts, violation: Violation) -> Violation:
+def _in_words_of_program(facts: Facts, violation: Violation) -> Violation:
     return in_its_words(facts.run, violation) if isinstance(facts, MegatronFacts) else violation
 
 
@@ -59,35 +59,15 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
     """The same rule on files: its id, severity, source and text."""
 
     def check(facts: Facts) -> Violations:
-        run = facts.run if isinstance(facts, MegatronFacts) else None
         if in_files.only is not None and not in_files.only(facts.job.engine):
             return
-        if run is not None and (
-            run.has_any(*in_files.unless)
-            or {stray.word for stray in run.strays} & {*in_files.unless}
-        ):
-            return
-        cut = in_files.cut and run is not None and run.beside.cuts_pipeline
-        if cut and run is not None and (run.model_parallel or 0) > (run.gpus or 0):
+        run = facts.run if isinstance(facts, MegatronFacts) else None
+        if run is not None and _is_excepted(run, in_files):
             return
         for violation in violations_of(rule, facts):
             yield replace(violation, severity=in_files.severity)
         if rule is micro_batches_fill_pipeline and run is not None:
-            batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
-            if not batch or not micro or not stages or (run.gpus and run.model_parallel):
-                return
-            most = max(batch // micro, 1)
-            if most < stages:
-                waits = round(100 * (stages - 1) / (stages + most - 1))
-                settings = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
-                message = (
-                    f"every stage waits {waits}% of the step or more with {settings}: at most "
-                    f"{most} micro-batches"
-                )
-                hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
-                yield at(
-                    run, run.first_of(GLOBAL, PIPELINE), message, hint, severity=in_files.severity
-                )
+            yield from _pipeline_without_world(run, in_files)
 
     facts = _facts_of(*in_files.kinds)
     return replace(
@@ -101,6 +81,40 @@ def _in_files(rule: Rule, in_files: InFiles) -> Rule:
     )
 
 
+def _is_excepted(run: MegatronRun, in_files: InFiles) -> bool:
+    """Tell whether a rule of planning doesn't judge a run of Megatron's.
+
+    It has an option with which the rule says nothing; or the program cuts the pipeline where the
+    GPUs are too few, and they are.
+    """
+    words = {stray.word for stray in run.strays}
+    if run.has_any(*in_files.unless) or not words.isdisjoint(in_files.unless):
+        return True
+    has_too_few_gpus = (run.model_parallel or 0) > (run.gpus or 0)
+    return bool(in_files.cut and run.beside.cuts_pipeline) and has_too_few_gpus
+
+
+def _pipeline_without_world(run: MegatronRun, in_files: InFiles) -> Violations:
+    """The rule on filling a pipeline, where the number of replicas isn't known.
+
+    With one replica, each pipeline gets the most micro-batches: with more it gets fewer.
+    """
+    batch, micro, stages = run.global_batch, run.micro_batch, run.pipeline
+    if not batch or not micro or not stages or (run.gpus and run.model_parallel):
+        return
+    most = max(batch // micro, 1)
+    if most < stages:
+        waits = round(100 * (stages - 1) / (stages + most - 1))
+        settings = f"{GLOBAL} {batch}, {MICRO} {micro} and {PIPELINE} {stages}"
+        message = (
+            f"every stage waits {waits}% of the step or more with {settings}: at most "
+            f"{most} micro-batches"
+        )
+        hint = f"use {GLOBAL} {stages * micro} for every replica, or a smaller pipeline"
+        option = run.first_of(GLOBAL, PIPELINE)
+        yield at(run, option, message, hint, severity=in_files.severity)
+
+
 #: A constraint is written once: the rules of planning, on files.
 RULES: Final = tuple(
     _in_files(rule, rule.in_files) for rule in PLANNING_RULES if rule.in_files is not None
@@ -110,6 +124,8 @@ RULES: Final = tuple(
 #: What the work of a step depends on.
 _NEEDED: Final = ("gpus", "layers", "hidden", "heads", "ffn", "sequence_length", "global_batch")
 _EXIT: Final = "--exit-duration-in-mins"
+_SHARE_BEFORE_EXIT: Final = 0.95  #: of the time limit; the rest is for the last checkpoint; assumed
+#: Options with which products may be computed in fewer than 16 bits.
 _NARROW: Final = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3", "--fp4-format")
 _SAVE: Final = ("--save", "--save-interval")
 _SOURCE: Final = derived(
@@ -125,35 +141,35 @@ class Timed:
     limit: float  #: seconds
 
     def least_seconds(self, steps: int) -> float | None:
-        """Return the seconds that so many steps take at least.
+        """Return the seconds that so many steps take at the peak of the accelerators.
 
-        Returns None where their work isn't known.
+        Where the machines aren't known, these are the fastest of the catalog. Returns None where
+        the work of a step isn't known.
         """
         job = at_least(self.facts.job)
         if not self.facts.knows(*_NEEDED) or job.model.experts > 0:
             return None
-        knows_cluster = self.facts.knows("cluster")
-        devices = (
-            [job.cluster.accelerator] if knows_cluster else load_catalog().accelerators.values()
-        )
-        kinds = (
-            ("fp16", "bf16", "fp8", "nvfp4")
-            if any(map(self.facts.run.may_have, _NARROW))
-            else ("fp16", "bf16")
-        )
-        peak = max(device.flops_per_s.get(kind, 0.0) for device in devices for kind in kinds)
+        if self.facts.knows("cluster"):
+            devices = [job.cluster.accelerator]
+        else:
+            devices = [*load_catalog().accelerators.values()]
+        formats = ["fp16", "bf16"]
+        if any(map(self.facts.run.may_have, _NARROW)):
+            formats += ["fp8", "nvfp4"]
+        peak = max(device.flops_per_s.get(name, 0.0) for device in devices for name in formats)
         return steps * model_flops_per_step(job) / (job.gpus * peak) if peak else None
 
 
 @subject("launch script", "Megatron arguments")
 def timed_runs(submission: Submission) -> Iterator[Timed]:
     """The training runs of batch scripts whose time limit is known."""
-    limits = {id(block.shell): block.seconds("--time") or inf for block in blocks(submission)}
+    limits = {id(block.shell): block.seconds("--time") for block in blocks(submission)}
     if not limits:
         return
     for facts in megatron_facts(submission):
-        limit = limits.get(id(facts.run.launch.script), inf) if facts.run.launch else inf
-        if limit < inf:
+        launch = facts.run.launch
+        limit = limits.get(id(launch.script)) if launch else None
+        if limit and limit < inf:
             yield Timed(facts=facts, limit=limit)
 
 
@@ -164,22 +180,23 @@ def long_runs_save(timed: Timed) -> Violations:
     Fix: save more often, or ask for more time"""
     run = timed.facts.run
     steps = run.size("--train-iters")
-    if (
-        steps is None
-        or not run.sure(*_SAVE)
-        or run.has_any(_EXIT, "--exit-interval", "--exit-signal-handler")
-    ):
+    exits_itself = run.has_any(_EXIT, "--exit-interval", "--exit-signal-handler")
+    if steps is None or exits_itself or not run.sure(*_SAVE):
         return
-    interval = (
-        run.size("--save-interval") if run.has("--save") and run.has("--save-interval") else None
-    )
+
+    saves_regularly = run.has("--save") and run.has("--save-interval")
+    interval = run.size("--save-interval") if saves_regularly else None
     saves = "saves nothing" if interval is None else f"saves after {interval:,} only"
-    least = timed.least_seconds(count := min(steps, interval or steps))
+    steps_to_save = min(steps, interval or steps)
+    least = timed.least_seconds(steps_to_save)
     if least is not None and least > timed.limit:
-        counted_steps = f"{count:,} iterations on {timed.facts.job.gpus} GPUs"
-        message = f"{counted_steps} take {clock(least)} at least, --time is {clock(timed.limit)}"
+        iterations = f"{steps_to_save:,} iterations on {timed.facts.job.gpus} GPUs"
+        message = (
+            f"{iterations} take {clock(least)} at least, --time is {clock(timed.limit)}, "
+            f"and the run {saves}"
+        )
         hint = "write --save FOLDER --save-interval N, with an N that is reached in time"
-        yield Violation(run.locate("--train-iters"), f"{message}, and the run {saves}", hint)
+        yield Violation(run.locate("--train-iters"), message, hint)
 
 
 @timed_runs.rule("SLM070", NOTE, "training", slurm_manual("sbatch(1), --time"))
@@ -195,6 +212,6 @@ def run_exits_before_its_limit(timed: Timed) -> Violations:
         message = (
             f"{_EXIT} {minutes}, and {limit}: Slurm ends the job before the run saves and exits"
         )
-        before = int(timed.limit / 60 * 0.95)
-        hint = f"write {_EXIT} {before}" if before else "ask for more time with --time"
+        in_time = int(timed.limit / 60 * _SHARE_BEFORE_EXIT)
+        hint = f"write {_EXIT} {in_time}" if in_time else "ask for more time with --time"
         yield Violation(timed.facts.run.locate(_EXIT), message, hint)

@@ -1,4 +1,4 @@
-"""Files beside a plan that dsgen wrote, against the plan's list of them."""
+"""Rules on files beside a plan that dsgen wrote: against its list of them, its GPUs and nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...text.wording import counted
 _LISTED: Final = derived("plan.json lists every file that dsgen wrote with it, by its hash")
 _PLANNED: Final = derived("plan.json has the GPUs for which its batch and layout are reckoned")
 _LARGEST: Final = 2_000_000  #: bytes; dsgen writes kilobytes
-_READ_BY_NONE: Final = "arguments.txt"  #: by no program
+_READ_BY_NONE: Final = "arguments.txt"  #: a file that no program reads
 _EDITED: Final = (
     "write the files anew with dsgen generate, or leave them: they are judged as they are"
 )
@@ -32,7 +32,10 @@ class ChangedFile(NamedTuple):
 
 
 def changed_files(submission: Submission) -> Iterator[ChangedFile]:
-    """The files that a plan lists and that were changed since; none before they are written."""
+    """The files that a plan lists and that were changed or removed since.
+
+    There are none before the files are written.
+    """
     if is_before_writing():
         return
     for plan in submission.plan_files:
@@ -50,15 +53,18 @@ def files_are_the_plans(submission: Submission) -> Violations:
     plan.json. A file that is missing is a warning.
     Fix: write the files anew with dsgen generate. Edited ones may be left: what they say is judged
     """
-    missed = {link.name for link in submission.references if not link.exists}
+    named_and_missing = {link.name for link in submission.references if not link.exists}
     for path, is_there in changed_files(submission):
         where, name = Location(path=str(path)), path.name
-        if is_there and not submission.launches:
-            continue  # the files here aren't what runs: that is read with others, or is missing
         if is_there:
-            message = f"{name} was edited since dsgen wrote it: what plan.json says may not hold"
-            yield Violation(where, message, _EDITED)
-        elif name not in missed:  # else other rules say so of the line that names it
+            # Without a launch the files here aren't what runs: that is read with others, or is
+            # missing.
+            if submission.launches:
+                message = (
+                    f"{name} was edited since dsgen wrote it: what plan.json says may not hold"
+                )
+                yield Violation(where, message, _EDITED)
+        elif name not in named_and_missing:  # else other rules report the line that names it
             severity = NOTE if name == _READ_BY_NONE else WARNING
             message = f"{name} is not there, which plan.json lists"
             hint = f"put {name} back, or write the files anew with dsgen generate"
@@ -76,35 +82,42 @@ def gpus_are_the_plans(submission: Submission) -> Violations:
     gpus, world = gpus_planned_otherwise(submission), world_of(submission)
     if gpus is None or world.gpus is None:
         return
+
     plan = submission.plan_files[0]
     _, nodes = gpus_of(plan)
+    per_node = gpus // nodes if nodes and gpus % nodes == 0 else None
+    planned = {"GPUs": gpus, "processes": gpus, "nodes": nodes, "GPUs per node": per_node}
+
     changed = {str(file.path) for file in changed_files(submission)}
     edited = [claim for claim in world.claims if str(Path(claim.where.path)) in changed]
-    each = gpus // nodes if nodes and gpus % nodes == 0 else None
-    meant = {"GPUs": gpus, "processes": gpus, "nodes": nodes, "GPUs per node": each}
-    differing = [claim for claim in edited if meant[claim.quantity] not in (None, claim.value)]
-    # nodes and GPUs per node first: the others are reckoned from them
+    differing = [claim for claim in edited if planned[claim.quantity] not in (None, claim.value)]
+    # Nodes and GPUs per node first: the others are reckoned from them.
     differing.sort(key=lambda claim: claim.quantity not in ("nodes", "GPUs per node"))
     if not differing:
         return
-    hosts, here = world.nodes or 0, differing[0].text
-    if (on_each := world.gpus_per_node or 0) * hosts == world.gpus:
-        here = f"{counted(hosts, 'node')} × {counted(on_each, 'GPU')}"
-    planned = f"{counted(nodes, 'node')} × {counted(each, 'GPU')}" if nodes and each else None
+
+    here = differing[0].text
+    nodes_here, per_node_here = world.nodes or 0, world.gpus_per_node or 0
+    if nodes_here * per_node_here == world.gpus:
+        here = f"{counted(nodes_here, 'node')} × {counted(per_node_here, 'GPU')}"
     message = (
         f"{here} means {counted(world.gpus, 'GPU')}, but {plan.name} means {counted(gpus, 'GPU')}"
     )
+    in_plan = counted(gpus, "GPU")
+    if nodes and per_node:
+        in_plan = f"{counted(nodes, 'node')} × {counted(per_node, 'GPU')}"
     hint = (
-        f"write {planned or counted(gpus, 'GPU')}, or write the files anew with dsgen generate "
+        f"write {in_plan}, or write the files anew with dsgen generate "
         f"for {counted(world.gpus, 'GPU')}"
     )
     yield Violation(differing[0].where, message, hint)
 
 
 def _other_nodes(submission: Submission) -> Violations:
-    """Pods of an edited file that need nodes with other accelerators than the plan's.
+    """The first edited file whose pods need nodes with other accelerators than the plan's.
 
-    A spec says itself what is meant. Types that the catalog doesn't have say nothing.
+    Where a job spec is given, it says which nodes are meant. Node types that the catalog doesn't
+    have can't be compared.
     """
     from ...catalog import load_catalog  # these save start-up time where there is no plan
     from ...programs.kubernetes.job import KubernetesJob
@@ -117,11 +130,13 @@ def _other_nodes(submission: Submission) -> Violations:
         return
     meant, card = planned.name.partition("/")[2], planned.accelerator
     changed = {str(file.path) for file in changed_files(submission)}
-    jobs = [each for each in submission.documents if isinstance(each, KubernetesJob)]
-    for job, place, name in ((each, *named) for each in jobs for named in each.node_types()):
-        node = types.get(f"{planned.provider}/{name.lower()}")
-        is_edited = str(Path(job.path)) in changed
-        if is_edited and node is not None and node.accelerator != card:
+    for job in submission.of(KubernetesJob):
+        if str(Path(job.path)) not in changed:
+            continue
+        for place, name in job.node_types():
+            node = types.get(f"{planned.provider}/{name.lower()}")
+            if node is None or node.accelerator == card:
+                continue
             message = (
                 f"the pods need {name}, with {node.accelerator.name}, but {plan.name} means "
                 f"{meant}, with {card.name}: memory and time aren't those of the plan"

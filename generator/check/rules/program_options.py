@@ -1,6 +1,6 @@
-"""Rules on the options of the program that a launch line starts, by the program's own parser.
+"""Rules on the options that a launch line gives its program, by the program's own parser.
 
-They are checked where the repository has all of that parser.
+They judge programs of which the repository has the whole parser.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ...submission.subjects import launches
 from ...text.around import folders_above
 from ...text.shell.records import Word
 
-#: Fields of Seq2SeqTrainingArguments of its own. Source: src/transformers/training_args_seq2seq.py
-#: @ 5.23
+#: Fields that Seq2SeqTrainingArguments adds to TrainingArguments. Source:
+#: src/transformers/training_args_seq2seq.py @ 5.23
 _OF_SEQUENCES: Final = (
     "sortish_sampler",
     "predict_with_generate",
@@ -42,35 +42,35 @@ _PARTS_OF_A_HOME: Final = 3  # of a path such as `/home/me`; `/workspace` may ho
 
 @lru_cache(maxsize=1)
 def _fields_by_class() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The classes of transformers that parsers make options of, with their fields, those of older
-    releases too.
+    """The classes of transformers whose fields parsers take as options, with these fields.
+
+    Fields of older releases are among them.
     """
     fields = frozenset({*known_arguments(), *gone_arguments(), "local_rank", "generation_config"})
     return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
 
 
-def _passed_over(launch: Launch, found: Path, words: Mapping[Word, str]) -> Violations:
-    """Options that are probably slips of the program's own.
+def _likely_slips(launch: Launch, program: Path, names: Mapping[Word, str]) -> Violations:
+    """Options that are probably slips of the program's own; `names` has them by their words.
 
-    Its parser may leave alone options that it lacks, so only likely slips are told.
+    The parser isn't known as a whole, and may pass over options that it lacks. So the others
+    aren't told.
     """
-    if options_beside(found).parser is not None:  # Megatron's, which other rules judge
+    if options_beside(program).parser is not None:  # Megatron's, which other rules judge
         return
     of_trainer = dict(_fields_by_class())["Seq2SeqTrainingArguments"]
     others = [
-        name for name in words.values() if name.lstrip("-").replace("-", "_") not in of_trainer
+        name for name in names.values() if name.lstrip("-").replace("-", "_") not in of_trainer
     ]
-    near = slips(found, others)
-    for word, name in words.items():
-        if name in near:
+    meant = slips(program, others)
+    for word, name in names.items():
+        if name in meant:
             message = f"{program_path(launch)} has no option {name}: it stops, or passes over it"
-            yield Violation(launch.script.locate(word), message, f"did you mean {near[name]}?")
+            yield Violation(launch.script.locate(word), message, f"did you mean {meant[name]}?")
 
 
 def _moves_away(launch: Launch) -> bool:
-    """Whether the script changes to a folder of which the programs aren't known, and may have the
-    same names.
-    """
+    """Whether the script changes to an unknown folder, whose programs may have the same names."""
     folders = [
         command.words[1]
         for command in launch.script.commands
@@ -80,18 +80,21 @@ def _moves_away(launch: Launch) -> bool:
 
 
 def _is_within_unknown(folder: Word) -> bool:
-    """Whether neither a folder nor what it is within is known, as `$HERE/tasks/$NAME`."""
+    """Whether both ends of a folder's path are unknown, as those of `$HERE/tasks/$NAME`."""
     return len(folder.parts) > 2 and folder.parts[0] is None and folder.parts[-1] is None
 
 
 def _is_elsewhere(folder: Word, launch: Launch) -> bool:
-    """Whether a folder is of another project than the script, as `/home/me/projects/other`."""
+    """Whether a folder is of another project than the script, as `/home/me/projects/other`.
+
+    A copy of the script's own project has the project's name in its path.
+    """
     path = PurePath(folder.value or "")
     above = list(folders_above(launch.script.text.path))
     if not path.is_absolute() or len(path.parts) <= _PARTS_OF_A_HOME or not above:
         return False
     project = above[-1].name
-    return not any(map(project.endswith, path.parts))
+    return not any(project.endswith(part) for part in path.parts)
 
 
 @launches.rule("LNCH048", ERROR, "parse", "Python's argparse: an option's value comes next")
@@ -101,24 +104,26 @@ def options_have_their_values(launch: Launch) -> Violations:
     a variable that the script leaves empty, for its user to fill in.
     Fix: write the value
     """
-    text, found = program_text(launch), program_of(launch)
-    if text is None or found is None:
+    text, program = program_text(launch), program_of(launch)
+    if text is None or program is None:
         return
-    by_classes = "HfArgumentParser" in text
+    has_classes = "HfArgumentParser" in text
     for word, following in pairwise(launch.arguments):
         option = word.value or ""
         are_options = option.startswith("--") and following.prefix.startswith("--")
         name = option.removeprefix("--")
         if not are_options or not name.isidentifier():
             continue
+        # Each field of a class is an option; one of these types takes a value.
         typed_field = rf"^[ \t]+{name}[ \t]*:[ \t]*(?:Optional\[)?(?:str|int|float)\b"
-        is_field = by_classes and re.search(typed_field, text, re.M)
+        is_field = has_classes and re.search(typed_field, text, re.M)
         # The modules are parsed only where one of them has the name at all.
-        if is_field or (not lacks_word(found, name) and option in valued_options(found)):
+        if is_field or (not lacks_word(program, name) and option in valued_options(program)):
             where = launch.script.locate(word)
             content = launch.script.text.content
             between = content[word.offset + len(word.raw) : following.offset]
-            if variable := _VARIABLE.fullmatch(between):
+            variable = _VARIABLE.fullmatch(between)
+            if variable:
                 message = f"--{name} gets nothing: {variable[1]} is empty"
                 yield Violation(where, message, f"set {variable[2]}", severity=NOTE)
                 continue
@@ -139,44 +144,46 @@ def options_are_the_programs(launch: Launch) -> Violations:
     are not used by the HfArgumentParser.
     Fix: correct the option's name
     """
-    program, found = program_path(launch), program_of(launch)
-    if found is None or _moves_away(launch):
+    program, path = program_of(launch), program_path(launch)
+    if program is None or _moves_away(launch):
         return
     # Behind `--` alone argparse takes words as they are.
     arguments = takewhile(lambda word: word.value != "--", launch.arguments)
-    words = {
+    names = {
         word: word.prefix.partition("=")[0] for word in arguments if word.prefix.startswith("--")
     }
-    options = _options_of_all(find_programs(program, launch.script.text.path))
+    options = _options_of_all(find_programs(path, launch.script.text.path))
     if options is None:
-        yield from _passed_over(launch, found, words)
+        yield from _likely_slips(launch, program, names)
         return
 
-    # argparse takes the beginning of an option for it
+    # argparse accepts the beginning of an option for the option.
     wrong = {
         word: name
-        for word, name in words.items()
+        for word, name in names.items()
         if not any(option.startswith(name) for option in options)
     }
     meant = {name: most_like(name, tuple(sorted(options)), _ALIKE) for name in wrong.values()}
     strange = {word: name for word, name in wrong.items() if not meant[name]}
-    is_another_program = 2 * len(strange) >= len(words)  # of the same name
-    if is_another_program:
+    # Where most options are strange, another program of the same name is started.
+    if 2 * len(strange) >= len(names):
         return
     for word, name in wrong.items():
         if meant[name]:
-            message, hint = f"{program} has no option {name}", f"did you mean {meant[name]}?"
+            message, hint = f"{path} has no option {name}", f"did you mean {meant[name]}?"
             yield Violation(launch.script.locate(word), message, hint)
     if strange:
-        names = tuple(dict.fromkeys(strange.values()))
-        message = f"{program} has no option{'s' if len(names) > 1 else ''} {', '.join(names)}"
-        hint = "remove it" if len(names) == 1 else "remove them"
+        strange_names = tuple(dict.fromkeys(strange.values()))
+        is_one = len(strange_names) == 1
+        message = f"{path} has no option{'' if is_one else 's'} {', '.join(strange_names)}"
+        hint = "remove it" if is_one else "remove them"
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
 
 
 def _options_of_all(programs: Iterable[Path]) -> frozenset[str] | None:
-    """The options of all programs of a name, as which of them is started isn't known; None where
-    those of one can't be read.
+    """The options of all programs of one name together: which of them is started isn't known.
+
+    None where the options of one can't be read.
     """
     options: set[str] = set()
     for program in programs:

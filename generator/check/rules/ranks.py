@@ -25,9 +25,7 @@ from ...programs.python_around import tells
 from ...programs.slurm.subjects import steps
 from ...rules.violations import deepspeed_0_19_8
 from ...submission.launches import Call, Launch
-from ...submission.repository import (
-    program_of,
-)
+from ...submission.repository import program_of
 from ...submission.subjects import subject
 from ...submission.submission import Submission
 from ...submission.world import world_of
@@ -40,7 +38,7 @@ _TOTAL: Final = {"srun": "--ntasks", "mpirun": "--np"}
 _PER_NODE: Final = {"srun": ("--ntasks-per-node",), "mpirun": ("--npernode", "--ppn")}
 _WORLD: Final = frozenset({"RANK", "WORLD_SIZE"})
 _NEEDED: Final = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-#: What exports each, in a job of Slurm.
+#: What to export for each variable in a job of Slurm.
 _EXPORTED: Final = {
     "RANK": "RANK=$SLURM_PROCID",
     "WORLD_SIZE": "WORLD_SIZE=$SLURM_NTASKS",
@@ -76,7 +74,7 @@ def one_launcher_starts_the_ranks(call: LauncherCall) -> Violations:
 
 
 class _Launcher(NamedTuple):
-    """A launcher by its name, where a line has it."""
+    """A launcher's name, and the word of the line that starts it."""
 
     name: str
     word: Word
@@ -89,9 +87,10 @@ def _inner_launcher(launch: Launch, inner_calls: Sequence[Call]) -> _Launcher | 
         name = PurePath(launch.program.value or "").name
         name = PROGRAMS["other names"].get(name, name)
         return _Launcher(name, launch.program) if name in LAUNCHERS else None
-    launchers = (call for call in inner_calls if call.program in LAUNCHERS)
-    first = next(launchers, None)
-    return _Launcher(first.program, first.word) if first is not None else None
+    for call in inner_calls:
+        if call.program in LAUNCHERS:
+            return _Launcher(call.program, call.word)
+    return None
 
 
 def _many_on_a_node(launcher: LauncherCall, outer: Call) -> Violations:
@@ -103,8 +102,10 @@ def _many_on_a_node(launcher: LauncherCall, outer: Call) -> Violations:
     if outer.program not in _TOTAL or outer.opaque or is_by_directives:
         return
     name = _TOTAL[outer.program]
-    if outer.options.integer(name) == 1:  # however many may be on a node
+    if outer.options.integer(name) == 1:  # one in all, whatever is said of a node
         return
+
+    # More than one on a node is too much, however many nodes there are.
     nodes = _nodes(outer, launcher)
     for per_node in _PER_NODE[outer.program]:
         if (outer.options.integer(per_node) or 0) > 1:
@@ -112,6 +113,7 @@ def _many_on_a_node(launcher: LauncherCall, outer: Call) -> Violations:
     option, total = outer.options.get(name), outer.options.integer(name)
     if option is None or total is None or nodes is None or total <= nodes:
         return
+
     written_name = option.written.raw.partition("=")[0]
     written = f"{outer.program} {written_name}={outer.options.text(name)}"
     message = (
@@ -122,7 +124,7 @@ def _many_on_a_node(launcher: LauncherCall, outer: Call) -> Violations:
 
 
 def _nodes(outer: Call, launcher: LauncherCall) -> int | None:
-    """The nodes that the outer call may be for; None where that can't be known."""
+    """The number of nodes on which the outer call starts launchers; None where it isn't known."""
     if outer.program == "srun" and outer.has("--nodes"):
         return outer.options.integer("--nodes")
     if outer.program == "mpirun" and outer.has(*_SPREAD):
@@ -150,19 +152,19 @@ class _Ranks:
     program: str  #: that starts the ranks: srun, mpirun or python
     where: Location
     number: int
-    has_image: bool = False  #: an image's entry point may export more
+    has_image: bool = False  #: whether they start in a container, whose entry point may export more
 
     @property
     def variables(self) -> set[str]:
-        """Those that each rank gets."""
+        """The names of the variables that each rank gets."""
         return set(self.launch.environment)
 
     @property
     def certain(self) -> bool:
         """Whether the ranks surely don't find one another.
 
-        True where srun starts DeepSpeed in the node's own Python, and nothing else may find out its
-        rank.
+        That is so where srun starts a program with DeepSpeed outside a container, and neither the
+        program nor MPI may find out the rank.
         """
         if self.program != "srun" or self.has_image:
             return False
@@ -188,35 +190,43 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
             has_image = step.srun.has("--container-image") or step.block.has("--container-image")
             yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=has_image)
 
+    yield from _ranks_without_slurm(submission)
+
+
+def _ranks_without_slurm(submission: Submission) -> Iterator[_Ranks]:
+    """The programs that mpirun or python alone start for several ranks."""
     own_scripts = {id(script.shell) for script in submission.scripts}
     starts_otherwise = _starts_otherwise(submission)
     for launch in submission.launches:
-        if id(launch.script) not in own_scripts or not _asks_who_it_is(launch):
+        if id(launch.script) not in own_scripts or not _lacks_its_rank(launch):
             continue
         outer, programs = launch.calls[0], [call.program for call in launch.calls]
         processes = outer.options.integer("--np") or 1
         if programs == ["python"]:
             is_once = outer.command.shell is None and not outer.command.guarded
-            if is_once and (world_of(submission).gpus or 1) > 1 and not starts_otherwise:
+            has_several_gpus = (world_of(submission).gpus or 1) > 1
+            if is_once and has_several_gpus and not starts_otherwise:
                 yield _Ranks(submission, launch, outer.program, outer.where, processes)
         elif outer.program == "mpirun" and programs[-1] == "python" and processes > 1:
             yield _Ranks(submission, launch, outer.program, outer.where, processes)
 
 
-def _asks_who_it_is(launch: Launch) -> bool:
+def _lacks_its_rank(launch: Launch) -> bool:
     """Whether a line starts a DeepSpeed program that nothing tells its rank."""
-    is_told = not _WORLD.isdisjoint(launch.environment) or launch.front_end
+    is_told = launch.front_end or not _WORLD.isdisjoint(launch.environment)
     return not is_told and bool(_training_arguments(launch)) and not _finds_out_itself(launch)
 
 
 def _starts_otherwise(submission: Submission) -> bool:
-    """Whether anything may start another script, or start ranks but by its launch lines."""
-    launches = submission.launches
-    return bool(
-        submission.services
-        or any(launch.program and launch.program.raw.endswith(".sh") for launch in launches)
-        or any(call.program != "python" for launch in launches for call in launch.calls)
-    )
+    """Whether the ranks may be started by something else than a launch line with python alone."""
+    if submission.services:
+        return True
+    for launch in submission.launches:
+        if launch.program and launch.program.raw.endswith(".sh"):
+            return True
+        if any(call.program != "python" for call in launch.calls):
+            return True
+    return False
 
 
 def _training_arguments(launch: Launch) -> set[str]:
@@ -227,7 +237,7 @@ def _training_arguments(launch: Launch) -> set[str]:
 def _finds_out_itself(launch: Launch) -> bool:
     """Return whether a program finds out its rank by itself.
 
-    It, or Python near it that can be found, reads the variables of Slurm or MPI, or sets its own.
+    It, or a Python file around it, reads the variables of Slurm or MPI, or sets its own.
     """
     program = program_of(launch)
     return program is not None and tells("ranks", str(program))
@@ -245,7 +255,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
-    if ranks.program == "mpirun":  # which works where mpi4py is installed
+    if ranks.program == "mpirun":  # with which the ranks start where mpi4py is installed
         message = (
             "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
         )
@@ -286,9 +296,11 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
         are_told = not _WORLD.isdisjoint(ranks.variables) or _finds_out_itself(ranks.launch)
         if are_told or (config is None and not ranks.certain):
             return
-        unless, severity = "", ERROR if ranks.certain and has_total else WARNING
+        unless = ""
+        severity = ERROR if ranks.certain and has_total else WARNING
     elif ranks.program == "mpirun" and has_total:
-        unless, severity = " unless mpi4py finds more", NOTE
+        unless = " unless mpi4py finds more"
+        severity = NOTE
     else:
         return
     start = f"{ranks.program} starts {ranks.number} ranks without RANK and WORLD_SIZE"

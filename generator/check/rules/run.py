@@ -1,6 +1,6 @@
-"""Apply rules to a submission.
+"""Apply the rules to a submission: those of the programs, and those on files of several programs.
 
-They are those of the programs, and those on files of several programs.
+Findings that aren't certain are lowered to notes here, for all rules alike.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def all_file_rules() -> tuple[Rule, ...]:
     )
 
 
-#: Kinds of documents that a spec or a plan makes estimable.
+#: Kinds of documents whose run can be estimated with a spec or a plan beside them.
 _ESTIMATED: Final = ("DeepSpeed config", "training arguments", "Megatron-Bridge overrides")
-_OF_TEXT: Final = "PARSE016"  #: on text that no program reads
+_OF_TEXT: Final = "PARSE016"  #: the rule on text that no program reads
 
 
 def check_submission(submission: Submission) -> tuple[Finding, ...]:
@@ -73,19 +73,13 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     with guarded("the arguments of the job's script", submission):
         submission = _with_stated_arguments(submission)
 
-    # Without a run of Megatron's, machines, or sizes of parallelism, they have nothing to say.
-    estimated: object = True
+    may_be_estimated = True
     with guarded("the facts of a run", submission):
-        estimated = (
-            submission.of_kind("Megatron arguments")
-            or (submission.cluster and configs_of(submission))
-            or says_layout(submission)
-            or ((submission.job or submission.plan_files) and submission.has(*_ESTIMATED))
-        )
+        may_be_estimated = _may_be_estimated(submission)
     rules = (*rules_of_programs(rules_for(submission)), *_rules_on_all())
     if submission.launches or submission.scripts:  # which may call others that have launches
         rules += _rules_on_launch_lines()
-    if estimated:
+    if may_be_estimated:
         rules += _rules_on_estimates()
     findings_of_rules = in_file_order(list(_bounded(rules, submission)))
     if submission.has("DeepSpeed config"):
@@ -96,10 +90,25 @@ def check_submission(submission: Submission) -> tuple[Finding, ...]:
     return findings_of_rules
 
 
-def _with_stated_arguments(submission: Submission) -> Submission:
-    """Return the submission with arguments that only the job spec makes known.
+def _may_be_estimated(submission: Submission) -> bool:
+    """Return whether the rules on estimates have anything to judge.
 
-    They are on launch lines, which don't say whose arguments they are.
+    They need a run of Megatron's, machines, sizes of parallelism, or a spec or plan.
+    """
+    if submission.of_kind("Megatron arguments"):
+        return True
+    if submission.cluster and configs_of(submission):
+        return True
+    if says_layout(submission):
+        return True
+    has_plan = submission.job is not None or bool(submission.plan_files)
+    return has_plan and submission.has(*_ESTIMATED)
+
+
+def _with_stated_arguments(submission: Submission) -> Submission:
+    """Return the submission with the arguments that only a job spec makes known.
+
+    They stand on launch lines that don't show which program they are for.
     """
     if submission.job is None:
         return submission
@@ -114,14 +123,11 @@ def _with_stated_arguments(submission: Submission) -> Submission:
 
 
 def _bounded(rules: Iterable[Rule], submission: Submission) -> Iterator[Finding]:
-    """Return the findings of each rule, at most the first `MOST_FINDINGS` of a file.
-
-    That there may be more is said.
-    """
+    """Return the findings of each rule, at most the first `MOST_FINDINGS` of a file."""
     for rule, of_rule in findings_by_rule(rules, submission):
         try:
             yield from _bounded_of_rule(rule, of_rule, submission)
-        except Exception as error:
+        except Exception as error:  # a fault of the rule; the others go on
             note(error, f"rule {rule.id}", path_read(rule, submission))
 
 
@@ -130,8 +136,8 @@ def _bounded_of_rule(
 ) -> Iterator[Finding]:
     """Return the findings of a rule, at most the first `MOST_FINDINGS` of a file.
 
-    After as many for each document the rule itself is stopped: to find one that is dropped takes as
-    long as one that is kept.
+    After as many for each document the rule itself is stopped: findings that are dropped take as
+    much time as those that are kept.
     """
     judged = _without_repeats(_notes_where_uncertain(rule, findings, submission))
     yield from bounded(islice(judged, MOST_FINDINGS * (1 + len(submission.documents))))
@@ -142,50 +148,50 @@ def _notes_where_uncertain(
 ) -> Iterator[Finding]:
     """Return a rule's findings, those that aren't certain lowered to notes.
 
-    They aren't where the release is not known exactly, or nothing is known to start what would
-    fail. What the release excludes is left out.
+    A finding isn't certain where the release isn't known exactly, or where nothing is known to use
+    what would fail. Findings that don't hold for the release are left out.
     """
     for finding in findings:
-        is_uncertain = finding.severity is not Severity.NOTE and _is_unused(
-            rule, finding, submission
-        )
-        judged = ""
+        is_note = finding.severity is Severity.NOTE
+        is_uncertain = not is_note and _is_unused(rule, finding, submission)
+        judged_by = ""
         if rule.since or rule.before:
             release = release_of_deepspeed(submission, finding.where.path)
             if not rule.holds_for(release.version):
                 continue
             is_uncertain = is_uncertain or not release.certain(rule.holds_for)
-            judged = f"; judged by {release}" if release.where else ""
-        severity = Severity.NOTE if is_uncertain else finding.severity
-        yield (
-            replace(finding, message=finding.message + judged, severity=severity)
-            if is_uncertain or judged
-            else finding
-        )
+            judged_by = f"; judged by {release}" if release.where else ""
+
+        if is_uncertain:
+            finding = replace(finding, severity=Severity.NOTE)
+        if judged_by:
+            finding = replace(finding, message=finding.message + judged_by)
+        yield finding
 
 
 def _is_unused(rule: Rule, finding: Finding, submission: Submission) -> bool:
-    """Return whether a finding is of something that isn't used as it stands.
+    """Return whether nothing is known to use what a finding is about, as it stands.
 
-    This is a library's copy, a text without a command, arguments of a program that is elsewhere, or
-    a config that no program is known to read as it is.
+    That is a library's copy, a text without a command, arguments of a program that isn't here, or
+    a config that no program is known to read unchanged.
     """
     path = finding.where.path
-    if (
-        is_of_copy(path)
-        or _is_without_commands(path, submission)
-        or _is_of_others(rule, submission)
-    ):
+    if is_of_copy(path) or _is_without_commands(path, submission):
+        return True
+    if _is_on_assumed_arguments(rule, submission):
         return True
     if path not in unclaimed(submission) or rule.id == _OF_TEXT:
         return False
+
     configs = [config for config in configs_of(submission) if config.path == path]
     # DeepSpeed reads no YAML: a program makes a config of it.
     if configs and path.endswith((".yaml", ".yml")):
         return True
-    if _is_of_slip(finding):  # a slip is one whatever the program does
+    if _is_on_slip(finding):  # a slip is one whatever the program does
         return False
-    return not is_named_in_project(path) or (bool(configs) and _may_be_completed(rule, configs))
+    if not is_named_in_project(path):
+        return True
+    return bool(configs) and _may_be_completed(rule, configs)
 
 
 def _is_without_commands(path: str, submission: Submission) -> bool:
@@ -194,45 +200,51 @@ def _is_without_commands(path: str, submission: Submission) -> bool:
     return any(text.directives and not text.commands for text in texts)
 
 
-def _is_of_others(rule: Rule, submission: Submission) -> bool:
-    """Return whether a rule is on arguments that may be those of a program that isn't here."""
+def _is_on_assumed_arguments(rule: Rule, submission: Submission) -> bool:
+    """Return whether a rule is on arguments that are the Trainer's only by assumption.
+
+    The program that reads them isn't here.
+    """
     if rule.reads[:1] != ("training arguments",):
         return False
     arguments = submission.of_kind("training arguments")
     return bool(arguments) and all(file.assumed for file in arguments)
 
 
-def _is_of_slip(finding: Finding) -> bool:
-    """Return whether a finding is of a word that is another one mistyped, as its hint says."""
+def _is_on_slip(finding: Finding) -> bool:
+    """Return whether a finding is on a mistyped word, for which its hint has the right one."""
     meant = re.match(r"did you mean `?(\w+)", finding.hint or "")
-    return meant is not None and any(
-        is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message)
-    )
+    if meant is None:
+        return False
+    return any(is_slip(word, meant[1]) for word in re.findall(r"\w+", finding.message))
 
 
 def _may_be_completed(rule: Rule, configs: Iterable[Config]) -> bool:
-    """Return whether what a rule finds in a file may be mended before it fails.
+    """Return whether a program may change a config before what the rule finds can fail.
 
-    A program may complete the config before it makes an engine with it. The Trainer, for which
-    alone an "auto" is written, takes the file as it is.
+    A program may complete the config before it makes an engine with it. The Trainer takes the file
+    as it is, and a file with an "auto" is written for the Trainer.
     """
     return rule.when in ("init", "training") and not any(map(has_auto, configs))
 
 
 @lru_cache(maxsize=4)
 def unclaimed(submission: Submission) -> frozenset[str]:
-    """Return the paths of configs and arguments that no document names.
+    """Return the paths of configs and files of arguments that no document names.
 
     The configs are DeepSpeed's and accelerate's.
     """
-    arguments = (one for one in submission.of_kind("training arguments") if one.launch is None)
-    files = (*submission.of_kind("accelerate config"), *arguments)
-    alone = (document.path for document in files if submission.is_alone(document))
-    return frozenset((*(one.path for one in configs_of(submission) if one.unclaimed), *alone))
+    arguments = submission.of_kind("training arguments")
+    files = (
+        *submission.of_kind("accelerate config"),
+        *(file for file in arguments if file.launch is None),
+    )
+    configs = (config.path for config in configs_of(submission) if config.unclaimed)
+    return frozenset((*configs, *(file.path for file in files if submission.is_alone(file))))
 
 
 def _without_repeats(findings: Iterator[Finding]) -> Iterator[Finding]:
-    """One place and message is reported once, however many ways lead to it."""
+    """The findings, each place and message once, however many ways lead to it."""
     reported = set[tuple[object, ...]]()
     for finding in findings:
         key = (finding.where.path, finding.where.line, finding.where.column, finding.message)

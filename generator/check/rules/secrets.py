@@ -63,9 +63,9 @@ def other_files_hold_none(submission: Submission) -> Violations:
     Fix: set it in the environment where the job is submitted, or let the script read it from a
     private file
     """
-    paths = {file.path for file in submission.of_kind("accelerate config")} | {
-        file.path for file in submission.of_kind("hostfile")
-    }
+    paths = {file.path for file in submission.of_kind("accelerate config")}
+    paths |= {file.path for file in submission.of_kind("hostfile")}
+    # Arguments of a launch line are in the script, which another rule judges.
     paths |= {file.path for file in submission.of_kind("training arguments") if file.launch is None}
     paths |= {file.path for file in submission.of_kind("Megatron arguments") if file.launch is None}
     hint = (
