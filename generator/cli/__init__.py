@@ -65,14 +65,14 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
         return parsed
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands; and the options of the command that is meant where none is named."""
-        found: list[CompletionItem] = super().shell_complete(ctx, incomplete)
-        default = (
-            self.get_command(ctx, self.default_cmd_name) if incomplete.startswith("-") else None
-        )
-        if default is None:
-            return found
-        return [*found, *default.shell_complete(click.Context(default, parent=ctx), incomplete)]
+        """Complete commands; and options of the default command, as that needn't be named."""
+        items: list[CompletionItem] = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            default = self.get_command(ctx, self.default_cmd_name)
+            if default is not None:
+                context = click.Context(default, parent=ctx)
+                items += default.shell_complete(context, incomplete)
+        return items
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(self.commands)  # in the order of a job's life, not of the alphabet
@@ -87,6 +87,7 @@ class _Commands(DefaultGroup):  # type: ignore[misc]  # click_default_group has 
             from .loading import suggest_command  # here, to save start-up time
 
             suggest_command(args[0])
+            # Two words, and the first is no file: `dsgen chek run.sh`.
             if not args[1].startswith("-") and not os.path.lexists(args[0]):
                 raise click.UsageError(
                     f"no such command or file: {args[0]!r}; `dsgen --help` lists the commands"
@@ -119,20 +120,11 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program and exit with a status of `ExitStatus`."""
-    # imports leave little to collect, and looking for it takes a tenth of a short command
+    # Imports leave little to collect, and looking for it takes a tenth of a short command.
     gc.set_threshold(100_000)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        # closed (`<&-`): it gets a descriptor that refuses to read and write
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            mode = "w" if number else "r"
-            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
-            setattr(sys, name, stream)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        # a terminal without Unicode gets question marks, not a traceback
+        # A terminal without Unicode gets question marks, not a traceback.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     with guarded():
@@ -148,24 +140,43 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(ExitStatus.FINDINGS)
 
 
+def _open_closed_streams() -> None:
+    """Give standard streams that were closed (`<&-`) a descriptor again.
+
+    Reading standard input and writing standard output fail then; errors go nowhere. Without it, the
+    next file that is opened would get the stream's number, and what is printed.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        mode = "w" if number else "r"
+        stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+
+
 #: Variables that this process has beside the user's.
 ADDED: dict[str, str] = {}
 
 
 def run() -> None:
-    """Run `main`, and end the process without freeing memory: a tenth of a short command's time.
+    """Run `main`, and end the process without freeing its memory.
 
-    With numpy comes a thread of OpenBLAS per core, which waits busily, as long again; nothing here
-    multiplies matrices.
+    Freeing takes a tenth of a short command's time. So do OpenBLAS's threads, which come with
+    numpy, one a core, and wait busily; nothing here multiplies matrices.
     """
-    ADDED.update({"OPENBLAS_NUM_THREADS": "1"} if "OPENBLAS_NUM_THREADS" not in os.environ else {})
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        ADDED["OPENBLAS_NUM_THREADS"] = "1"
     os.environ |= ADDED
     try:
         main()
     except SystemExit as end:
-        if isinstance(end.code, (int, type(None))):
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError):  # closed; `main` has said so where it matters
-                    stream.flush()
-            os._exit(end.code or 0)
-        raise
+        if isinstance(end.code, str):  # a message, which Python prints
+            raise
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # closed; `main` has said so where it matters
+                stream.flush()
+        os._exit(end.code or 0)

@@ -42,9 +42,9 @@ _REJECTED_SHOWN = 6  #: rules that excluded most layouts; the rest is counted
 SCREEN = 29  #: lines of a first screen; the name of the job is above them
 ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer has
 NAMES = 6  #: columns of the longest name in front of a line
-#: Sizes of a layout that a batch lets grow.
-_DIVIDES: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
-#: What values of keys that are offered for their speed are called.
+#: Sizes of a layout that can be larger with another batch, as a message calls them.
+_GROW_WITH_BATCH: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
+#: What the values mean that are offered for keys because they are faster.
 _KNOWN_AS: Final = {
     "training.kernels": "Liger's kernels",
     "training.gradient_dtype": "gradients in the parameters' type",
@@ -54,8 +54,9 @@ _KNOWN_AS: Final = {
     "training.dispatcher": "DeepEP's, which the image needs",
 }
 _COUNTS, _REASONS = 9, 3  #: rows and reasons of an elastic job that are shown
-_WIDEST, _NARROWEST = 40, 16  #: characters for the whole card
+_WIDEST, _NARROWEST = 40, 16  #: characters of a bar as long as the card's memory
 _EIGHTHS = "▏▎▍▌▋▊▉"
+#: Components of a plan's memory, with their names and colours in the bars.
 _PARTS: Final = {
     "parameters_bytes": ("parameters", BLUE),
     "gradients_bytes": ("gradients", TEAL),
@@ -64,7 +65,7 @@ _PARTS: Final = {
     "output_bytes": ("logits and loss", OLIVE),
     "buffers_bytes": ("buffers", GREY),
 }
-_BESIDE: Final = 38  #: columns that the rest of a row takes
+_BESIDE: Final = 38  #: columns that a row with a bar takes beside the bar
 
 
 def answer_lines(plan: Plan, *more: Line, name: str = "Chosen") -> Lines:
@@ -81,22 +82,24 @@ def report(
     details: Sequence[Line],
     counts: Elastic | None = None,
 ) -> tuple[Part, ...]:
-    """The chosen plan with `more` lines, the plans beside it or of other counts, and `details`.
+    """The chosen plan with `more` lines, the other plans or those of other counts, and `details`.
 
     Where `--top` isn't given, the next best plans are as many as a screen has room for, and details
     fill the rest.
     """
     best, table = result.plans[0], rows(result, top)
-    said = f"{result.feasible:,} of {result.considered:,} layouts fit"
+    summary = f"{result.feasible:,} of {result.considered:,} layouts fit"
     if len(table) > result.feasible:  # rows of one layout differ in details
-        said += ", each with one or more sets of details"
-    pinned = result.why.get("chosen") == PINNED
+        summary += ", each with one or more sets of details"
+    is_pinned = result.why.get("chosen") == PINNED
 
     def screen(details: Sequence[Line]) -> tuple[Part, ...]:
         beside = counts_report(counts) if counts else plans(table)
-        numbered = any(not row.reason for row in table) and not counts
-        how = "; why: --explain" if numbered else " (--explain says why the others don't)"
-        search = [] if pinned else [("Search", said + how)]
+        has_numbered_rows = any(not row.reason for row in table) and not counts
+        pointer = "; why: --explain"
+        if not has_numbered_rows:
+            pointer = " (--explain says why the others don't)"
+        search = [] if is_pinned else [("Search", summary + pointer)]
         last = Lines([*search, *details], least=NAMES)
         return (answer_lines(best, *more), "", *beside, "", last)
 
@@ -111,8 +114,10 @@ def fitted(
     screen: Callable[[Sequence[Line]], tuple[Part, ...]], details: Sequence[Line]
 ) -> tuple[Part, ...]:
     """Return a screen with as many of the last details as it has room for."""
-    while height(*(parts := screen(details))) + height_below() > SCREEN and len(details) > ALWAYS:
+    parts = screen(details)
+    while height(*parts) + height_below() > SCREEN and len(details) > ALWAYS:
         details = details[1:]
+        parts = screen(details)
     return parts
 
 
@@ -132,28 +137,30 @@ def plans(table: Sequence[Row]) -> tuple[Part, ...]:
     lines = []
     for number, (row, step) in enumerate(zip(table, steps, strict=True)):
         plan = row.plan
-        decides, use = expected[number : number + 1], percent(plan.throughput.mfu)
-        speed = (gib(plan.memory.required_bytes), step, compared(plan, best), *decides, use)
-        lines.append(((row.name,), plan, (*speed, unlike(plan, best))))
+        cells = [gib(plan.memory.required_bytes), step, compared(plan, best)]
+        if expected:
+            cells.append(expected[number])
+        cells += [percent(plan.throughput.mfu), unlike(plan, best)]
+        lines.append(((row.name,), plan, cells))
     reasons = [(row.name, row.reason) for row in table if row.reason]
     return (Noted(plan_table((whole("plan"),), figures, lines), reasons),)
 
 
 def _expected(table: Sequence[Row]) -> list[str]:
-    """The number that decides of each plan, where it isn't the estimate that does: with `--bold`.
+    """The expected time of each plan, which decides on the order of the rows.
 
-    It says why rows are in their order.
+    Empty where the rows aren't in its order: with `--bold` the estimate decides.
     """
-    numbers = [row.plan.choice.decides_s for row in table]
-    unnamed = [number for row, number in zip(table, numbers, strict=True) if not row.reason]
-    in_order = numbers[0] == min(numbers) and unnamed == sorted(unnamed)
-    return same_unit(numbers, steps=True) if in_order and len(table) > 1 else []
+    times = [row.plan.choice.decides_s for row in table]
+    unnamed = [time for row, time in zip(table, times, strict=True) if not row.reason]
+    in_order = times[0] == min(times) and unnamed == sorted(unnamed)
+    return same_unit(times, steps=True) if in_order and len(table) > 1 else []
 
 
 def explained(plan: Plan, found: SearchResult | Infeasible | None = None) -> tuple[Part, ...]:
     """What `--explain` adds: bars of memory, reasons of decisions, factors of the time, rules.
 
-    Those of the search are `found`'s; an estimate has none.
+    `found` is the answer of the search that the plan is from; an estimate has none.
     """
     from ..search.choice import expected_text  # here, to save start-up time
     from .asked_text import factors
@@ -161,18 +168,19 @@ def explained(plan: Plan, found: SearchResult | Infeasible | None = None) -> tup
     headline = Text("Why this plan: one value changed, all else as it is where that can be", BOLD)
     beside = rows(found, len(found.plans)) if isinstance(found, SearchResult) else ()
     why = (headline, *_decided(plan, beside), "") if plan.decisions else ()
-    number = Lines([("Expected", expected_text(plan))], least=NAMES)
-    rules = (
-        ("", Text("Layouts ruled out, by rule", BOLD), _rejected_table(found.rejected_by))
-        if found and found.rejected_by
-        else ()
-    )
-    return ("", MemoryBars(plan), "", number, "", *why, *factors(plan), *rules)
+    expected = Lines([("Expected", expected_text(plan))], least=NAMES)
+    rules: tuple[Part, ...] = ()
+    if found and found.rejected_by:
+        title = Text("Layouts ruled out, by rule", BOLD)
+        rules = ("", title, _rejected_table(found.rejected_by))
+    return ("", MemoryBars(plan), "", expected, "", *why, *factors(plan), *rules)
 
 
 def _decided(plan: Plan, beside: Sequence[Row]) -> Iterator[Part]:
-    """A row for each value that a decision was compared with, then remarks on some: why a value
-    can't be chosen, or which plan of the table has it at less cost, with other changes.
+    """A row for each value that a decision was compared with, then remarks on some of them.
+
+    A remark says why a value can't be chosen, or which plan of the table (`beside`) has it at less
+    cost, with other changes.
     """
     figures = (numbers("time"), numbers("GiB", drop=1), words("difference", least=14))
     table = Table(whole("decision"), whole("chosen"), whole("other"), *figures)
@@ -191,31 +199,33 @@ def _decided(plan: Plan, beside: Sequence[Row]) -> Iterator[Part]:
             reasons.append(f"{value}: changes {decision.also}")
         if decision.why is not None:
             reasons.append(f"{value}: {decision.why}")
-        if nearer := _nearer(plan, decision, beside):
-            reasons.append(f"{value}: {nearer}")
+        better = _better_with_other_changes(plan, decision, beside)
+        if better:
+            reasons.append(f"{value}: {better}")
     yield table
     if reasons:
         yield from ("", *reasons)
 
 
-def _nearer(plan: Plan, decision: Decision, beside: Sequence[Row]) -> str:
-    """Name the plan of the table in which the other value of a decision costs clearly less time,
-    as other keys suit it there; empty where there is none.
+def _better_with_other_changes(plan: Plan, decision: Decision, beside: Sequence[Row]) -> str:
+    """Name the plan of the table in which the other value of a decision costs clearly less time.
+
+    Other keys suit it better there. Empty where there is no such plan.
     """
     from ..search.compare import TIME_BAND  # here, to save start-up time
 
     if decision.slower_fraction is None:
         return ""
-    with_one_change = (1 + decision.slower_fraction) * float(plan.step_time.total_s)
-    nearer = [
+    with_one_change_s = (1 + decision.slower_fraction) * float(plan.step_time.total_s)
+    better = [
         row
         for row in beside
         if in_spec(row.plan.layout.to_dict()[decision.key]) == decision.other
-        and float(row.plan.step_time.total_s) < with_one_change * (1 - TIME_BAND)
+        and float(row.plan.step_time.total_s) < with_one_change_s * (1 - TIME_BAND)
     ]
-    if not nearer:
+    if not better:
         return ""
-    best = min(nearer, key=lambda row: float(row.plan.step_time.total_s))
+    best = min(better, key=lambda row: float(row.plan.step_time.total_s))
     name = best.name if best.reason else f"row {best.name}"
     return f"{compared(best.plan, plan)} in {name}, where other keys change too"
 
@@ -229,18 +239,18 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
         f"{job.name}: none of {found.considered:,} layouts on {job.gpus:,} GPUs passes "
         "every rule and fits."
     )
-    broken = (
-        [finding.message for finding in nearest.findings if finding.severity.value == "error"]
-        if nearest
-        else []
-    )
-    near = ("Nearest", f"{nearest.in_words()}: {'; '.join(broken)}.") if nearest else _batch(job)
+    parts: list[Part] = [Text(head, style=BAD)]
     binding = ("Binding", f"{found.binding_rule}: {title_of(found.binding_rule)}")
-    indivisible = nearest is None and job.training.global_batch % job.gpus > 0
-    # A batch that doesn't divide is the cause of what breaks the rules: the GPUs that are left have
-    # nothing else to do.
-    first, last = ([near], [binding]) if indivisible else ([], [near, binding])
-    parts: list[Part] = [Text(head, style=BAD), *([Lines(first)] if first else [])]
+    last = [_batch(job), binding]
+    if nearest is not None:
+        errors = [each.message for each in nearest.findings if each.severity.value == "error"]
+        last = [("Nearest", f"{nearest.in_words()}: {'; '.join(errors)}."), binding]
+    elif job.training.global_batch % job.gpus > 0:
+        # That the batch doesn't divide is the cause of what breaks the rules, so it is said first:
+        # the GPUs that are left over would need other work.
+        parts.append(Lines([_batch(job)]))
+        last = [binding]
+
     if found.suggestions:
         head = "Each of these changes makes it fit (checked by searching again):"
         parts += [head, _changes_table(found.suggestions)]
@@ -255,39 +265,39 @@ def obstacle(found: Infeasible, *, rules: bool = True) -> list[Part]:
 
 
 def _changes_table(changes: Sequence[Suggestion]) -> Table:
-    """Changes with the best plan of each: its speed, and per GPU the share of the fastest."""
-    rates_of = (
+    """Changes with the speed of the best plan of each, compared per GPU with the fastest."""
+    table = Table(
+        words(),
+        numbers("step"),
         numbers("tokens/s", drop=1),
         numbers("per GPU"),
         numbers("MFU", drop=2),
         numbers("compared"),
     )
-    table = Table(words(), numbers("step"), *rates_of)
     best = max(change.plan.throughput.tokens_per_s_per_gpu for change in changes)
     steps = same_unit([float(change.plan.step_time.total_s) for change in changes], steps=True)
     for change, step in zip(changes, steps, strict=True):
-        rates, share = change.plan.throughput, change.plan.throughput.tokens_per_s_per_gpu / best
-        speeds = (
+        rates = change.plan.throughput
+        share = rates.tokens_per_s_per_gpu / best
+        table.add_row(
+            f"  {change.text}",
+            step,
             count(rates.tokens_per_s),
             f"{rates.tokens_per_s_per_gpu:,.0f}",
             percent(rates.mfu),
+            "fastest" if share == 1 else f"{round(100 * (share - 1))}%",
         )
-        against = "fastest" if share == 1 else f"{round(100 * (share - 1))}%"
-        table.add_row(f"  {change.text}", step, *speeds, against)
     return table
 
 
 def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
-    """The changes of one key that are clearly faster per GPU, as what to set.
-
-    Those of a layout or of `training` come with their memory.
-    """
+    """The changes of one key that are clearly faster per GPU, in words."""
     texts = [_faster(best, change) for change in changes]
     return (("Faster", "; ".join(texts)),) if texts else ()
 
 
 def sharding(best: Plan) -> tuple[Line, ...]:
-    """What the other way to shard the states takes, where the framework has two and it fits."""
+    """Time and memory with the framework's other way to shard, where it has two and that fits."""
     from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
     from ..search.instead import other_sharding, sharding_text
 
@@ -302,8 +312,8 @@ def sharding(best: Plan) -> tuple[Line, ...]:
 def _faster(best: Plan, change: Suggestion) -> str:
     """`set training.kernels: fused (Liger's kernels): 41% less time, 61.2 GiB`.
 
-    What its plan has otherwise beside the key comes with it, as `(then layout.offload: none)`, or
-    as `(with layout.offload: none)` where the job pins it, so that it has to be set too.
+    Other keys that change along with it come in brackets: `(then layout.offload: none)`, or `(with
+    layout.offload: none)` where the job pins the key, so that it has to be set too.
     """
     changed_plan = change.plan
     less = 1 - best.throughput.tokens_per_s_per_gpu / changed_plan.throughput.tokens_per_s_per_gpu
@@ -317,12 +327,12 @@ def _faster(best: Plan, change: Suggestion) -> str:
     text += "less time"
 
     if change.path == "training.global_batch":
-        sizes = (
-            (noun, getattr(changed_plan.layout, key), getattr(best.layout, key))
-            for key, noun in _DIVIDES.items()
-        )
-        why = (f" ({more:,} {noun} instead of {few:,})" for noun, more, few in sizes if more > few)
-        return f"{text} per token{next(why, '')}"
+        text += " per token"
+        for key, noun in _GROW_WITH_BATCH.items():
+            more, fewer = getattr(changed_plan.layout, key), getattr(best.layout, key)
+            if more > fewer:
+                return f"{text} ({more:,} {noun} instead of {fewer:,})"
+        return text
 
     also: dict[str, list[str]] = {"with": [], "then": []}
     for key, value in _changes_beside(best, change):
@@ -335,10 +345,7 @@ def _faster(best: Plan, change: Suggestion) -> str:
 
 
 def _changes_beside(best: Plan, change: Suggestion) -> Iterator[tuple[str, str]]:
-    """The keys of the layout that the plan of a change has otherwise, beside the one that is set.
-
-    They follow from it: no key has to be set for them, but those that the job pins.
-    """
+    """The keys of the layout that change along with the one that is set, with their values."""
     from ..search.nearby import FOLLOWING, changed  # here, to save start-up time
 
     name, values = change.path.removeprefix("layout."), change.plan.layout.to_dict()
@@ -353,13 +360,15 @@ def instead(best: Plan, *, bold: bool = False) -> tuple[Line, ...]:
     from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time
     from ..search.instead import framework_text, other_framework, unpinned, unpinned_text
 
+    lines = list[Line]()
     free = unpinned(best, bold=bold)
-    fair = free or best  # the other has no pins either
-    other = other_framework(fair, FRAMEWORKS.values())
-    return (
-        *([("Pinned", unpinned_text(best, free))] if free else []),
-        *([("Other", framework_text(fair, other))] if other else []),
-    )
+    if free:
+        lines.append(("Pinned", unpinned_text(best, free)))
+    own = free or best  # without pins, as the plan of the other framework has none either
+    other = other_framework(own, FRAMEWORKS.values())
+    if other:
+        lines.append(("Other", framework_text(own, other)))
+    return tuple(lines)
 
 
 def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
@@ -367,15 +376,14 @@ def _rejected_table(rejected_by: Mapping[str, int]) -> Table:
     from .known_rules import title_of  # here, to save start-up time
 
     table = Table(numbers(), whole(), words())
-    order = sorted(
-        ((n, rule) for rule, n in rejected_by.items() if n), key=lambda item: (-item[0], item[1])
-    )
-    for number, rule in order[:_REJECTED_SHOWN]:
-        table.add_row(f"{number:,}", rule, title_of(rule))
-    rest = order[_REJECTED_SHOWN:]
-    if rest:
-        text = f"by {counted(len(rest), 'other rule')} (all are in dsgen plan --format json)"
-        table.add_row(f"{sum(n for n, _ in rest):,}", "", text)
+    rejecting = [rule for rule, layouts in rejected_by.items() if layouts]
+    rejecting.sort(key=lambda rule: (-rejected_by[rule], rule))
+    for rule in rejecting[:_REJECTED_SHOWN]:
+        table.add_row(f"{rejected_by[rule]:,}", rule, title_of(rule))
+    others = rejecting[_REJECTED_SHOWN:]
+    if others:
+        text = f"by {counted(len(others), 'other rule')} (all are in dsgen plan --format json)"
+        table.add_row(f"{sum(rejected_by[rule] for rule in others):,}", "", text)
     return table
 
 
@@ -385,19 +393,20 @@ def _batch(job: Job) -> Line:
     common = batch if ramp is None else gcd(batch, ramp.start, ramp.increment)
     choices = divisors(gcd(job.gpus, common))
     gpus = "/gpus" if "/gpus" in job.origin.locations else "/nodes"
-    grown = (
-        ""
-        if ramp is None
-        else f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
-    )
+    of_ramp = ""
+    if ramp is not None:
+        of_ramp = (
+            f", and the start of {ramp.start:,} and increment of {ramp.increment:,} of its ramp"
+        )
     return (
         "Replicas",
         f"data has to divide both {job.gpus:,} GPUs{_at(job, gpus)} and a global batch of "
-        f"{batch:,}{_at(job, '/training/global_batch')}{grown}, so it is {one_of(choices)}.",
+        f"{batch:,}{_at(job, '/training/global_batch')}{of_ramp}, so it is {one_of(choices)}.",
     )
 
 
 def _at(job: Job, pointer: str) -> str:
+    """Where a value is set, in brackets: ` (--gpus 64)`, ` (job.yaml:3:7)`; else nothing."""
     where = job.locate(pointer)
     if where.flag:
         return f" ({where.flag})"
@@ -410,35 +419,29 @@ def counts_report(elastic: Elastic) -> Iterator[Part]:
     batch = f"{first.layout.global_batch:,} sequences per step"
     yield Text(f"{counted(len(elastic.plans), 'count')}, {batch} on each:", style=BOLD)
     steps = same_unit([float(plan.step_time.total_s) for plan in shown], steps=True)
-    lines = (
-        (
-            (f"{plan.job.gpus:,}", f"{plan.job.nodes:,}"),
-            plan,
-            (step, f"{plan.throughput.tokens_per_s:,.0f}"),
-        )
-        for plan, step in zip(shown, steps, strict=True)
-    )
+    lines = []
+    for plan, step in zip(shown, steps, strict=True):
+        counts = (f"{plan.job.gpus:,}", f"{plan.job.nodes:,}")
+        lines.append((counts, plan, (step, f"{plan.throughput.tokens_per_s:,.0f}")))
     yield plan_table(
         (numbers("GPUs"), numbers("nodes")), (numbers("step"), numbers("tokens/s")), lines
     )
-    if more := elastic.plans[_COUNTS:]:
+    others = elastic.plans[_COUNTS:]
+    if others:
         yield (
-            f"and {counted(len(more), 'other count')}, down to {more[-1].job.gpus:,} GPUs (all "
+            f"and {counted(len(others), 'other count')}, down to {others[-1].job.gpus:,} GPUs (all "
             "are in --format json)"
         )
-    reasons = dict.fromkeys(elastic.left_out.values())
-    for why in [*reasons][:_REASONS]:
-        yield Text(
-            "left out: "
-            f"{_some([gpus for gpus, said in elastic.left_out.items() if said == why])}: {why}",
-            ASIDE,
-        )
-    if len(reasons) > _REASONS:
-        yield Text(
-            f"left out for {counted(len(reasons) - _REASONS, 'other reason')} (all "
-            "are in --format json)",
-            ASIDE,
-        )
+
+    by_reason: dict[str, list[int]] = {}
+    for gpus, reason in elastic.left_out.items():
+        by_reason.setdefault(reason, []).append(gpus)
+    for reason, left_out in [*by_reason.items()][:_REASONS]:
+        yield Text(f"left out: {_some(left_out)}: {reason}", ASIDE)
+    if len(by_reason) > _REASONS:
+        more = counted(len(by_reason) - _REASONS, "other reason")
+        yield Text(f"left out for {more} (all are in --format json)", ASIDE)
+
     better = elastic.better_batch
     if better is not None:
         yield (
@@ -465,44 +468,59 @@ class MemoryBars(NamedTuple):
     plan: Plan
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        plan, memory, enough = self.plan, self.plan.memory, fits(self.plan)
+        layout, stage = self.plan.layout, ""
+        if layout.pipeline > 1:
+            number = self.plan.memory.stage + 1
+            stage = f", pipeline stage {number} of {layout.pipeline} (the fullest)"
+        yield [Text(f"Memory per GPU{stage}", style=BOLD)]
+        yield from self._table(width).lines(width)
+        legend_style = style(GREY) if fits(self.plan) else ""
+        for line in wrapped("; ".join(self._legend()), width):
+            yield [Text(line, legend_style)]
+
+    @property
+    def _limit(self) -> float:
+        """The bytes that the job's headroom leaves."""
+        return float(self.plan.memory.capacity_bytes) * (1 - self.plan.job.headroom)
+
+    def _table(self, width: int) -> Table:
+        memory, enough = self.plan.memory, fits(self.plan)
         cells = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         capacity, required = float(memory.capacity_bytes), float(memory.required_bytes)
-        limit, host = capacity * (1 - plan.job.headroom), float(memory.host_bytes_per_node)
         parts = [
             (label, float(getattr(memory, field)), colour)
             for field, (label, colour) in _PARTS.items()
+            if float(getattr(memory, field))
         ]
-        parts = [part for part in parts if part[1]]
+        parts.append(("context and NCCL", required - float(memory.allocated_bytes), GREY))
+
         table = Table(whole(), numbers(), numbers(), whole())
-        for label, size, colour in (
-            *parts,
-            ("context and NCCL", required - float(memory.allocated_bytes), GREY),
-        ):
+        for label, size, colour in parts:
             bar = Text(_bar(cells * size / capacity, cells), style=style(colour))
             table.add_row(label, f"{gib(size)} GiB", f"{size / capacity:.0%}", bar)
         total = Text(
-            _total(cells, required / capacity, limit / capacity),
+            _total(cells, required / capacity, self._limit / capacity),
             style=style(GREEN if enough else RED),
         )
         row = ("required", f"{gib(required)} GiB", f"{required / capacity:.0%}", total)
         table.add_row(*row, style=BOLD if enough else BAD)
-        stage = f", pipeline stage {memory.stage + 1} of {plan.layout.pipeline} (the fullest)"
-        yield [Text(f"Memory per GPU{stage if plan.layout.pipeline > 1 else ''}", style=BOLD)]
-        yield from table.lines(width)
-        seen = f"nvidia-smi will show {gib(min(memory.device_bytes, capacity))} GiB"
+        return table
+
+    def _legend(self) -> Iterator[str]:
+        plan, memory = self.plan, self.plan.memory
+        capacity, required = float(memory.capacity_bytes), float(memory.required_bytes)
+        yield f"] {gib(capacity)} GiB usable"
+        yield f"│ {gib(self._limit)} GiB: {plan.job.headroom:.0%} is kept free"
+        if fits(plan) or required <= capacity:
+            yield f"nvidia-smi will show {gib(min(memory.device_bytes, capacity))} GiB"
+        else:
+            yield "a run would end out of memory"
+        host = float(memory.host_bytes_per_node)
+        if host:
+            yield f"{gib(host)} GiB of host memory per node"
         loading = loading_bytes(plan.job, plan.layout)
-        peak = f"the peak is loading: each GPU holds the whole 4-bit model, {gib(loading)} GiB"
-        marks = [
-            f"] {gib(capacity)} GiB usable",
-            f"│ {gib(limit)} GiB: {plan.job.headroom:.0%} is kept free",
-            seen if enough or required <= capacity else "a run would end out of memory",
-            *([f"{gib(host)} GiB of host memory per node"] if host else []),
-            *([peak] if loading else []),
-        ]
-        yield from (
-            [Text(line, style(GREY) if enough else "")] for line in wrapped("; ".join(marks), width)
-        )
+        if loading:
+            yield f"the peak is loading: each GPU holds the whole 4-bit model, {gib(loading)} GiB"
 
 
 def _bar(cells: float, width: int) -> str:

@@ -28,7 +28,8 @@ from ..units import DAY, GB_PER_S, GIB, TFLOPS, count, gib, long_time, same_unit
 from .printing import ASIDE, BAD, BOLD
 from .tables import Column, Lines, Part, Table, Text, numbers, whole, words
 
-_LIKE_NOTHING_SET: Final = {"ZeRO": "0", "recompute": "none"}  # in a cell; of others it is 1
+#: What a dimension is where a plan doesn't have it; all others are 1.
+_WITHOUT_DIMENSION: Final = {"ZeRO": "0", "recompute": "none"}
 _MOST_CAUSES: Final = 3  # that differ most, where several questions share a table
 _DIFFERENT_PRECISION: Final = 0.1  # of the logarithm: a tenth more or less time
 
@@ -83,42 +84,43 @@ def _side_by_side(asked: Sequence[Difference | None]) -> Table:
     names = ["asked"] if len(asked) == 1 else [*numbered]
     shown = [difference for difference in asked if difference]
     plans = [shown[0].ours, *(difference.theirs for difference in shown)]
-    alone = shown[0] if len(shown) == 1 else None
+    is_one = len(shown) == 1
 
-    width = 12 if alone else 9  # a range, or a time
-    columns = [Column(heading=name, right=not alone, least=width) for name in ("chosen", *names)]
-    table = Table(whole(), *columns, *([numbers("difference")] if alone else []))
+    width = 12 if is_one else 9  # a range, or a time
+    columns = [Column(heading=name, right=not is_one, least=width) for name in ("chosen", *names)]
+    table = Table(whole(), *columns, *([numbers("difference")] if is_one else []))
     _add_decisions(table, plans)
-    slower = [f"{100 * alone.slowdown:+.1f}%"] if alone else []
-    table.add_row("step time", *(_step(plan, has_band=bool(alone)) for plan in plans), *slower)
+    slower = [f"{100 * shown[0].slowdown:+.1f}%"] if is_one else []
+    table.add_row("step time", *(_step(plan, has_band=is_one) for plan in plans), *slower)
     time = _unit_of_time(plans)
-    _add_causes(table, [each.time for each in shown], time, alone=bool(alone))
+    _add_causes(table, [each.time for each in shown], time, alone=is_one)
     table.add_row("MFU", *(percent(plan.throughput.mfu) for plan in plans))
-    table.add_row("memory", *(_need(plan, has_band=bool(alone)) for plan in plans))
-    _add_causes(table, [each.memory for each in shown], _GIBIBYTES, alone=bool(alone))
+    table.add_row("memory", *(_need(plan, has_band=is_one) for plan in plans))
+    _add_causes(table, [each.memory for each in shown], _GIBIBYTES, alone=is_one)
     return table
 
 
 def _add_decisions(table: Table, plans: Sequence[Plan]) -> None:
     """Add a row for each dimension and detail in which the plans differ."""
-    cells = []
+    values_of_plans = []
     for plan in plans:
         also = ", ".join(details(plan.layout, plan.job.engine)) or "nothing"
-        cells.append({**dimensions(plan.layout, plan.job.engine), "also": also})
-    for name in dict.fromkeys(name for each in cells for name in each):
-        if len({each.get(name) for each in cells}) > 1:
-            nothing = _LIKE_NOTHING_SET.get(name, "1")
-            table.add_row(name, *(each.get(name, "-") or nothing for each in cells))
+        values_of_plans.append({**dimensions(plan.layout, plan.job.engine), "also": also})
+    names = dict.fromkeys(name for values in values_of_plans for name in values)
+    for name in names:
+        if len({values.get(name) for values in values_of_plans}) > 1:
+            empty = _WITHOUT_DIMENSION.get(name, "1")
+            table.add_row(name, *(values.get(name, "-") or empty for values in values_of_plans))
 
 
 def _step(plan: Plan, *, has_band: bool) -> str:
-    """The time of a step, with the range that it lies in."""
+    """The time of a step, with its range where `has_band` says so."""
     time_s = plan.step_time.total_s
     return seconds_with_band(time_s, plan.uncertainty.step_time) if has_band else seconds(time_s)
 
 
 def _need(plan: Plan, *, has_band: bool) -> str:
-    """The memory of a GPU, with the range that it lies in."""
+    """The memory of a GPU, with its range where `has_band` says so."""
     need = plan.memory.required_bytes
     return gib_with_band(need, plan.uncertainty.required) if has_band else f"{gib(need)} GiB"
 
@@ -150,26 +152,30 @@ def _unit_of_time(plans: Sequence[Plan]) -> _Unit:
 def _add_causes(
     table: Table, asked: Sequence[Sequence[Cause]], unit: _Unit, *, alone: bool
 ) -> None:
-    """Add a row for each cause that differs, with several questions for the largest alone.
+    """Add a row for each cause that differs; where there are several questions, for the largest.
 
     `asked` has the causes of each question.
     """
     by_label = [{cause.label: cause for cause in causes} for causes in asked]
     labels = dict.fromkeys(label for causes in by_label for label in causes)
-    most = {
-        label: max(abs(causes[label].more) for causes in by_label if label in causes)
-        for label in labels
-    }
-    largest = sorted(labels, key=lambda label: -most[label])[: None if alone else _MOST_CAUSES]
+    largest_of = dict[str, float]()
     for label in labels:
-        if label not in largest or most[label] < unit.least:
+        of_label = [causes[label] for causes in by_label if label in causes]
+        largest_of[label] = max(abs(cause.more) for cause in of_label)
+
+    told = sorted(labels, key=lambda label: -largest_of[label])
+    if not alone:
+        told = told[:_MOST_CAUSES]
+    for label in labels:
+        if label not in told or largest_of[label] < unit.least:
             continue
         ours = next(causes[label].ours for causes in by_label if label in causes)
         theirs = [causes[label].theirs if label in causes else 0.0 for causes in by_label]
-        difference = (theirs[0] - ours) / unit.size
-        more = [f"{difference:+,.{unit.decimals}f} {unit.name}"] if alone else []
-        cells = (unit.text(size) if size else "" for size in (ours, *theirs))
-        table.add_row(f"  {label}", *cells, *more)
+        cells = [unit.text(size) if size else "" for size in (ours, *theirs)]
+        if alone:
+            difference = (theirs[0] - ours) / unit.size
+            cells.append(f"{difference:+,.{unit.decimals}f} {unit.name}")
+        table.add_row(f"  {label}", *cells)
 
 
 def spares_report(spares: Spares) -> Iterator[Part]:

@@ -1,7 +1,8 @@
-"""`--baseline`: leaves out the findings that were there when a team adopted dsgen, on any line.
+"""`--baseline`: leaves out the findings that were there when a team adopted dsgen.
 
-A file in JSON has of each finding its rule, its path from the baseline's folder, a fingerprint of
-its line (judged anew when it is edited), and how often it is there.
+The baseline is a JSON file. For each finding it has the rule, the path from the baseline's folder,
+a fingerprint of the line's text, and how often it is there. A line that moves is still known; one
+that is edited is judged anew.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
         _read(path)
     counts = Counter(_entry(finding, path) for finding in findings)
     entries = [
-        {"rule": e[0], "path": e[1], "line": e[2], "count": counts[e]} for e in sorted(counts)
+        {"rule": rule, "path": file, "line": line, "count": count}
+        for (rule, file, line), count in sorted(counts.items())
     ]
     text = json.dumps(
         {"dsgen_baseline": _FORMAT, "findings": entries}, indent=1, ensure_ascii=False
@@ -54,21 +56,24 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
 def compare(path: Path, findings: Sequence[Finding], checked: Iterable[str]) -> list[Finding]:
     """The findings that the baseline doesn't have.
 
-    Says how many it has, and which entries on `checked` files none.
+    Prints how many it has, and which of its entries on `checked` files are of no finding.
     """
-    left, new = _read(path), list[Finding]()
+    unused_counts, new = _read(path), list[Finding]()
     for finding in findings:
         entry = _entry(finding, path)
-        if left[entry] > 0:
-            left[entry] -= 1
+        if unused_counts[entry] > 0:
+            unused_counts[entry] -= 1
         else:
             new.append(finding)
-    if left_out := len(findings) - len(new):
+
+    left_out = len(findings) - len(new)
+    if left_out:
         echo(f"{counted(left_out, 'finding')} of {path} left out", err=True)
     present = {_from_folder(file, path) for file in checked}
-    if unused := sorted(
-        entry for entry, count in left.items() if count > 0 and entry[1] in present
-    ):
+    unused = sorted(
+        entry for entry, count in unused_counts.items() if count > 0 and entry[1] in present
+    )
+    if unused:
         named = ", ".join(f"{file} {rule}" for rule, file, _ in unused[:_MOST_NAMED])
         more = f" and {len(unused) - _MOST_NAMED:,} more" if len(unused) > _MOST_NAMED else ""
         entries = f"{len(unused):,} {'entries' if len(unused) > 1 else 'entry'} of {path}"
@@ -84,11 +89,9 @@ def _read(path: Path) -> Counter[Entry]:
         raise click.UsageError(f"{path} is no file")
     try:
         data = read_json(path)
-        entries = (
-            data.get("findings")
-            if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT
-            else None
-        )
+        entries = None
+        if isinstance(data, dict) and data.get("dsgen_baseline") == _FORMAT:
+            entries = data.get("findings")
         if not isinstance(entries, list):
             raise UnusableJson(f"it has no list of findings of format {_FORMAT}")
         counts = Counter[Entry]()
@@ -106,7 +109,10 @@ def _read(path: Path) -> Counter[Entry]:
 
 
 def _entry(finding: Finding, baseline: Path) -> Entry:
-    """A finding without its line's number; the message stands for a line that must not be shown."""
+    """The entry of a finding, without its line's number.
+
+    Where the line must not be shown, because of a secret in it, the message stands for it.
+    """
     where = finding.where
     text = (where.excerpt or "").strip() or f"{where.pointer}\0{finding.message}"
     digest = hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()[:16]

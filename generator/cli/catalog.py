@@ -41,17 +41,20 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
         return
 
     kind = "models" if kind == "model" else kind
-    known = load_models() if kind == "models" and name is None else load_catalog()
+    loaded = load_models() if kind == "models" and name is None else load_catalog()
     records = {
-        "accelerators": known.accelerators,
-        "node-types": known.node_types,
-        "models": known.models,
+        "accelerators": loaded.accelerators,
+        "node-types": loaded.node_types,
+        "models": loaded.models,
     }
-    if kind is not None and kind not in KINDS:
+    if kind is not None and kind not in KINDS:  # `dsgen catalog h100`: a name without its kind
         kind, name = kind_of(kind, records, alone=name is None), name or kind
     kinds = [kind] if kind else KINDS
-    if kind is not None and name is not None and (named := containing(kind, name, records[kind])):
-        records[kind], name = named, None
+    if kind is not None and name is not None:
+        several = containing(kind, name, records[kind])
+        if several:  # these are listed in place of one entry
+            records[kind], name = several, None
+
     if kind is not None and name is not None:
         entry_of_name = entry(kind, name, records[kind])
         if form == "json":
@@ -63,10 +66,11 @@ def catalog(kind: str | None, name: str | None, form: str) -> None:
         print_json({**{kind: list(records[kind]) for kind in kinds}, "facts": facts})
     else:
         for kind in kinds:
-            print_parts(f"{kind} ({len(records[kind])})", listing(records[kind], known.aliases), "")
+            heading = f"{kind} ({len(records[kind])})"
+            print_parts(heading, listing(records[kind], loaded.aliases), "")
 
 
-#: files of the package
+#: Schemas that are files of the package.
 PUBLISHED = (
     "job",
     "plan",
@@ -99,13 +103,13 @@ def schema(name: str, deepspeed_version: str | None) -> None:
         from ..programs.deepspeed.json_schema import deepspeed_json_schema
         from ..programs.deepspeed.schema import versions
 
-        if deepspeed_version is not None and not re.fullmatch(
-            r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", deepspeed_version
-        ):
+        newest = ".".join(map(str, versions()[-1]))
+        version = newest if deepspeed_version is None else deepspeed_version
+        if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}", version):
             raise click.UsageError(
-                f"--deepspeed-version: {deepspeed_version[:40]!r} is not a version such as 0.19.8"
+                f"--deepspeed-version: {version[:40]!r} is not a version such as 0.19.8"
             )
-        print_json(deepspeed_json_schema(deepspeed_version or ".".join(map(str, versions()[-1]))))
+        print_json(deepspeed_json_schema(version))
         return
     if deepspeed_version is not None:
         raise click.UsageError("--deepspeed-version requires deepspeed")
@@ -136,10 +140,13 @@ def rules(rule_id: str | None, form: str) -> None:
     from .tables import print_parts
 
     name = (rule_id or "").upper()
+    # One rule is found without importing the modules of all others.
     chosen = [*rules_called(name)] if name else []
-    chosen = chosen or [rule for rule in known_rules() if rule.id.startswith(name)]
-    if not chosen and rule_id is not None and not re.search("[0-9]", rule_id):
-        chosen = [rule for rule in known_rules() if says(rule, rule_id)]
+    if not chosen:
+        chosen = [rule for rule in known_rules() if rule.id.startswith(name)]
+    if not chosen and rule_id is not None:
+        is_word = not re.search("[0-9]", rule_id)
+        chosen = [rule for rule in known_rules() if is_word and says(rule, rule_id)]
     if not chosen and rule_id is not None:
         unknown("rule", rule_id, (rule.id for rule in known_rules()))
     if form == "json":
@@ -163,6 +170,7 @@ def completion(context: click.Context, shell: str) -> None:
     zsh   echo 'source <(dsgen completion zsh)' >> ~/.zshrc, below compinit
     fish  dsgen completion fish > ~/.config/fish/completions/dsgen.fish
     """
-    made = get_completion_class(shell)
-    assert made is not None
-    echo(made(context.find_root().command, {}, "dsgen", "_DSGEN_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    script = completion_class(context.find_root().command, {}, "dsgen", "_DSGEN_COMPLETE")
+    echo(script.source())

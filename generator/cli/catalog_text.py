@@ -119,7 +119,7 @@ def entry(kind: str, name: str, known: Iterable[str]) -> dict[str, Any]:
     return asdict(record)
 
 
-#: Sizes of a model in the order in which they are printed.
+#: The sizes of a model, in the order in which they are printed.
 _SIZES: Final = (
     "family",
     "layers",
@@ -190,7 +190,7 @@ _SIZES: Final = (
 )
 #: At most so many kinds of layers are shown as text.
 _MOST_KINDS: Final = 12
-#: What a model's parts call sizes that have another name here.
+#: The attributes of a model's parts that hold sizes, where they have another name.
 _PART_NAMES: Final = {
     "gated_mlp": "gated",
     "activation_clamp": "clamp",
@@ -198,7 +198,7 @@ _PART_NAMES: Final = {
     "norms_per_layer": "norms",
     "shared_ffn": "width",
 }
-#: Sizes of the router of a model without experts, which has none: the defaults of routers.
+#: Sizes of the router that a model without experts doesn't have: the defaults of routers.
 _WITHOUT_ROUTER: Final = {
     "router_scale": 1.0,
     "router_scores": "softmax",
@@ -219,7 +219,7 @@ def sizes(model: Model) -> dict[str, Any]:
         "norm_epsilon": model.norm.epsilon,
         "shared_ffn": routed.width if routed else 0,
         "router_loss": routed.router_loss if routed else None,
-        # a config may have a width that no layer has
+        # A config may have a width that no layer has.
         "ffn": model.ffn if model.ffn in widths else 0,
         "dense_layers": len(dense),
         "dense_layer_indices": () if dense == tuple(range(len(dense))) else dense,
@@ -258,23 +258,21 @@ def _layers_by_kind(model: Model) -> list[dict[str, Any]]:
 
 
 def _borrowed(layer: Layer, part: object) -> dict[str, bool]:
-    """Whether an earlier layer holds the weights of a part, where it does."""
+    """A mark, where an earlier layer holds the weights of a part; else nothing."""
     return {"weights_of_earlier_layer": True} if part in layer.borrowed else {}
 
 
 def _sizes_of(part: object) -> dict[str, Any]:
     """The sizes of a part of a layer, by the names of its kind; what it lacks is left out."""
     sizes: dict[str, Any] = {}
-    for each in fields(part):  # type: ignore[arg-type]
-        value = getattr(part, each.name)
+    for field in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, field.name)
         if is_dataclass(value):
             sizes |= _sizes_of(value)
-        elif (
-            value not in (0, "", "none")
-            and each.name != "hidden"
-            and isinstance(value, bool | int | float | str)
-        ):
-            sizes[each.name] = value
+            continue
+        is_size = isinstance(value, bool | int | float | str) and field.name != "hidden"
+        if is_size and value not in (0, "", "none"):
+            sizes[field.name] = value
     return sizes
 
 
@@ -287,7 +285,7 @@ def _is_whole(layer: Layer) -> bool:
 
 
 def entry_lines(entry: Mapping[str, Any], *, sparse: bool) -> Lines:
-    """One entry, a line for each fact. Of a `sparse` one, all that are none or 0 share a line."""
+    """One entry, a line for each fact. If it is `sparse`, all that are none or 0 share a line."""
     # A router's defaults say nothing of a model without experts.
     has_router = entry.get("experts", True)
     empty, lines = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from math import ceil
 from typing import Final
 
 import click
@@ -29,7 +30,7 @@ def built_in_job() -> NamedText:
     return NamedText(read_text(__package__, "default_job.yaml"))
 
 
-#: By a key of the built-in job, the keys whose values were chosen for that key's value.
+#: Keys of the built-in job, with the keys whose values were chosen to go with them.
 _CHOSEN_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "model": (
         "name",
@@ -57,15 +58,16 @@ def fitted_example(
 ) -> tuple[Mapping[str, object], str]:
     """Overrides that fit the built-in job to a request, and a sentence about it.
 
-    Where the request names another framework or cluster, what was chosen for the built-in one's is
-    taken out: `None` does so. Another model makes another job, of which only the launcher is as in
-    the built-in one: the request has to say what runs it, and its batch has a default. Keys that
-    are `swept` get their values later.
+    Where the request names another framework or cluster, the values that were chosen for that of
+    the built-in job are taken out: `None` does so. Where it names another model, only the launcher
+    stays as it is: the request has to name the machines, and the batch has a default. Keys that are
+    `swept` get their values later.
     """
     sections = {path.partition(".")[0] for path in overrides}
     chosen = [key for section, keys in _CHOSEN_FOR.items() if section in sections for key in keys]
     if not chosen:
         return overrides, f"the built-in example (no SPEC, and no {DEFAULT_SPEC} in this folder)"
+
     if _changes_folder(overrides.get("framework")):
         chosen.append("output.checkpoints")  # a relative path
     taken_out: dict[str, object] = {key: None for key in chosen if key not in overrides}
@@ -82,8 +84,8 @@ def fitted_example(
         framework = _usual_framework({**taken_out, **defaults, **machines, **overrides})
         defaults = {"framework": framework, **defaults}
         told = [framework, *told]
-    said = f"from the flags; defaults: {', '.join(told)}" if told else "from the flags"
-    return {**taken_out, **defaults, **overrides}, said
+    sentence = f"from the flags; defaults: {', '.join(told)}" if told else "from the flags"
+    return {**taken_out, **defaults, **overrides}, sentence
 
 
 def _changes_folder(framework: object) -> bool:
@@ -111,15 +113,16 @@ def _batch_in_words(batch: object) -> str:
     return f"batch of {size}"
 
 
-#: In the order in which they are tried for a job that names none.
+#: Frameworks in the order in which they are tried for a job that names none.
 _USUAL: Final = (DEFAULT_FRAMEWORK, "megatron-lm", "huggingface")
 
 
 def _usual_framework(overrides: Mapping[str, object]) -> str:
-    """The first usual framework that has all parts of the model that the flags name.
+    """The first usual framework that can train the model which the flags name.
 
-    It is the one with the fewest warnings: others, as on the cluster, come with each of them. Where
-    none takes the job, it is the default one, whose findings then say why.
+    It is the one that gives the job the fewest warnings. Warnings on other things, such as the
+    cluster, come with every framework. Where none takes the job it is the default one, whose
+    findings say why.
     """
     warnings: dict[str, int] = {}
     for name in _USUAL:
@@ -137,23 +140,23 @@ def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:
     from .questions import BATCHES, gpus_of  # here, to save start-up time
 
     sequences, gpus = BATCHES.get(purpose), gpus_of(answers)
-    return -(-sequences // gpus) * gpus if sequences else {"tokens": _BATCH_TOKENS}
+    if not sequences:
+        return {"tokens": _BATCH_TOKENS}
+    return ceil(sequences / gpus) * gpus
 
 
 def _default_batch(overrides: Mapping[str, object]) -> dict[str, object]:
     """The batch where none is given: tokens, or sequences where a trained model is tuned."""
-    if "training" in overrides or any(
-        path.startswith("training.global_batch") for path in overrides
-    ):
+    has_batch = any(path.startswith("training.global_batch") for path in overrides)
+    if "training" in overrides or has_batch:
         return {}
     from .questions import purpose_of  # here, to save start-up time
 
     purpose = purpose_of(overrides)
     if purpose != "pretraining":
         return {"training.global_batch": usual_batch(purpose, overrides)}
-    length = str(overrides.get("training.sequence_length", 1))
-    # Of a length of 0 the job itself says more.
-    tokens = read_whole(length)
+    tokens = read_whole(str(overrides.get("training.sequence_length", 1)))
+    # A length of 0 passes here: the check of the job says more of it.
     if tokens is None or _BATCH_TOKENS % (tokens or 1):
         raise click.UsageError(
             f"add --global-batch: the default of {_BATCH_TOKENS} tokens isn't whole sequences"

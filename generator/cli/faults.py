@@ -41,11 +41,10 @@ def debug_option() -> click.Option:
 
 @contextmanager
 def told_of(context: click.Context) -> Iterator[None]:
-    """Run a command, and report its faults at the end.
+    """Run a command, and report dsgen's own faults at its end.
 
-    They decide its status, whatever else came of it.
-
-    What nothing else has caught is a fault of the whole command, which has no other answer then.
+    With a fault the status is `FAULT`, whatever else came of the command. An exception that nothing
+    has caught is a fault of the whole command, which then has no other answer.
     """
     with collected() as faults:
         try:

@@ -28,11 +28,10 @@ from .printing import (
 if TYPE_CHECKING:  # to save start-up time
     from ..check.coverage import NotChecked
 
-_MANY_FILES = 4  # of which the same is said: shown once, with a list
+_MANY_FILES = 4  # a finding in so many files is shown once, with a list of them
 _MOST_PLACES, _MOST_LINES = 5, 8  # in such a list
 #: What differs between messages that say the same: numbers, paths, quoted text, options with their
-#: values.
-#: From a word's start alone: words may be long.
+#: values. It matches whole words, and is tried at their beginnings alone, as they may be long.
 _SPECIFIC = lazy_pattern(r"(?<!\S)\S*[0-9/=`'\"$]\S*")
 _WIDTH = 110  # of an excerpt, in characters
 _COLOURS = {"error": RED, "warning": ORANGE, "note": BLUE}
@@ -62,16 +61,16 @@ def finding_text(finding: Finding, *more: Finding, colour: bool = False, width: 
 
 
 def together(findings: Iterable[Finding], alone: Container[int] = ()) -> list[list[Finding]]:
-    """Group findings of one cause: the same place and hint.
+    """Group findings of one cause: those with the same place and hint.
 
-    Those whose `id` is in `alone` stand each by itself.
+    A finding whose `id` is in `alone`, or that stands for several places, makes a group by itself.
     """
     groups: dict[object, list[Finding]] = {}
     for finding in findings:
-        by_itself = id(finding) in alone or finding.again
-        groups.setdefault(id(finding) if by_itself else (finding.where, finding.hint), []).append(
-            finding
-        )
+        key: object = (finding.where, finding.hint)
+        if id(finding) in alone or finding.again:
+            key = id(finding)
+        groups.setdefault(key, []).append(finding)
     return [*groups.values()]
 
 
@@ -82,44 +81,51 @@ def _folded(text: str, width: int) -> str:
     if not width or len(text) <= width:
         return text
     first = wrapped(text, width)[0]
-    return "\n".join(
-        (first, *(f"  {line}" for line in wrapped(text[len(first) :].lstrip(), width - 2)))
-    )
+    rest = text[len(first) :].lstrip()
+    return "\n".join((first, *(f"  {line}" for line in wrapped(rest, width - 2))))
 
 
 def findings_text(findings: Sequence[Finding], *, strict: bool) -> str:
-    """Every finding; one that many files share comes once, with their list unless `strict`."""
-    shared: dict[tuple[str, Severity, str], list[Finding]] = {}
-    for finding in findings:
-        shared.setdefault(
-            (finding.rule, finding.severity, _SPECIFIC.sub("...", finding.message)), []
-        ).append(finding)
-    first = {id(group[0]): group for group in shared.values()}
-    many = set[int]()
-    for group in shared.values():
-        if (
-            len({where.path for finding in group for where in (finding.where, *finding.again)})
-            >= _MANY_FILES
-        ):
-            many |= {id(finding) for finding in group}
+    """Every finding as text.
+
+    Unless `strict`, findings that say the same of many files are shown once, with a list of these.
+    """
+    shared = _shared_by_many_files(findings)
+    firsts = {id(group[0]): group for group in shared}
+    others = {id(finding) for group in shared for finding in group[1:]}
     texts = list[str]()
-    for finding, *more in together(findings, alone=many):
-        group = first.get(id(finding), []) if id(finding) in many else [finding]
-        if strict or group:
-            texts.append(finding_text(finding, *more, colour=True))
-        others = [where for one in group[1:] for where in (one.where, *one.elsewhere)]
-        if not strict and (elsewhere := [*(finding.elsewhere if group else ()), *others]):
+    for finding, *same_place in together(findings, alone=firsts.keys() | others):
+        if strict or id(finding) not in others:
+            texts.append(finding_text(finding, *same_place, colour=True))
+        if strict or id(finding) in others:
+            continue
+        elsewhere = [*finding.elsewhere]
+        for other in firsts.get(id(finding), [finding])[1:]:
+            elsewhere += (other.where, *other.elsewhere)
+        if elsewhere:
             texts.append(_others(elsewhere))
     return "\n".join(texts)
 
 
+def _shared_by_many_files(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """The groups of findings that say the same of many files, whatever the values in it."""
+    groups: dict[tuple[str, Severity, str], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.rule, finding.severity, _SPECIFIC.sub("...", finding.message))
+        groups.setdefault(key, []).append(finding)
+    return [group for group in groups.values() if len(_paths_of(group)) >= _MANY_FILES]
+
+
+def _paths_of(findings: Iterable[Finding]) -> set[str]:
+    return {where.path for finding in findings for where in (finding.where, *finding.again)}
+
+
 def _others(wheres: Sequence[Location]) -> str:
     """`the same in 3 more files: a.sh:3, b.sh:5, c.sh:9 (--strict shows each)`."""
-    firsts = {where.path: where for where in reversed(wheres)}  # of each file
-    places = [
-        f"{path}:{firsts[path].line}".removesuffix(":None")
-        for path in dict.fromkeys(one.path for one in wheres)
-    ]
+    first_places = dict[str, Location]()  # by path
+    for where in wheres:
+        first_places.setdefault(where.path, where)
+    places = [f"{path}:{where.line}".removesuffix(":None") for path, where in first_places.items()]
     files = len(places)
     more = f" and {len(places) - _MOST_PLACES:,} more" if len(places) > _MOST_PLACES else ""
     listed = printable(", ".join(places[:_MOST_PLACES]))
@@ -133,10 +139,10 @@ def counted(finding: Finding) -> str:
     lines, times = finding.lines, 1 + len(finding.again) - len(finding.elsewhere)
     if times == 1:
         return finding.message
-    listed = ", ".join(map(str, lines[:_MOST_LINES])) + (
-        ", ..." if len(lines) > _MOST_LINES else ""
-    )
-    places = f", lines {listed}" if len(lines) > 1 else ""
+    shown = [str(line) for line in lines[:_MOST_LINES]]
+    if len(lines) > _MOST_LINES:
+        shown.append("...")
+    places = f", lines {', '.join(shown)}" if len(lines) > 1 else ""
     return f"{finding.message} ({times} times{places})"
 
 
@@ -172,7 +178,7 @@ def height_below() -> int:
 
 def stop(findings: Iterable[Finding], outcome: str = "") -> NoReturn:
     """Print findings to stderr, with `--format json` to stdout too; exit with
-    `ExitStatus.FINDINGS`. A last line on stderr is for what comes of them.
+    `ExitStatus.FINDINGS`. The `outcome`, such as `not submitted`, is a last line on stderr.
     """
     findings = tuple(findings)
     print_findings(findings)
@@ -204,8 +210,13 @@ def findings_document(
     told = []
     for finding in findings:
         places = [
-            {"path": one.name, "line": one.line, "column": one.column, "pointer": one.pointer}
-            for one in (finding.where, *finding.again)
+            {
+                "path": where.name,
+                "line": where.line,
+                "column": where.column,
+                "pointer": where.pointer,
+            }
+            for where in (finding.where, *finding.again)
         ]
         more = {
             "fixable": bool(finding.edits),
@@ -214,21 +225,21 @@ def findings_document(
             "places": places,
         }
         told.append({**finding.to_dict(), **more})
-    left = [{"path": path, "reason": reason} for path, reason in (left_alone or {}).items()]
-    unread = [
-        {
-            "path": one.where.name,
-            "line": one.where.line,
-            "column": one.where.column,
-            "reason": one.told,
-        }
-        for one in not_checked
-    ]
     return {
         "findings": told,
         "documents": documents,
-        "not_checked": unread,
-        "left_alone": left,
+        "not_checked": [
+            {
+                "path": launch.where.name,
+                "line": launch.where.line,
+                "column": launch.where.column,
+                "reason": launch.told,
+            }
+            for launch in not_checked
+        ],
+        "left_alone": [
+            {"path": path, "reason": reason} for path, reason in (left_alone or {}).items()
+        ],
     }
 
 
@@ -245,7 +256,7 @@ def annotation(finding: Finding) -> str:
 def github_not_checked(launch: NotChecked, *, required: bool) -> str:
     """For GitHub: `::notice file=run.sh,line=3,col=1,title=not checked::not checked: ...`.
 
-    An error where that it is checked is `required`.
+    It is an error where all launches are `required` to be checked.
     """
     path, where = relative_path(launch.where.path), launch.where
     place = {"file": path, "line": where.line, "col": where.column, "title": "not checked"}
@@ -259,7 +270,7 @@ def github_not_checked(launch: NotChecked, *, required: bool) -> str:
 
 
 def azure_not_checked(launch: NotChecked, *, required: bool) -> str:
-    """A line of the log for Azure; an error where that it is checked is `required`."""
+    """A line of the log for Azure; an error where all launches are `required` to be checked."""
     text = f"{_place(launch.where)}: {_line(launch.message)}"
     is_error = required and not launch.is_memory
     return f"##vso[task.logissue type=error]{_azure(text)}" if is_error else text
@@ -270,7 +281,7 @@ def azure_annotation(finding: Finding) -> str:
 
     `##vso[task.logissue type=error;sourcepath=job.yaml;linenumber=3;code=MLM004]message`.
     """
-    if finding.severity is Severity.NOTE:  # which Azure has none of: a plain line of the log
+    if finding.severity is Severity.NOTE:  # Azure knows no notes: a plain line of the log
         return f"{_place(finding.where)}: note: {_line(counted(finding))} [{finding.rule}]"
     names = {"file": "sourcepath", "line": "linenumber", "col": "columnnumber", "title": "code"}
     values = {names[name]: _azure(value) for name, value in _properties(finding).items()}
@@ -296,14 +307,15 @@ def _excerpt(where: Location, columns: int = 0) -> list[str]:
     """The source line, cut around the place where it is long, and a caret under the place."""
     if where.excerpt is None or where.column is None:
         return []
-    line, at = where.excerpt, where.column - 1
+    line, caret = where.excerpt, where.column - 1
     width = min(_WIDTH, max(columns - 8, 20)) if columns else _WIDTH
     if len(line) > width:
-        start = max(0, min(at - width // 2, len(line) - width))
+        start = max(0, min(caret - width // 2, len(line) - width))
         end = start + width
-        line = ("..." if start else "") + line[start:end] + ("..." if end < len(line) else "")
-        at += (3 if start else 0) - start
-    return [f"  {_line(line)}", f"  {' ' * len(_line(line[:at]))}^"]
+        before, after = "..." if start else "", "..." if end < len(line) else ""
+        line = f"{before}{line[start:end]}{after}"
+        caret += len(before) - start
+    return [f"  {_line(line)}", f"  {' ' * len(_line(line[:caret]))}^"]
 
 
 def _line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`dsgen generate`: plan, render, write."""
+"""`dsgen generate`: plan a job, write its files, and tell how to start it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from ..write import Change
     from .loading import Prepared
 
-#: An option about adapters, or a file of options; from a word's beginning, so that it is read once.
+#: An option about adapters, or a file of options. It begins where a word does, so that each word is
+#: read once.
 _ADAPTS: Final = lazy_pattern(
     r"(?<!\S)(?:(?!--)\S)*--\S*(?:lora|peft|adapter)|--config", re.IGNORECASE
 )
 
-_ESTIMATED: Final = "sequence_length"  #: of what nobody set, what the plan depends on
+#: The one setting with a default on which the plan itself depends.
+_PLANNED_DEFAULT: Final = "sequence_length"
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
@@ -62,12 +64,11 @@ def generate(
     A100 v4.
     """
     from ..job.needs import not_ready  # here, to save start-up time
-    from ..write import diff
     from .loading import prepared
     from .writing import OVERWRITE, changes_in, print_diff, write_files
 
     made = prepared(request, form, top, bold, output)
-    best, folder = made.answer.plans[0], made.folder
+    folder = made.folder
     if show_diff and form != "json":
         print_diff(made.files, folder)
         return
@@ -78,24 +79,35 @@ def generate(
             made.files, folder, force=force, hint=f"use --diff to see the changes, or {OVERWRITE}"
         )
     if form == "json":
-        if best.missing:
-            echo(not_ready(best.missing), err=True)
-        written = [
-            {
-                "path": str(change.path),
-                "action": change.action.value,
-                **({"diff": diff([change])} if show_diff else {}),
-            }
-            for change in changes
-        ]
-        more: dict[str, object] = {"elastic": made.elastic.to_dict()} if made.elastic else {}
-        if explain:
-            from .asked_text import factor_rows
-
-            more |= {"rejected_by": made.answer.rejected_by, "factors": factor_rows(best)}
-        print_json({**best.to_dict(), **more, "files": written})
+        missing = made.answer.plans[0].missing
+        if missing:
+            echo(not_ready(missing), err=True)
+        print_json(_document(made, changes, explain=explain, show_diff=show_diff))
     else:
         _print_plan(made, changes, top, bold=bold, explain=explain)
+
+
+def _document(
+    made: Prepared, changes: Sequence[Change], *, explain: bool, show_diff: bool
+) -> dict[str, object]:
+    """The plan as JSON, with what became of its files."""
+    from ..write import diff  # here, to save start-up time
+
+    best = made.answer.plans[0]
+    document: dict[str, object] = {**best.to_dict()}
+    if made.elastic:
+        document["elastic"] = made.elastic.to_dict()
+    if explain:
+        from .asked_text import factor_rows
+
+        document |= {"rejected_by": made.answer.rejected_by, "factors": factor_rows(best)}
+    files = []
+    for change in changes:
+        file = {"path": str(change.path), "action": change.action.value}
+        if show_diff:
+            file["diff"] = diff([change])
+        files.append(file)
+    return {**document, "files": files}
 
 
 def _print_plan(
@@ -145,8 +157,9 @@ def _defaults(job: Job) -> Iterator[tuple[str, str]]:
     from ..rules.job.data import filled_in  # here, to save start-up time
 
     defaults = filled_in(job)
-    if front_end_of(job) is not None:  # whose launch has the others, or defaults of its own
-        defaults = {key: value for key, value in defaults.items() if key == _ESTIMATED}
+    if front_end_of(job) is not None:
+        # Its own launch has the other settings, or defaults for them.
+        defaults = {key: value for key, value in defaults.items() if key == _PLANNED_DEFAULT}
     if defaults:
         values = ", ".join(f"{key} {value}" for key, value in defaults.items())
         yield "Unset", f"training: {values}"
@@ -159,14 +172,15 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     from ..programs.launching.front_ends import SETTINGS, front_end_of
 
     best = made.answer.plans[0]
-    launch = best.job.launch
-    launcher = LAUNCHERS[launch.target]
-    needed = [*_needed(best)]
     front_end = front_end_of(best.job)
     if front_end is not None:
         settings = made.folder / SETTINGS
         yield "Next", f"{front_end.unwritten}: set the values of {settings} in it by hand."
         return
+
+    launch = best.job.launch
+    launcher = LAUNCHERS[launch.target]
+    needed = [*_needed(best)]
     if best.missing:
         yield "Next", "; ".join((not_ready(best.missing), *needed))
         return
@@ -187,14 +201,16 @@ def _needed(plan: Plan) -> Iterator[str]:
     from ..programs.launching.blockers import blockers
 
     job = plan.job
-    if packages := job.model.kernels:
-        names = " and ".join(packages)
+    if job.model.kernels:
+        names = " and ".join(job.model.kernels)
         yield f"Install {names} in the environment of the run: the memory of the plan is theirs."
     yield from blockers(plan)
-    if model := gated(job):
+    gated_model = gated(job)
+    if gated_model:
         token = LAUNCHERS[job.launch.target].token
-        yield f"{model} is gated: accept its terms on the Hub, and {token}."
-    if repository := config_from_hub(job):
+        yield f"{gated_model} is gated: accept its terms on the Hub, and {token}."
+    repository = config_from_hub(job)
+    if repository:
         yield (
             f"Every rank reads config.json of {repository} from the Hub; without a connection: hf "
             "download it into HF_HOME, and set launch.environment.HF_HUB_OFFLINE."
@@ -218,15 +234,17 @@ def _adapters(made: Prepared) -> Iterator[str]:
 def _listed(paths: Sequence[Path]) -> str:
     """Paths in one line; folders with the same files are named together.
 
-    An example: `launch.sbatch, 64gpus/ and 32gpus/ with job.yaml`.
+    An example: `launch.sbatch, 64gpus/, 32gpus/ with job.yaml`.
     """
     folders: dict[tuple[str, ...], list[str]] = {}
     for parent in dict.fromkeys(path.parent for path in paths):
         names = tuple(path.name for path in paths if path.parent == parent)
         folders.setdefault(names, []).append(parent.as_posix())
-    return ", ".join(
-        ", ".join(names)
-        if parents == ["."]
-        else f"{', '.join(f'{parent}/' for parent in parents)} with {', '.join(names)}"
-        for names, parents in folders.items()
-    )
+
+    parts = []
+    for names, parents in folders.items():
+        files = ", ".join(names)
+        if parents != ["."]:
+            files = f"{', '.join(f'{parent}/' for parent in parents)} with {files}"
+        parts.append(files)
+    return ", ".join(parts)

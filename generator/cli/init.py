@@ -68,29 +68,30 @@ def init(
     if more and not sources:
         raise click.UsageError(f"put --from before {more[0]}: `dsgen init --from {more[0]}`")
     output = Path(request.spec or DEFAULT_SPEC)
-    if str(output) != STDOUT and output.exists() and not force:
+    is_printed = str(output) == STDOUT
+    if not is_printed and output.exists() and not force:
         echo(f"{output}: error: file exists", err=True)
         echo(
             "hint: use --force to overwrite it, or -o for another file; nothing was written",
             err=True,
         )
         raise click.exceptions.Exit(ExitStatus.WOULD_OVERWRITE)
-    answers: dict[str, Any] = {
-        path: parse_value(value)
-        if isinstance(value, str) and path not in ("model", "cluster")
-        else value
-        for path, value in request.overrides.items()
-    }
+
+    answers: dict[str, Any] = {}
+    for path, value in request.overrides.items():
+        is_name = path in ("model", "cluster")
+        answers[path] = parse_value(value) if isinstance(value, str) and not is_name else value
     if purpose:
         answers["purpose"] = purpose
     if isinstance(answers.get("cluster"), str):
         answers["cluster"] = read_cluster(answers["cluster"])
-        answers = with_network(answers, answers) if RATE in answers else answers
+        if RATE in answers:
+            answers = with_network(answers, answers)
+
     paths = (*sources, *more)
     with checking(paths or (".",)):
         text, outcome = _spec_of_files(paths, answers, output) if paths else _asked(answers, output)
-    printed = str(output) == STDOUT  # all else that is said goes to standard error then
-    _tell(outcome, err=printed)
+    _tell(outcome, err=is_printed)  # the spec alone goes to standard output then
     if write_file(text, str(output), force=force):
         _say_next(output, outcome.unwritten)
     errors = [*outcome.of_launch, *outcome.findings]
@@ -117,13 +118,13 @@ def _head(output: Path) -> list[str]:
     package = __package__.rpartition(".")[0]
     folder = output.parent.absolute()
     installed = Path(str(files(f"{package}.schemas").joinpath("job.schema.json")))
-    # as a virtual environment in the project is, wherever that is cloned to
-    inside = installed.is_relative_to(folder)
-    schema = f"./{installed.relative_to(folder).as_posix()}" if inside else str(installed)
-    return [
-        "yaml-language-server: "
-        f"$schema={SCHEMA_NAME if (folder / SCHEMA_NAME).is_file() else schema}"
-    ]
+    schema = str(installed)
+    if (folder / SCHEMA_NAME).is_file():
+        schema = SCHEMA_NAME
+    elif installed.is_relative_to(folder):
+        # In a virtual environment of the project, whose own place differs from clone to clone.
+        schema = f"./{installed.relative_to(folder).as_posix()}"
+    return [f"yaml-language-server: $schema={schema}"]
 
 
 def _spec_of_files(
@@ -131,16 +132,16 @@ def _spec_of_files(
 ) -> tuple[str, Outcome]:
     """The spec of the launch that files hold, as text, and what became of its settings."""
     from ..draft import carry_over, spec_text, why_unwritten  # here, to save start-up time
-    from ..job.needs import listed_versions
 
     draft = _draft(paths, answers)
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
     if isinstance(answers.get("cluster"), dict):
         _mark_guess(draft, answers)
     outcome = carry_over(draft)._replace(unwritten=why_unwritten(draft))
-    if outcome.unwritten:  # no file of the plan repeats what is wrong in it
+    if outcome.unwritten:  # no file is written, so none shows what is wrong in the launch
         outcome = outcome._replace(of_launch=_errors_in(paths, draft))
-    if isinstance(model := draft.get("model"), str):
+    model = draft.get("model")
+    if isinstance(model, str):
         draft.set("model", _from_here(model, output))
 
     if outcome.unwritten:
@@ -154,52 +155,56 @@ def _spec_of_files(
 
     if outcome.of_launch and draft.get("training.global_batch") is not None:
         draft.comments["training.global_batch"] = "of a launch with errors, which are named below"
-    errors = [
-        f"{PurePath(one.where.path).name}:{one.where.line}: {_said(one)}"
-        for one in outcome.of_launch
-    ]
-    lists = {
-        "Errors of the launch:": errors,
-        "Not carried over:": notes,
-        "Added by dsgen:": outcome.added,
-    }
-    if outcome.plan is not None and not outcome.unwritten:
-        lists["Its files are written for:"] = (listed_versions(outcome.plan.job),)
-    tail = [
-        line
-        for title, lines in lists.items()
-        if lines
-        for line in (title, *(f"  {line}" for line in lines))
-    ]
-    price = _price(outcome.plan)
     head = [
         *_head(output),
         f"From {', '.join(Path(path).name or path for path in paths)}, by dsgen init.",
-        *([f"{price}. Leave `layout` out for that."] if price else []),
     ]
+    price = _price(outcome.plan)
+    if price:
+        head.append(f"{price}. Leave `layout` out for that.")
+    tail = _tail(outcome, notes)
     text = spec_text(draft.spec, head=head, comments=draft.comments, tail=tail, from_files=True)
     return text, outcome
 
 
+def _tail(outcome: Outcome, notes: Sequence[str]) -> list[str]:
+    """The comments at the end of a spec made of files: what is wrong, left out and added."""
+    from ..job.needs import listed_versions  # here, to save start-up time
+
+    lists: dict[str, Sequence[str]] = {
+        "Errors of the launch:": [
+            f"{PurePath(finding.where.path).name}:{finding.where.line}: {_in_words(finding)}"
+            for finding in outcome.of_launch
+        ],
+        "Not carried over:": notes,
+        "Added by dsgen:": outcome.added,
+    }
+    if outcome.plan is not None and not outcome.unwritten:
+        lists["Its files are written for:"] = [listed_versions(outcome.plan.job)]
+    tail = []
+    for title, lines in lists.items():
+        if lines:
+            tail += [title, *(f"  {line}" for line in lines)]
+    return tail
+
+
 def _errors_in(paths: Sequence[str], draft: Draft) -> tuple[Finding, ...]:
-    """The errors that `dsgen validate` finds in the launch that a draft is of."""
+    """The errors that `dsgen validate` finds in the file of the launch that a draft is made of."""
     from ..check.validate import validate  # here, to save start-up time
 
-    findings = validate(paths).findings
-    place = draft.found.where.path
-    return tuple(
-        one for one in findings if one.severity.value == "error" and one.where.path == place
-    )
+    path = draft.found.where.path
+    in_file = (finding for finding in validate(paths).findings if finding.where.path == path)
+    return tuple(finding for finding in in_file if finding.severity.value == "error")
 
 
-def _said(finding: Finding) -> str:
-    """What a finding says, in one line."""
+def _in_words(finding: Finding) -> str:
+    """A finding's message, hint and rule in one line."""
     hint = f"; {finding.hint}" if finding.hint else ""
     return f"{finding.message}{hint} [{finding.rule}]"
 
 
 def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
-    """What the files say of the job; what they don't, and a plan needs, is asked."""
+    """What the files say of the job. What a plan needs besides is asked."""
     from ..draft import draft_run, find_runs  # here, to save start-up time
     from .proposals import Proposals
     from .questions import answered
@@ -221,35 +226,35 @@ def _draft(paths: Sequence[str], answers: Mapping[str, Any]) -> Draft:
 
         refuse(str(draft.refused), _way_on(draft))
 
-    said = {key: draft.get(key) for key in ("model", "cluster", "framework", "launch.target")}
-    said |= {key: draft.get(key) for key in ("gpus", "nodes") if draft.get(key) is not None}
-    said["framework"] = said["framework"] or "deepspeed"
-    said["launch.target"] = said["launch.target"] or "slurm"
-    is_missing = said["model"] is None or said["cluster"] is None
-    if not is_missing and not {"gpus", "nodes"}.isdisjoint(said):
+    keys = ("model", "cluster", "framework", "launch.target", "gpus", "nodes")
+    of_files = {key: draft.get(key) for key in keys if draft.get(key) is not None}
+    has_machines = "gpus" in of_files or "nodes" in of_files
+    if "model" in of_files and "cluster" in of_files and has_machines:
         return draft
-    known = {key: value for key, value in said.items() if value is not None}
+    known = {"framework": "deepspeed", "launch.target": "slurm", **of_files}
     told = answered(known, Proposals(), _hints(draft))
     # A purpose is no key of a spec: it sets others.
-    new = {key: value for key, value in told.items() if said.get(key) is None and key != "purpose"}
+    new = {key: value for key, value in told.items() if key not in known and key != "purpose"}
     return draft_run(runs[0], runs[1:], {**answers, **new})
 
 
 def _way_on(draft: Draft) -> str:
-    """What to do with a launch that no spec says."""
+    """What to do with a launch that no spec can describe."""
     import shlex  # here, to save start-up time
 
     from ..draft.scripts import FILE_MISSING
 
     if draft.refused is not None and draft.refused.why.endswith(FILE_MISSING):
         return "add the folder that has it: dsgen init --from LAUNCH FOLDER"
-    answers_by_flag = {f"--{key}": draft.get(key) for key in ("model", "cluster", "gpus")}
-    answers_by_flag["--target"] = draft.get("launch.target") or "slurm"
-    open_answers = {"--model": "MODEL", "--cluster": "NODE_TYPE"}  # it can't do without these
+    answers = {f"--{key}": draft.get(key) for key in ("model", "cluster", "gpus")}
+    answers["--target"] = draft.get("launch.target") or "slurm"
+    for flag, placeholder in (("--model", "MODEL"), ("--cluster", "NODE_TYPE")):
+        if answers[flag] is None:  # the command can't do without it
+            answers[flag] = placeholder
     flags = (
         f"{flag} {shlex.quote(str(value))}"
-        for flag, known in answers_by_flag.items()
-        if isinstance(value := open_answers.get(flag) if known is None else known, str | int)
+        for flag, value in answers.items()
+        if isinstance(value, str | int)
     )
     command = " ".join(("dsgen init", *flags, "--framework huggingface"))
     return (
@@ -263,7 +268,7 @@ _NAME_CARDS: Final = ("partition", "constraint")
 
 
 def _hints(draft: Draft) -> dict[str, str]:
-    """What the files say of questions that they leave open: `8 GPUs a node (sft.sbatch:7)`."""
+    """Hints by key for questions that the files leave open: `8 GPUs a node (sft.sbatch:7)`."""
     from ..catalog import find_accelerator  # here, to save start-up time
     from ..catalog.names import nodes_with
     from ..submission.world import world_of
@@ -272,9 +277,9 @@ def _hints(draft: Draft) -> dict[str, str]:
     if claim is None:
         return {}
 
-    named = (find_accelerator(str(draft.get(f"launch.slurm.{key}"))) for key in _NAME_CARDS)
-    card = next((each for each in named if each is not None), find_accelerator("h100"))
-    assert card is not None
+    cards = [find_accelerator(str(draft.get(f"launch.slurm.{key}"))) for key in _NAME_CARDS]
+    cards.append(find_accelerator("h100"))  # an example, where the options name none
+    card = next(each for each in cards if each is not None)
     nodes = sorted(nodes_with(card, claim.value), key=lambda node: "dgx" not in node.name)
     such_as = " or ".join([f"{claim.value}x{card.name}", *(node.name for node in nodes[:1])])
     place = ":".join(str(part) for part in (Path(claim.where.path).name, claim.where.line) if part)
@@ -282,15 +287,17 @@ def _hints(draft: Draft) -> dict[str, str]:
 
 
 def _price(plan: Plan | None) -> str:
-    """What the layout of a launch costs; nothing where the chosen one is no faster."""
+    """What the layout of a launch costs in time; empty where dsgen's own is no faster."""
     from ..search.instead import unpinned, unpinned_text  # here, to save start-up time
 
-    free = unpinned(plan) if plan else None
-    return unpinned_text(plan, free) if plan and free else ""
+    if plan is None:
+        return ""
+    free = unpinned(plan)
+    return unpinned_text(plan, free) if free else ""
 
 
 def _fill_batch(draft: Keys, told: Mapping[str, Any], why: str) -> None:
-    """Set a usual batch where nobody says one."""
+    """Set a usual batch where there is none, with a comment that says why."""
     from .example import usual_batch  # here, to save start-up time
 
     if draft.get("training.global_batch") is None:
@@ -299,7 +306,7 @@ def _fill_batch(draft: Keys, told: Mapping[str, Any], why: str) -> None:
 
 
 def _from_here(model: str, output: Path) -> str:
-    """A model's path as the spec has it, which reads it from its own folder."""
+    """A model's path as the spec needs it: relative to the spec's folder."""
     import os  # here, to save start-up time
 
     from ..catalog import find_model
@@ -324,15 +331,15 @@ def _asked(answers: Mapping[str, Any], output: Path) -> tuple[str, Outcome]:
         if key != "purpose":
             draft.set(key, value)
     draft.set("model", _from_here(str(told["model"]), output))
-    # what files say beside the questions, for the target that was chosen
+
+    # What files say beside the questions is set too, but for options of targets that weren't chosen
+    # (`launch.slurm.partition`).
     for key, value in proposed.values.items():
-        target = (
-            key.split(".")[1]
-            if key.startswith("launch.") and key.count(".") == 2
-            else told["launch.target"]
-        )
-        asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
-        if not asked and target == told["launch.target"] and draft.get(key) is None:
+        is_asked = key in ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
+        section, *rest = key.split(".")
+        is_of_target = section == "launch" and len(rest) == 2
+        is_of_another = is_of_target and rest[0] != told["launch.target"]
+        if not is_asked and not is_of_another and draft.get(key) is None:
             draft.set(key, value)
             draft.comments[key] = f"from {proposed.sources[key]}"
     _mark_guess(draft, answers, taken=proposed.values.get("cluster") == told["cluster"])
@@ -357,10 +364,15 @@ _LEFT_OPEN: Final = (
 
 
 def _mark_guess(draft: Keys, answers: Mapping[str, Any], *, taken: bool = False) -> None:
-    """Comment on a network rate that is assumed, and tell of it where nobody confirmed the spec."""
+    """Comment on a network rate that is assumed, and print it where nobody is asked.
+
+    Where there is a terminal, the user has confirmed the rate, unless the machines are `taken` from
+    the proposals.
+    """
     from .questions import RATE, is_asked  # here, to save start-up time
 
-    if not isinstance(draft.get("cluster"), dict) or (is_asked() and not taken) or RATE in answers:
+    is_confirmed = is_asked() and not taken
+    if not isinstance(draft.get("cluster"), dict) or is_confirmed or RATE in answers:
         return
     draft.comments[RATE] = (
         "an assumption, to be corrected: all network cards of a node, one direction; 0 for one node"
@@ -380,17 +392,13 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
 
     for finding in outcome.of_launch:
         where = finding.where
-        echo(f"{where.path}:{where.line}:{where.column}: error: {_said(finding)}", err=True)
-    told = set()  # of the same arguments in two files, once
+        echo(f"{where.path}:{where.line}:{where.column}: error: {_in_words(finding)}", err=True)
+    told = set()  # the same arguments may stand in two files
     for finding in outcome.findings:
         if finding.severity.value != "note" and (finding.rule, finding.message) not in told:
             told.add((finding.rule, finding.message))
-            # What no key of the spec names is in a file that there isn't yet.
-            key = finding.where.pointer[1:].replace("/", ".")
-            key = key or f"{Path(finding.where.path).name}, as dsgen would write it"
-            said = _OF_DRAFT.sub("", _said(finding))
-            place = "" if said.startswith(f"{key}:") else f"{key}: "
-            echo(f"{finding.severity.value}: {place}{said}", err=True)
+            echo(_of_key(finding), err=True)
+
     if outcome.infeasible is not None:
         print_parts(*obstacle(outcome.infeasible), err=err)
         echo("The spec was written, but no layout of it fits.", err=True)
@@ -400,12 +408,24 @@ def _tell(outcome: Outcome, *, err: bool) -> None:
         is_pinned = plan.job.pins != Pins()
         title = "your layout" if is_pinned else "best plan"
         print_parts(f"{title}: {plan.in_words()}, {step} per step", err=err)
-        if price := _price(plan):
+        price = _price(plan)
+        if price:
             print_parts(price.partition("; ")[2], err=err)  # its own time stands above
         elif is_pinned:
             print_parts(
                 f"without pins: no layout is over {TIME_BAND:.0%} faster with all else as it is",
                 err=err,
             )
-        for _, changes in nearby(plan, faster_nearby(plan)) if is_pinned else ():
-            print_parts(f"faster: {changes}", err=err)
+        if is_pinned:
+            for _, changes in nearby(plan, faster_nearby(plan)):
+                print_parts(f"faster: {changes}", err=err)
+
+
+def _of_key(finding: Finding) -> str:
+    """A finding on a spec that isn't written yet, as a line that names the key."""
+    key = finding.where.pointer[1:].replace("/", ".")
+    if not key:  # it is in a file of the plan, which there isn't yet either
+        key = f"{Path(finding.where.path).name}, as dsgen would write it"
+    text = _OF_DRAFT.sub("", _in_words(finding))
+    place = "" if text.startswith(f"{key}:") else f"{key}: "
+    return f"{finding.severity.value}: {place}{text}"

@@ -1,4 +1,4 @@
-"""All rules in one table, the choice of `--select` and `--ignore`, and rules as text and data."""
+"""All rules, the choice of `--select` and `--ignore`, and rules as text, pages and JSON."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..submission.record import loaded
 from .printing import BOLD, unknown
 from .tables import Lines, Part, Table, Text, whole, words
 
-#: Reported whatever is selected, unless ignored by name: files that could not be read were not
-#: checked at all.
+#: Rules that are reported whatever is selected, unless they are ignored by name: a file that could
+#: not be read was not checked at all.
 _UNREAD: Final = frozenset(
     {
         "FILE001",
@@ -61,7 +61,7 @@ def known_rules() -> tuple[Rule, ...]:
 
 
 def rules_called(rule_id: str) -> tuple[Rule, ...]:
-    """Return the rule of an id, as in `known_rules`, or nothing.
+    """Return the rule of an id, as in `known_rules`; empty for another id.
 
     `rule_modules.json` says which modules have it, and no others are imported.
     """
@@ -100,9 +100,9 @@ class Selection(NamedTuple):
 
     def keeps(self, finding: Finding) -> bool:
         """Return whether the finding is reported."""
-        # What is selected by default counts as selected by a prefix of length 0.
-        by_default = 0 if not self.select or finding.rule in _UNREAD else -1
-        selected = max(by_default, _longest(self.select, finding.rule))
+        # A rule that is reported by default counts as selected by a prefix of length 0.
+        is_default = not self.select or finding.rule in _UNREAD
+        selected = max(0 if is_default else -1, _longest(self.select, finding.rule))
         return selected > _longest(self.ignore, finding.rule)
 
 
@@ -140,7 +140,10 @@ def _joined(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def ids_of(values: Iterable[str]) -> tuple[str, ...]:
-    """Ids and prefixes, several of them comma-separated; one that no rule has is refused."""
+    """The ids and prefixes in values, which may have several with commas between them.
+
+    One that no rule's id begins with is refused.
+    """
     names = tuple(
         part.strip().upper() for value in values for part in value.split(",") if part.strip()
     )
@@ -224,8 +227,9 @@ def rule_document(rule: Rule) -> dict[str, object]:
         "prevents",
         "fix",
     )
-    as_json = {"severity": rule.severity.value, "checks": checks(rule), "reads": list(rule.reads)}
-    return {name: value for name in names if (value := as_json.get(name, getattr(rule, name)))}
+    fields: dict[str, object] = {name: getattr(rule, name) for name in names}
+    fields |= {"severity": rule.severity.value, "checks": checks(rule), "reads": list(rule.reads)}
+    return {name: value for name, value in fields.items() if value}
 
 
 def rule_text(rule: Rule) -> tuple[Part, ...]:
@@ -303,7 +307,9 @@ def _entry(rule: Rule, example: str | None) -> Iterator[str]:
         if text:
             yield f"- {name}: {in_markdown(text)}"
     if example:
-        longest = max((len(run) for run in example.split("\n") if set(run) == {"`"}), default=0)
+        # Longer than any fence within the example.
+        fences = (line for line in example.split("\n") if set(line) == {"`"})
+        longest = max((len(line) for line in fences), default=0)
         fence = "`" * max(3, longest + 1)
         yield from ("", f"{fence}text", *example.rstrip("\n").split("\n"), fence)
 

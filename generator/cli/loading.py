@@ -56,17 +56,17 @@ class JobLoader:
     ) -> tuple[Job, tuple[Finding, ...]]:
         """The job as it is asked for, with its warnings, which are printed.
 
-        Errors end the program, with those that `beside` finds.
+        Errors are printed and end the program, along with those that `beside` finds in the job.
         """
         try:
             job, findings = check_job(
                 self._again(), overrides=self._overrides, check_pins=check_pins
             )
         except InvalidJob as invalid:
+            # `beside` needs a job, and one that breaks rules may load all the same.
             with suppress(InvalidJob):
                 job, _ = load_with_findings(self._again(), FRAMEWORKS, overrides=self._overrides)
                 stop([*invalid.findings, *beside(job)])
-            # It can't even be loaded.
             stop(invalid.findings)
         print_below(finding for finding in findings if finding.rule not in SAID_OF_PLANS)
         return job, findings
@@ -141,7 +141,7 @@ def planning(job: Job) -> str:
 
 
 def or_exit(answer: SearchResult | Infeasible, form: str) -> SearchResult:
-    """The answer; when nothing fits, prints why and exits."""
+    """The answer. Where nothing fits, print why, and exit."""
     if not isinstance(answer, Infeasible):
         return answer
     if form == "json":
@@ -195,19 +195,25 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     of_arguments = dict.fromkeys(
         finding for plan in plans for finding in findings_of((arguments_agree,), _pinned(plan))
     )
-    if errors := [finding for finding in of_arguments if finding.severity is ERROR]:
+    errors = [finding for finding in of_arguments if finding.severity is ERROR]
+    if errors:
         stop(errors)
 
-    told = {finding.rule for finding in findings}
+    # Rules on files repeat what they have said of the spec: each rule is told once.
+    rules_told = {finding.rule for finding in findings}
     of_files = dict.fromkeys(
         finding
         for plan, its_files in zip(plans, files_of_plans, strict=True)
         for finding in check_rendered(its_files, plan.job, folder)
     )
-    new = [finding for finding in of_files if finding.rule not in told]
+    new = [finding for finding in of_files if finding.rule not in rules_told]
     if any(finding.severity is ERROR for finding in new):
         stop(new)
-    of_plan = (f for f in best.findings if f not in findings and f.severity is not Severity.NOTE)
+    of_plan = [
+        finding
+        for finding in best.findings
+        if finding not in findings and finding.severity is not Severity.NOTE
+    ]
     print_below([*of_plan, *new])
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
 
@@ -215,14 +221,12 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
 def _pinned(plan: Plan) -> Job:
     """The job of a plan with all of its layout pinned."""
     names = plan.job.pins.__dataclass_fields__
-    return replace(
-        plan.job,
-        pins=replace(plan.job.pins, **{name: getattr(plan.layout, name) for name in names}),
-    )
+    pins = replace(plan.job.pins, **{name: getattr(plan.layout, name) for name in names})
+    return replace(plan.job, pins=pins)
 
 
 def placed(job: Job, request: Request, folder: Path) -> Job:
-    """The job with the paths in its launcher's options as its files in `folder` need them.
+    """The job with the paths in its launcher's options relative to `folder`, where its files go.
 
     In the spec they are relative to the spec. A folder that is missing ends the program.
     """
@@ -245,19 +249,18 @@ def _moved(job: Job, request: Request, folder: Path) -> tuple[Job, tuple[Finding
     job = replace(job, launch=launch)
     uploaded = launcher.uploaded(launch, folder)
     is_own_folder = uploaded == Path(os.path.normpath(folder))
-    if uploaded is not None and not is_own_folder and not uploaded.exists():
-        at, script = f"launch/{launcher.name}/code", launch.script
-        key = at.replace("/", ".")
-        hint = (
-            f"make {uploaded} and put {script} into it, or leave {key} out and put "
-            f"{script} into {folder}"
-        )
-        message = f"there is no folder {uploaded}, which {key} names"
-        where = job.locate(f"/{at}")
-        return job, (
-            Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint),
-        )
-    return job, ()
+    if uploaded is None or is_own_folder or uploaded.exists():
+        return job, ()
+
+    key, script = f"launch.{launcher.name}.code", launch.script
+    where = job.locate(f"/{key.replace('.', '/')}")
+    message = f"there is no folder {uploaded}, which {key} names"
+    hint = (
+        f"make {uploaded} and put {script} into it, or leave {key} out and put "
+        f"{script} into {folder}"
+    )
+    finding = Finding(rule="AML021", severity=ERROR, where=where, message=message, hint=hint)
+    return job, (finding,)
 
 
 def _check_target(job: Job) -> None:
@@ -281,7 +284,7 @@ def _check_target(job: Job) -> None:
 
 
 def _spec(request: Request, swept: Collection[str]) -> tuple[str | TextIO, Mapping[str, object]]:
-    """The spec as a path or stream, with overrides; one that isn't named is reported."""
+    """The spec as a path or stream, with overrides. One that the user didn't name is told."""
     if request.spec == "-":
         return sys.stdin, request.overrides
     if request.spec is not None:
@@ -290,18 +293,18 @@ def _spec(request: Request, swept: Collection[str]) -> tuple[str | TextIO, Mappi
     if Path(DEFAULT_SPEC).exists():
         echo(f"job: {DEFAULT_SPEC}", err=True)
         return DEFAULT_SPEC, request.overrides
-    overrides, what = fitted_example(request.overrides, swept)
-    echo(f"job: {what}", err=True)
+    overrides, sentence = fitted_example(request.overrides, swept)
+    echo(f"job: {sentence}", err=True)
     return built_in_job(), overrides
 
 
 def suggest_command(spec: str) -> None:
     """Suggest a command where SPEC is no file: a mistyped command is parsed as SPEC."""
-    matches = difflib.get_close_matches(spec, COMMANDS, n=1)
     if os.path.lexists(spec):
         return
     if spec in COMMANDS:
         raise click.UsageError(f"put the command first: `dsgen {spec} ...`, then options")
+    matches = difflib.get_close_matches(spec, COMMANDS, n=1)
     if matches:
         raise click.UsageError(
             f"no such command or file: {spec!r}; did you mean `dsgen {matches[0]}`?"

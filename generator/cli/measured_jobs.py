@@ -1,4 +1,7 @@
-"""The jobs of measured runs (the spec with what each run sets), the fit to them, and its report."""
+"""`dsgen calibrate`: the jobs of measured runs, the fit to them, and its report.
+
+The job of a run is the spec with the keys that the run sets.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ from .printing import BOLD, echo
 from .tables import Part, Table, Text, numbers, whole
 
 _RUNS_SHOWN, _FACTORS_SHOWN = 20, 8
+_LEAST_MOVED = 0.02  #: a factor that differs less from 1 is as good as 1
 
 
 def fit(
@@ -46,7 +50,7 @@ def fit(
     """
     measurements = _measurements(paths, specs)
     runs: list[MeasuredRun] = []
-    # in order, each once: what is wrong with the spec is wrong for every run
+    # In order, each once: what is wrong with the spec is wrong for every run.
     findings: dict[Finding, None] = {}
     for measurement, spec in measurements:
         run, problems = _job_of(measurement, spec, assignments)
@@ -55,6 +59,7 @@ def fit(
             runs.append(run)
     if findings:
         stop(findings)
+
     for measurement, _ in measurements:
         for note in measurement.notes:
             echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s per step", err=True)
@@ -106,8 +111,8 @@ def _job_of(
 ) -> tuple[MeasuredRun | None, tuple[Finding, ...]]:
     """The run as the fit uses it, or everything that is wrong with its job.
 
-    `spec`: a path, or None when the run has everything. `assignments`: dotted paths that override
-    spec and run.
+    `spec` is a path, or None where the run has all keys itself. `assignments` override spec and
+    run.
     """
     overrides = {**run.keys, "calibration": None, **assignments}
     try:
@@ -115,7 +120,8 @@ def _job_of(
     except InvalidJob as invalid:
         return None, tuple(_at_run(run, assignments, finding) for finding in invalid.findings)
     layout = estimate(job).layout
-    if problems := tuple(_problems(run, job, layout)):
+    problems = tuple(_problems(run, job, layout))
+    if problems:
         return None, problems
     measured = {
         name: getattr(run, name) for name in ("name", "step_time_s", "peak_bytes", "peak_kind")
@@ -124,15 +130,22 @@ def _job_of(
 
 
 def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
-    """Defaults of the keys that matter most, where neither the runs nor their specs set them."""
-    for key, value, *other in (
-        ("recompute", "none"),
-        ("micro_batch", "1", "gradient_accumulation"),
+    """Notes on the defaults that matter most, where neither the runs nor their specs set a value.
+
+    Either of micro_batch and gradient_accumulation gives the other.
+    """
+    without_recompute = [job for job in jobs if job.pins.recompute is None]
+    without_batch = [
+        job
+        for job in jobs
+        if job.pins.micro_batch is None and job.pins.gradient_accumulation is None
+    ]
+    for key, value, without in (
+        ("recompute", "none", without_recompute),
+        ("micro_batch", "1", without_batch),
     ):
-        if number := sum(
-            all(getattr(job.pins, name) is None for name in (key, *other)) for job in jobs
-        ):
-            yield f"note: {key} is not set for {number} of {len(jobs)} runs; assuming {value}"
+        if without:
+            yield f"note: {key} is not set for {len(without)} of {len(jobs)} runs; assuming {value}"
 
 
 def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Finding) -> Finding:
@@ -148,7 +161,7 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
 
 
 def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
-    """Whether a log contradicts the job: the model's shape, GPUs, batch, or the ZeRO stage."""
+    """Where a run contradicts its job: in the model's shape, the GPUs, the batch or the stage."""
     for field, size in run.shape.items():
         ours = getattr(job.model, field)
         if size != ours:
@@ -190,27 +203,39 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
 
 
 def report_parts(report: CalibrationReport) -> Iterator[Part]:
-    """Yield what is printed of a calibration."""
-    (cluster, *parts), count = report.machine.values(), len(report.runs)
+    """What is printed of a calibration."""
+    cluster, *parts = report.machine.values()
+    count = len(report.runs)
     fitted = f"{count} run{'s' if count > 1 else ''} on {cluster}"
     yield Text(f"Calibration from {fitted} ({', '.join(parts)})", style=BOLD)
     yield ""
+    yield _error_table(report)
+    yield ""
+    yield from _factors(report)
+    yield ""
+    yield _run_table(report)
+    if count > _RUNS_SHOWN:
+        yield f"and {count - _RUNS_SHOWN} more, in the file"
+
+
+def _error_table(report: CalibrationReport) -> Table:
+    """The errors of estimates with the shipped constants, and with the fitted ones."""
     table = Table(
         whole("error of estimates"), *map(numbers, ("shipped", "calibrated", "a run left out"))
     )
     for name, errors in (("step time", report.time), ("peak memory", report.memory)):
-        if errors is not None:
-            for kind in ("mean", "median"):
-                values = [
-                    getattr(errors, f"{column}_{kind}")
-                    for column in ("before", "after", "left_out")
-                ]
-                table.add_row(
-                    f"{name}, {kind}",
-                    *("-" if value is None else percent(value) for value in values),
-                )
-    yield table
-    yield ""
+        if errors is None:
+            continue
+        for kind in ("mean", "median"):
+            columns = [f"{column}_{kind}" for column in ("before", "after", "left_out")]
+            values = [getattr(errors, column) for column in columns]
+            cells = ["-" if value is None else percent(value) for value in values]
+            table.add_row(f"{name}, {kind}", *cells)
+    return table
+
+
+def _factors(report: CalibrationReport) -> Iterator[str]:
+    """What the fit changes, or why it changes nothing; and how near estimates should be."""
     if len(report.runs) < LEAST_RUNS:
         yield (
             f"A fit needs at least {LEAST_RUNS} runs, of different layouts or sizes: the "
@@ -221,25 +246,26 @@ def report_parts(report: CalibrationReport) -> Iterator[Part]:
             "No factors predict a run left out better than the shipped constants "
             "do, so these are kept."
         )
-    # others are as good as 1
-    moved = [item for item in report.factors if abs(item.factor - 1) >= 0.02]
-    for item in moved[:_FACTORS_SHOWN]:
+    moved = [item for item in report.factors if abs(item.factor - 1) >= _LEAST_MOVED]
+    shown = moved[:_FACTORS_SHOWN]
+    for item in shown:
         yield f"{item.name}: {item.text}"
-    rest = len(report.factors) - len(moved[:_FACTORS_SHOWN])
+    rest = len(report.factors) - len(shown)
     if report.helps and rest:
         yield f"{rest} others changed less, or not at all."
     if report.memory is not None:
         yield f"memory other than model states: {report.memory_factor:.2f} of the estimate"
     yield f"Two of three further runs should be within {percent(report.spread)} of their estimate."
-    yield ""
+
+
+def _run_table(report: CalibrationReport) -> Table:
+    """The time of each run, and how far estimates are off it."""
     table = Table(whole("run"), *map(numbers, ("measured", "shipped", "calibrated", "left out")))
     for run in report.runs[:_RUNS_SHOWN]:
         estimates = (run.before_s, run.after_s, run.left_out_s)
-        offs = [
+        errors = [
             "-" if value is None else f"{100 * (value / run.measured_s - 1):+.1f}%"
             for value in estimates
         ]
-        table.add_row(run.name, seconds(run.measured_s), *offs)
-    yield table
-    if count > _RUNS_SHOWN:
-        yield f"and {count - _RUNS_SHOWN} more, in the file"
+        table.add_row(run.name, seconds(run.measured_s), *errors)
+    return table

@@ -48,19 +48,18 @@ def model_entry(file: str) -> dict[str, Any]:
         name = path.resolve().parent.name if path.name == "config.json" else path.stem
         model = model_from_config(config, name=name, source=file)
     except ConfigError as error:
-        told = [
-            f"{file}: {message}" + (f"\nhint: {hint}" if hint else "")
-            for _, message, hint in error.problems
-        ]
-        raise UnusableFile("\n".join(told)) from None
+        lines = list[str]()
+        for _, message, hint in error.problems:
+            lines.append(f"{file}: {message}")
+            if hint:
+                lines.append(f"hint: {hint}")
+        raise UnusableFile("\n".join(lines)) from None
+
     parameters = parameter_count(model)
-    return {
-        "name": model.name,
-        "parameters": parameters,
-        **({"active_parameters": active_parameter_count(model)} if model.experts else {}),
-        **sizes(model),
-        "transformers": _comparison(config, parameters),
-    }
+    entry: dict[str, Any] = {"name": model.name, "parameters": parameters}
+    if model.experts:
+        entry["active_parameters"] = active_parameter_count(model)
+    return {**entry, **sizes(model), "transformers": _comparison(config, parameters)}
 
 
 def _comparison(config: Mapping[str, Any], parameters: int) -> str:

@@ -40,7 +40,7 @@ PURPOSES: Mapping[str, Mapping[str, Any]] = {
     "lora": {"framework": "huggingface", "training.lora": {"rank": 16}},
 }
 
-#: parameter name to the dotted path of the key that it overrides
+#: The dotted path of the key that a flag overrides, by the name of its parameter.
 FLAGS: Mapping[str, str] = {
     **{name: name for name in ("gpus", "nodes", "model", "cluster", "framework", "calibration")},
     "target": "launch.target",
@@ -52,9 +52,9 @@ class Request(NamedTuple):
     """The job that the command line asks for."""
 
     spec: str | None
-    overrides: Mapping[str, object]  #: by dotted path
-    flags: Mapping[str, str]  #: by dotted path, as they were written
-    #: that asks for the same job, for generated files; without folders and the values of variables
+    overrides: Mapping[str, object]  #: values by dotted path
+    flags: Mapping[str, str]  #: the flags that gave them, as written, by dotted path
+    #: asks for the same job; it is for generated files, so without folders and possible secrets
     command: str
 
 
@@ -78,19 +78,18 @@ def form_option(*forms: str) -> Callable[[Command], Command]:
 
 
 def top_option(default: int, text: str) -> Callable[[Command], Command]:
-    """Return `--top`, the number of plans that are shown."""
+    """`--top`, the number of plans that are shown."""
     return click.option(
         "--top", type=click.IntRange(1, MOST_PLANS), default=default, show_default=True, help=text
     )
 
 
 def given(name: str) -> bool:
-    """Return whether an option of the command that runs was given."""
+    """Return whether an option of the running command stands on the command line."""
     context = click.get_current_context(silent=True)
-    return (
-        context is not None
-        and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    )
+    if context is None:
+        return False
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def _folder(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -100,7 +99,7 @@ def _folder(_: click.Context, __: click.Parameter, value: str | None) -> str | N
 
 
 def folder_option(text: str) -> Callable[[Command], Command]:
-    """Return `--output` of commands that write several files."""
+    """`--output` of commands that write several files."""
     return click.option("-o", "--output", metavar="DIR", callback=_folder, help=text)
 
 
@@ -131,13 +130,15 @@ def set_option(text: str) -> Callable[[Command], Command]:
 
 
 def job_options(command: Command) -> Command:
-    """Give a command the argument SPEC and the override flags, which it receives as `request`."""
-    # `-` is standard input
+    """Give a command the argument SPEC and the override flags, which it receives as `request`.
+
+    SPEC may be `-`: standard input.
+    """
     return job_flags(click.argument("spec", required=False, metavar="[SPEC]")(command))
 
 
 def job_flags(command: Command) -> Command:
-    """Add the flags that override a spec to a command; it gets them and `spec` as `request`."""
+    """Give a command the override flags: with its parameter `spec` they become `request`."""
 
     @functools.wraps(command)
     def collected(**parameters: Any) -> Any:
@@ -160,19 +161,23 @@ def _request(
     if "cluster" in values and not {"gpus", "nodes"} & values.keys():
         from ..catalog.names import machines_of  # here, to save start-up time
 
-        if (machines := machines_of(values["cluster"])) and machines.nodes:  # `--cluster 16x8xh100`
+        machines = machines_of(values["cluster"])
+        if machines and machines.nodes:  # `--cluster 16x8xh100`
             values["nodes"] = machines.nodes
+
+    overrides: dict[str, object] = {}
+    as_written: dict[str, str] = {}
     arguments = ["dsgen"] if spec is None else ["dsgen", _without_folders(spec)]
     for name, value in values.items():
+        overrides[FLAGS[name]] = value
+        as_written[FLAGS[name]] = mask(f"{_flag(name)} {value}")
         arguments += [_flag(name), _without_folders(mask(str(value)))]
     for path, text in assignments:
+        overrides[path] = text
+        as_written[path] = f"--set {assignment_text(path, text)}"
         arguments += ["--set", assignment_text(path, text)]
-    overrides = {**{FLAGS[name]: value for name, value in values.items()}, **dict(assignments)}
-    flags = {FLAGS[name]: mask(f"{_flag(name)} {value}") for name, value in values.items()}
-    flags |= {path: f"--set {assignment_text(path, text)}" for path, text in assignments}
-    return Request(
-        spec=spec, overrides=overrides, flags=flags, command=printable(shlex.join(arguments))
-    )
+    command = printable(shlex.join(arguments))
+    return Request(spec=spec, overrides=overrides, flags=as_written, command=command)
 
 
 def _flag(name: str) -> str:
@@ -181,27 +186,32 @@ def _flag(name: str) -> str:
 
 def assignment_text(path: str, text: str) -> str:
     """`PATH=VALUE` as it may be shown and written: what may be a secret is left out."""
-    held = path == "launch" or path.startswith("launch.environment") or find(text.replace("\\", ""))
-    return f"{path}=..." if held else mask(f"{path}={text}")
+    has_variables = path == "launch" or path.startswith("launch.environment")
+    if has_variables or find(text.replace("\\", "")):
+        return f"{path}=..."
+    return mask(f"{path}={text}")
 
 
 def _without_folders(value: str) -> str:
+    """A value without the folders of an absolute path, which are of this machine."""
     return Path(value).name if Path(value).is_absolute() else value
 
 
 def _read_assignments(
     _: click.Context, __: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """`PATH=VALUE` as path and text, which the spec's reader parses as YAML."""
-    pairs = tuple(value.partition("=") for value in values)
-    for value, (path, equals, _text) in zip(values, pairs, strict=True):
+    """Each `PATH=VALUE` as path and text, which the spec's reader parses as YAML."""
+    assignments = list[tuple[str, str]]()
+    for value in values:
+        path, equals, text = value.partition("=")
         if not equals or not path.strip():
             raise click.BadParameter(f"{value!r} is not PATH=VALUE, such as layout.tensor=8")
-    return tuple((path.strip(), text) for path, _equals, text in pairs)
+        assignments.append((path.strip(), text))
+    return tuple(assignments)
 
 
 class _Number(click.IntRange):
-    """A number; of `1k`, the spec's reader says how to write it."""
+    """A number. A length such as `1k` passes: the spec's reader says how to write it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ..job.quantities import length_of  # here, to save start-up time

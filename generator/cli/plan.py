@@ -39,7 +39,7 @@ _KEYS_OF_HEADINGS = {
 
 
 def _question(text: str) -> Question:
-    """What one `--compare` asks about."""
+    """What one `--compare` asks about: a word or number is a row, anything else layout keys."""
     row = text.strip().lower()
     return row if row.isalpha() or is_whole(row) else _keys(text)
 
@@ -67,7 +67,8 @@ def _keys(text: str) -> Keys:
             raise click.BadParameter(f"{key} is set twice in {text!r}")
         values[key] = parse_value(value)
 
-    # The schema has no null: a layout key with it is left out, an unknown key stays to be refused.
+    # The schema knows no null, so a layout key with it isn't checked; an unknown key is, to be
+    # refused.
     checked = {
         key: value for key, value in values.items() if value is not None or key not in layout_keys
     }
@@ -76,11 +77,12 @@ def _keys(text: str) -> Keys:
         if path:
             raise click.BadParameter(f"{path} is no key of layout; plan with --set {path}={asked}")
     findings, _ = check_schema(plain_source({"layout": checked}))
-    problems = [finding for finding in findings if finding.where.pointer.startswith("/layout")]
+    problems = list[str]()
+    for finding in findings:
+        if finding.where.pointer.startswith("/layout"):
+            problems += filter(None, (finding.message, finding.hint))
     if problems:
-        raise click.BadParameter(
-            "; ".join(f"{f.message}; {f.hint}" if f.hint else f.message for f in problems)
-        )
+        raise click.BadParameter("; ".join(problems))
     return {key: pinned_value(value) for key, value in values.items()}
 
 
@@ -175,14 +177,19 @@ def _print_plans(
             faster = (*nearby(best, faster_nearby(best, check_job)), *sharding(best))
         with working("planning without pins, and other frameworks", form):
             others = instead(best, bold=bold)
-    missing = (("Next", not_ready(best.missing)),) if best.missing else ()
-    if (front_end := front_end_of(best.job)) is not None:
+    front_end = front_end_of(best.job)
+    next_steps: tuple[Line, ...] = ()
+    if front_end is not None:
         values = f"dsgen generate writes the values for it ({SETTINGS})"
-        missing = (("Next", f"{front_end.unwritten}; {values}"),)
-    shown = ALWAYS + bool(best.uncertainty.evidence.beyond)
-    details = [*further(best)][0 if explain else -shown :]
+        next_steps = (("Next", f"{front_end.unwritten}; {values}"),)
+    elif best.missing:
+        next_steps = (("Next", not_ready(best.missing)),)
+    details = [*further(best)]
+    if not explain:
+        always = ALWAYS + bool(best.uncertainty.evidence.beyond)
+        details = details[-always:]
     explanation = explained(best, answer) if explain else ()
-    lines = report(answer, top, *faster, *missing, *others, details=details, counts=counts)
+    lines = report(answer, top, *faster, *next_steps, *others, details=details, counts=counts)
     print_parts(*lines, *explanation)
 
 
@@ -203,15 +210,17 @@ def _print_answers(
 
     best = answer.plans[0] if answer.plans else None
     with working("comparing", form):
-        # Where nothing fits there are no rows to ask about.
-        has_rows = not isinstance(answer, Infeasible)
-        questions = [one for one in compared if has_rows or not isinstance(one, str)]
+        questions = compared
+        if isinstance(answer, Infeasible):  # there are no rows to ask about
+            questions = tuple(question for question in compared if not isinstance(question, str))
         comparisons = [_comparison(job, answer, question, bold) for question in questions]
         spare_counts = spare_nodes(best) if spares and best else None
     if form == "json":
         document: dict[str, Any] = answer.to_dict()
-        document |= {"comparisons": [each.to_dict() for each in comparisons]} if compared else {}
-        document |= {"spares": spare_counts.to_dict()} if spare_counts else {}
+        if compared:
+            document["comparisons"] = [comparison.to_dict() for comparison in comparisons]
+        if spare_counts:
+            document["spares"] = spare_counts.to_dict()
         print_json(document | _factors(best, explain))
     else:
         from .answers import explained, obstacle
@@ -244,20 +253,24 @@ def _comparison(
 
     if not isinstance(question, str):
         return compare(job, question, answer.plans[0] if answer.plans else None, bold=bold)
-    shown = () if isinstance(answer, Infeasible) else rows(answer, len(answer.plans))
-    plans = {
-        name: row.plan for number, row in enumerate(shown, 1) for name in (row.name, str(number))
-    }
-    plans |= {} if isinstance(answer, Infeasible) else answer.named
+    if isinstance(answer, Infeasible):
+        raise _no_row(question, "no plan fits")
+    table = rows(answer, len(answer.plans))
+    plans: dict[str, Plan] = {}
+    for number, row in enumerate(table, start=1):
+        plans |= {row.name: row.plan, str(number): row.plan}
+    plans |= answer.named
     if question not in plans:
         names = ", ".join(name for name in plans if not is_whole(name))
-        choices = "no plan fits"
-        if shown:
-            more = "; --top lists more" if is_whole(question) else ""
-            choices = f"name {names}, or one of rows 1 to {len(shown)}{more}"
-        what = "row" if is_whole(question) else "row and no KEY=VALUE"
-        raise click.BadParameter(f"{question!r} is no {what}: {choices}", param_hint="--compare")
+        more = "; --top lists more" if is_whole(question) else ""
+        raise _no_row(question, f"name {names}, or one of rows 1 to {len(table)}{more}")
     return compare_row(question, answer.plans[0], plans[question], bold=bold)
+
+
+def _no_row(question: str, choices: str) -> click.BadParameter:
+    """The error where a question names no row of the table."""
+    missing = "row" if is_whole(question) else "row and no KEY=VALUE"
+    return click.BadParameter(f"{question!r} is no {missing}: {choices}", param_hint="--compare")
 
 
 @click.command(short_help="Estimate one layout.")
@@ -279,7 +292,8 @@ def estimate(request: Request, explain: bool, form: str) -> None:
 
     job, findings = JobLoader(request).reported(check_pins=False)
     say_range(job, "estimated")
-    if job.pins == Pins():
+    has_layout = job.pins != Pins()
+    if not has_layout:
         with working(planning(job), form):
             answer = search(job, top=1, explain=explain or form == "json")
         plan = or_exit(answer, form).plans[0]
@@ -297,7 +311,7 @@ def estimate(request: Request, explain: bool, form: str) -> None:
         with working("planning without pins", form):
             free_plan = unpinned(plan)
         price = [("Pinned", unpinned_text(plan, free_plan, searched=False))] if free_plan else []
-        name = "Chosen" if job.pins == Pins() else "Layout"
+        name = "Layout" if has_layout else "Chosen"
         top_parts = (answer_lines(plan, *price, name=name), "", MemoryBars(plan), "")
         shown = fitted(lambda details: (*top_parts, Lines(details, least=NAMES)), [*further(plan)])
         print_parts(*shown, *(explained(plan) if explain else ()))

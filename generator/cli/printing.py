@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -50,17 +51,19 @@ def echo_styled(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 def echo_diff(text: str, *, err: bool = False) -> None:
     """Print a diff of files; line ends stay as they are."""
-    click.echo(
-        "\r\n".join(printable(part, keep="\n\t") for part in text.split("\r\n")), err=err, nl=False
-    )
+    # A carriage return elsewhere is escaped.
+    lines = (printable(part, keep="\n\t") for part in text.split("\r\n"))
+    click.echo("\r\n".join(lines), err=err, nl=False)
 
 
 def json_text(document: object) -> str:
     """`document` as indented JSON; control characters in it are escaped as JSON escapes them."""
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    return HIDDEN.sub(
-        lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text
-    )
+
+    def escaped(match: re.Match[str]) -> str:
+        character = match[0]
+        return character if character == "\n" else json.dumps(character)[1:-1]
+
+    return HIDDEN.sub(escaped, json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def print_csv(rows: Sequence[Mapping[str, object]]) -> None:
@@ -113,7 +116,10 @@ def form_asked() -> str:
 
 def style(colour: int | None = None, *, bold: bool = False) -> str:
     """The parameters of the control sequence that sets a style (ECMA-48, SGR)."""
-    return ";".join((*(["1"] if bold else []), *([f"38;5;{colour}"] if colour is not None else [])))
+    parameters = ["1"] if bold else []
+    if colour is not None:
+        parameters.append(f"38;5;{colour}")
+    return ";".join(parameters)
 
 
 #: The style of explanations: legends, conventions, counts.
@@ -128,13 +134,14 @@ def colour_allowed() -> bool:
 
 
 @contextmanager
-def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
-    """Show a progress line while the body runs: `what`, its latest report, the seconds so far.
+def working(task: str, form: str = "text") -> Iterator[Callable[[str], None]]:
+    """Show a progress line while the body runs: the task, its latest report, the seconds so far.
 
     The body reports by the callback that it gets, and prints nothing itself. The line is on
     standard error, and only where both streams are terminals and the output format is for people.
     """
-    if form not in ("text", "table") or not (sys.stdout.isatty() and sys.stderr.isatty()):
+    are_terminals = sys.stdout.isatty() and sys.stderr.isatty()
+    if form not in ("text", "table") or not are_terminals:
         yield lambda _: None
         return
     reports, start, done = [""], time.monotonic(), Event()
@@ -143,7 +150,7 @@ def working(what: str, form: str = "text") -> Iterator[Callable[[str], None]]:
         """Draw the line every second, the first time after one second, and clear it at the end."""
         width = 0
         while not done.wait(_REDRAW_INTERVAL_S):
-            parts = (what, reports[-1], f"{time.monotonic() - start:.0f} s")
+            parts = (task, reports[-1], f"{time.monotonic() - start:.0f} s")
             # Python 3.10 returns 0 columns where the terminal doesn't report its size.
             columns = shutil.get_terminal_size().columns or 80
             text = printable(", ".join(filter(None, parts)))[: columns - 1]

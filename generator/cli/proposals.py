@@ -20,8 +20,8 @@ from ..units import MIB
 
 _SUFFIXES: Final = frozenset({".json", ".sh", ".sbatch", ".slurm", ".yaml", ".yml"})
 _MOST_FILES: Final = 200  # of a folder that are looked at: a question is answered at once
-#: Keys that files propose beside what is asked.
-_BESIDE: Final = (
+#: Keys for which files propose values, beside those that are asked for.
+_NOT_ASKED: Final = (
     "training.sequence_length",
     "training.global_batch",
     "training.precision",
@@ -30,13 +30,20 @@ _BESIDE: Final = (
     "training.weight_decay",
     "training.gradient_clipping",
     "launch.time_limit",
-    *(
-        f"launch.slurm.{key}"
-        for key in ("partition", "account", "qos", "constraint", "container_image")
-    ),
-    *(f"launch.slurm.{key}" for key in ("container_mounts", "gres_type", "gpu_request", "modules")),
+    "launch.slurm.partition",
+    "launch.slurm.account",
+    "launch.slurm.qos",
+    "launch.slurm.constraint",
+    "launch.slurm.container_image",
+    "launch.slurm.container_mounts",
+    "launch.slurm.gres_type",
+    "launch.slurm.gpu_request",
+    "launch.slurm.modules",
     "launch.slurm.virtual_environment",
 )
+#: How far from the memory that a driver reports a card's memory may be: the driver keeps a part.
+_MEMORY_DIFFERENCE: Final = 0.1
+#: GPUs in sinfo's column GRES: `gpu:8`, `gpu:a100:4`.
 _GRES: Final = lazy_pattern(r"gpu(?::([\w.-]+))?:([0-9]+)")
 _MOST_LINES: Final = 1000  # of what a program prints of the machine
 
@@ -49,20 +56,20 @@ class Proposals:
     sources: dict[str, str] = field(default_factory=dict)
 
     def add(self, path: str, value: Any, source: str) -> None:
-        """A value, where none was proposed before."""
+        """Propose a value for a key that has none yet."""
         if value is not None and path not in self.values:
             self.values[path], self.sources[path] = value, source
 
 
 def proposals(folder: Path) -> Proposals:
-    """Everything that is proposed in a folder; what is wrong with its files is none of it."""
+    """Everything that is proposed in a folder. Files that can't be read propose nothing."""
     proposed = Proposals()
     _from_files(proposed, folder)
     places = [*matching("config.json", folder, folder)] or matching("*/config.json", folder, folder)
     models = [path for path in islice(places, _MOST_FILES) if _is_model(path)]
     if len(models) == 1:
         name = str(models[0].relative_to(folder))
-        proposed.add("model", name if "/" not in name else name.removesuffix("/config.json"), name)
+        proposed.add("model", name.removesuffix("/config.json"), name)
         proposed.add("framework", "huggingface", name)
     _from_slurm(proposed)
     cards = cards_of(
@@ -97,19 +104,26 @@ def _from_files(proposed: Proposals, folder: Path) -> None:
         if is_readable(path, folder) and path.name != "config.json"
     ]
     runs = find_runs(paths)[1] if paths else ()
-    for run in runs[:1]:
-        draft, source = draft_run(run), Path(run.where.path).name
+    if not runs:
+        return
+    run = runs[0]
+    draft, source = draft_run(run), Path(run.where.path).name
+    asked: tuple[str, ...] = ("framework",)  # all that a config alone tells
+    if run.launch is not None:
         asked = ("model", "cluster", "gpus", "nodes", "framework", "launch.target")
-        for key in asked if run.launch is not None else ("framework",):
-            if key not in ("gpus", "nodes") or not {"gpus", "nodes"} & set(proposed.values):
-                proposed.add(key, draft.get(key), source)
-        for key in _BESIDE:
+    for key in asked:
+        is_count = key in ("gpus", "nodes")
+        has_count = "gpus" in proposed.values or "nodes" in proposed.values
+        if not (is_count and has_count):  # one of them is enough
             proposed.add(key, draft.get(key), source)
+    for key in _NOT_ASKED:
+        proposed.add(key, draft.get(key), source)
 
 
 def _from_slurm(proposed: Proposals) -> None:
-    there = partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G"))
-    partition = max(there, key=lambda one: (one.is_default, one.nodes), default=None)
+    """Propose the default partition of Slurm, else the largest."""
+    partitions = partitions_of(said_by("sinfo", "--noheader", "--format=%P|%D|%G"))
+    partition = max(partitions, key=lambda each: (each.is_default, each.nodes), default=None)
     if partition is None:
         return
     source = f"sinfo, partition {partition.name}"
@@ -154,23 +168,29 @@ def cards_of(text: str) -> tuple[str, int] | None:
 
 
 def accelerator_called(name: str, mib: str = "") -> str | None:
-    """The accelerator of a driver's name, by family, memory, and SXM or PCIe."""
+    """The catalog's name of the accelerator that a driver or Slurm calls so.
+
+    It is found by its family, its memory, and whether it is a PCIe card.
+    """
     words = re.findall(r"[a-z0-9.]+", name.lower())
-    if not mib and (accelerator := find_accelerator("-".join(words))) is not None:
-        return accelerator.name
-    whole = {key: card for key, card in load_catalog().accelerators.items() if not card.is_slice}
-    family = {key: card for key, card in whole.items() if key.split("-")[0] in words}
+    if not mib:
+        accelerator = find_accelerator("-".join(words))
+        if accelerator is not None:
+            return accelerator.name
+
+    cards = [card for card in load_catalog().accelerators.items() if not card[1].is_slice]
+    family = {key: card for key, card in cards if key.split("-")[0] in words}
     size = read_whole(mib.strip())
     if size is not None:
-        bytes_ = size * MIB
-        # A driver keeps a part of a card's memory.
         family = {
-            key: card for key, card in family.items() if abs(card.memory_bytes / bytes_ - 1) < 0.1
+            key: card
+            for key, card in family.items()
+            if abs(card.memory_bytes / (size * MIB) - 1) < _MEMORY_DIFFERENCE
         }
-    pcie = "pcie" in words
-    return next(
-        iter(sorted(family, key=lambda key: (("pcie" in key) is not pcie, len(key), key))), None
-    )
+    is_pcie = "pcie" in words
+    # Those that agree on PCIe come first; of these, the one with the shortest name.
+    ranked = sorted(family, key=lambda key: (("pcie" in key) is not is_pcie, len(key), key))
+    return ranked[0] if ranked else None
 
 
 def partitions_of(text: str) -> Iterator[Partition]:
