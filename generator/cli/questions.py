@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,7 @@ from .options import FINE_TUNING, PURPOSES
 from .printing import echo, unknown
 from .proposals import Proposals
 
+_MOST_GPUS: Final = 2**20  # as `submission.world` has it, which would take long to import
 _NODES: Final = lazy_pattern(r"([1-9][0-9]{0,5}) nodes?")
 _PURPOSE: Final = "purpose"
 RATE: Final = "cluster.network_gbits_per_s_per_node"
@@ -61,7 +63,10 @@ def _read_model(text: str) -> str:
 
 
 def read_cluster(text: str) -> Any:
-    """A node type; or cards of a node, counted, as in `4xa100-40gb`. An open count is asked for."""
+    """A node type, or the cards of a node with their number, such as `4xa100-40gb`.
+
+    A number that is left out is asked for.
+    """
     if find_node_type(text) is not None:
         return text
     machines = machines_of(text)
@@ -74,19 +79,18 @@ def read_cluster(text: str) -> Any:
         nodes = ", ".join(node.name for node in nodes_with(accelerator)[:6])
         told = f"--cluster 4x{text} for nodes of 4, or a node type: {nodes}"
         raise click.UsageError(f"{text} is an accelerator: give {told}")
-    each = (
-        machines.per_node
-        if machines
-        else click.prompt("  GPUs per node", 8, type=click.IntRange(1, 1024), err=True)
-    )
-    count = f"{machines.nodes}x" if machines and machines.nodes else ""
-    return f"{count}{each}x{accelerator.name}"
+    if machines is None:
+        per_node = click.prompt("  GPUs per node", 8, type=click.IntRange(1, 1024), err=True)
+        return f"{per_node}x{accelerator.name}"
+    nodes = f"{machines.nodes}x" if machines.nodes else ""
+    return f"{nodes}{machines.per_node}x{accelerator.name}"
 
 
 def _read_count(text: str) -> int | str:
-    """A number or range of GPUs; or a number of nodes, as it is."""
-    if 0 < (read_whole(text) or 0) <= 2**20:
-        return whole(text)
+    """A number of GPUs; or a range of them, or a number of nodes, as it is written."""
+    count = read_whole(text)
+    if count is not None and 0 < count <= _MOST_GPUS:
+        return count
     if ".." in text or _NODES.fullmatch(text):
         return text
     raise click.UsageError(f"{text!r} is not a number of GPUs; write 64, or `8 nodes`")
@@ -107,14 +111,14 @@ def _read_duration(text: str) -> Any:
 def _choice(
     key: str, kind: str, text: str, names: Iterable[str], usual: str, *, is_needed: bool = True
 ) -> Question:
-    known = tuple(names)
+    """A question with the names as possible answers."""
+    choices = tuple(names)
 
     def read(answer: str) -> str:
-        return answer if answer in known else unknown(kind, answer, known)
+        return answer if answer in choices else unknown(kind, answer, choices)
 
-    return Question(
-        key, f"--{kind}", read, f"{text} ({', '.join(known)})", usual=usual, is_needed=is_needed
-    )
+    shown_text = f"{text} ({', '.join(choices)})"
+    return Question(key, f"--{kind}", read, shown_text, usual=usual, is_needed=is_needed)
 
 
 QUESTIONS: Final = (
@@ -143,10 +147,10 @@ def is_asked() -> bool:
 def answered(
     known: Mapping[str, Any], proposed: Proposals, hints: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The answers to all questions: as known, else from the terminal.
+    """The answers to all questions: those that are `known`, else from the terminal.
 
-    Without one, they are what is found here, and all that is still missing is an error, which has
-    the `hints` by key. What a job is for is answered by its framework too.
+    Without a terminal they are the proposals. An error then tells what is still missing, with the
+    `hints` by key. A job's framework also answers what the job is for.
     """
     answers: dict[str, Any] = {}
     for question in QUESTIONS:
@@ -196,7 +200,7 @@ def _open_questions(answers: Mapping[str, Any], known: Mapping[str, Any]) -> lis
 def _without_terminal(
     questions: Sequence[Question], found: Proposals, hints: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The proposals as answers, which are told; exits where a question that needs one has none."""
+    """The proposals as answers, which are printed. A needed answer that is missing is an error."""
     proposed = [question for question in questions if question.key in found.values]
     for source in dict.fromkeys(found.sources[question.key] for question in proposed):
         flags = [
@@ -218,11 +222,12 @@ def _without_terminal(
 
 
 def purpose_of(answers: Mapping[str, object]) -> str:
-    """What a job is for: a model of the Hub with the Trainer is one to fine-tune."""
+    """What a job is for. With the Trainer, a model of the Hub is one to fine-tune."""
     if any(path.startswith("training.lora") for path in answers):
         return "lora"
-    tuned = answers.get("framework") == PURPOSES[FINE_TUNING]["framework"]
-    return FINE_TUNING if tuned and "/" in str(answers.get("model")) else "pretraining"
+    has_trainer = answers.get("framework") == PURPOSES[FINE_TUNING]["framework"]
+    is_of_hub = "/" in str(answers.get("model"))
+    return FINE_TUNING if has_trainer and is_of_hub else "pretraining"
 
 
 def _implied(answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,32 +242,29 @@ def _counted_in(cluster: object) -> Machines | None:
 
 
 def with_network(answers: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers with the network of several counted machines: it is asked for, or a guess."""
+    """The answers with the network of several machines that are given by their cards.
+
+    Its rate is asked for, or a guess where nobody can be asked.
+    """
     machines = _counted_in(answers.get("cluster"))
     if machines is None:
         return answers
-    nodes = (
-        answers.get("nodes")
-        or machines.nodes
-        or -(-int(answers.get("gpus") or 1) // machines.per_node)
-    )
-    counts = (
-        {"nodes": machines.nodes}
-        if machines.nodes and not {"gpus", "nodes"} & answers.keys()
-        else {}
-    )
+    accelerator, per_node = machines.accelerator, machines.per_node
+    nodes = answers.get("nodes") or machines.nodes
+    if not nodes:
+        nodes = ceil(int(answers.get("gpus") or 1) / per_node)
+    if machines.nodes and answers.keys().isdisjoint({"gpus", "nodes"}):
+        answers = {**answers, "nodes": machines.nodes}
+
     rate = known.get(RATE)
     if rate is None and nodes == 1:
-        return {**answers, **counts, "cluster": f"{machines.per_node}x{machines.accelerator}"}
+        return {**answers, "cluster": f"{per_node}x{accelerator}"}
     if rate is None:
-        asked, rates = "Network between nodes, Gbit/s per node", click.FloatRange(0, 1_000_000)
-        usual = described_node(machines.accelerator, machines.per_node)[RATE.partition(".")[2]]
-        rate = click.prompt(asked, usual, type=rates, err=True) if is_asked() else usual
-    return {
-        **answers,
-        **counts,
-        "cluster": described_node(machines.accelerator, machines.per_node, rate),
-    }
+        rate = described_node(accelerator, per_node)[RATE.partition(".")[2]]
+        if is_asked():
+            text, rates = "Network between nodes, Gbit/s per node", click.FloatRange(0, 1_000_000)
+            rate = click.prompt(text, rate, type=rates, err=True)
+    return {**answers, "cluster": described_node(accelerator, per_node, rate)}
 
 
 def shown(value: Any) -> str:
@@ -273,16 +275,19 @@ def shown(value: Any) -> str:
 
 
 def gpus_of(answers: Mapping[str, Any]) -> int:
-    """The GPUs that the answers come to; 1 where they don't say."""
-    count = answers.get("gpus", answers.get("nodes", 1))
-    each = 1 if "gpus" in answers else _per_node(answers.get("cluster")) or 1
-    return count * each if isinstance(count, int) else 1
+    """The number of GPUs by the answers; 1 where they don't say."""
+    gpus, nodes = answers.get("gpus"), answers.get("nodes", 1)
+    if "gpus" in answers:
+        return gpus if isinstance(gpus, int) else 1
+    per_node = _per_node(answers.get("cluster")) or 1
+    return nodes * per_node if isinstance(nodes, int) else 1
 
 
 def _per_node(cluster: object) -> int | None:
+    """The GPUs of a node; None where the cluster isn't known."""
     if isinstance(cluster, dict):
-        each: int = cluster["accelerators_per_node"]
-        return each
+        per_node: int = cluster["accelerators_per_node"]
+        return per_node
     node = find_node_type(str(cluster))
     if node is not None:
         return node.accelerators_per_node
@@ -290,34 +295,28 @@ def _per_node(cluster: object) -> int | None:
     return machines.per_node if machines is not None else None
 
 
-def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> Any:
-    """An answer from the terminal, asked for until it is one."""
-    here = found.values.get(question.key)
-    default = shown(here) if here is not None else question.usual
-    source = (
-        f", from {found.sources[question.key]}"
-        if here is not None and found.sources[question.key] != here
-        else ""
-    )
-    proposed = f" [{default}{source}]" if default else ""
+def _asked(question: Question, proposals: Proposals, answers: Mapping[str, Any]) -> Any:
+    """The answer from the terminal. The question is repeated until it can be read."""
+    proposed = proposals.values.get(question.key)
+    default = shown(proposed) if proposed is not None else question.usual
+    source = ""
+    # A model's config is its own source: it isn't named twice.
+    if proposed is not None and proposals.sources[question.key] != proposed:
+        source = f", from {proposals.sources[question.key]}"
+    in_brackets = f" [{default}{source}]" if default else ""
     while True:
         text = click.prompt(
-            f"{question.text}{question.typed}{proposed}",
+            f"{question.text}{question.typed}{in_brackets}",
             default=default,
             show_default=False,
             err=True,
         )
-        if here is not None and text == default:
-            return here
+        if proposed is not None and text == default:
+            return proposed
         try:
             answer = question.read(text)
             if question.key == "gpus":
-                each = _per_node(answers.get("cluster"))
-                if each and isinstance(answer, int) and answer > each and answer % each:
-                    less = answer // each * each
-                    raise click.UsageError(
-                        f"{answer} GPUs don't fill nodes of {each}; use {less} or {less + each}"
-                    )
+                _require_whole_nodes(answer, _per_node(answers.get("cluster")))
             return answer
         except click.UsageError as problem:
             columns = shutil.get_terminal_size().columns
@@ -325,3 +324,12 @@ def _asked(question: Question, found: Proposals, answers: Mapping[str, Any]) -> 
                 columns, "  ", "  ", break_long_words=False, break_on_hyphens=False
             )
             echo(wrapper.fill(problem.message), err=True)
+
+
+def _require_whole_nodes(gpus: object, per_node: int | None) -> None:
+    """Refuse a number of GPUs on several nodes that leaves some of the last one's unused."""
+    if per_node and isinstance(gpus, int) and gpus > per_node and gpus % per_node:
+        fewer = gpus // per_node * per_node
+        raise click.UsageError(
+            f"{gpus} GPUs don't fill nodes of {per_node}; use {fewer} or {fewer + per_node}"
+        )

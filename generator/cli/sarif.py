@@ -40,8 +40,8 @@ def sarif_log(
     """The log of one run.
 
     `rules` explains rules by id; `left_alone` has the reasons by path. Findings on flags have no
-    file: they are notifications. So are the launches that weren't checked: as errors, where it is
-    `required` that all are.
+    file, so they are notifications, as are the launches that weren't checked. The latter are errors
+    where all launches are `required` to be checked.
     """
     in_files: list[Finding] = []
     on_flags: list[Finding] = []
@@ -65,8 +65,7 @@ def sarif_log(
         invocation["toolConfigurationNotifications"] = [_of_flag(finding) for finding in on_flags]
     if not_checked:
         invocation["toolExecutionNotifications"] = [
-            _unread(launch, "error" if required and not launch.is_memory else "note")
-            for launch in not_checked
+            _not_checked(launch, required=required) for launch in not_checked
         ]
 
     times_seen: Counter[str] = Counter()
@@ -101,15 +100,17 @@ def _of_flag(finding: Finding) -> Json:
         "level": finding.severity.value,
         "message": _message(finding),
     }
-    if flag := finding.where.flag:
+    flag = finding.where.flag
+    if flag:
         notification["locations"] = [{"logicalLocations": [{"name": printable(flag)}]}]
     return notification
 
 
-def _unread(launch: NotChecked, level: str) -> Json:
+def _not_checked(launch: NotChecked, *, required: bool) -> Json:
     """A notification of a launch that wasn't checked."""
+    is_error = required and not launch.is_memory
     return {
-        "level": level,
+        "level": "error" if is_error else "note",
         "message": {"text": _text(printable(launch.message))},
         "locations": [{"physicalLocation": _place(launch.where)}],
     }
@@ -134,7 +135,7 @@ def _rule(rule_id: str, rule: Rule | None) -> Json:
 
 
 def _result(finding: Finding, rule_index: int, times_seen: Counter[str]) -> Json:
-    """A result, which `times_seen` tells apart from earlier ones with the same fingerprint."""
+    """A result. `times_seen` numbers those with the same fingerprint."""
     where = finding.where
     # Without line numbers, which change when something is added above.
     identity = (
@@ -200,4 +201,5 @@ def _text(text: str) -> str:
 
     Source: SARIF 2.1.0, sections 3.11.5 and 3.11.6.
     """
-    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", re.sub(r"\{([0-9]+)\}", r"{{\1}}", text))
+    without_placeholders = re.sub(r"\{([0-9]+)\}", r"{{\1}}", text)
+    return re.sub(r"\[(?=[^\[\]]*\]\()", r"\\[", without_placeholders)

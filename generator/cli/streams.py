@@ -62,7 +62,12 @@ def harmless(text: str, line: str = "") -> str:
 
     `line` is what is printed already of the same line.
     """
-    text = _CONTROL.sub(lambda match: match[0] if len(match[0]) > 1 else _escape(match[0]), text)
+
+    def escaped(match: re.Match[str]) -> str:
+        is_style_or_line_end = len(match[0]) > 1
+        return match[0] if is_style_or_line_end else _escape(match[0])
+
+    text = _CONTROL.sub(escaped, text)
     whole, printed = line + text, len(line)
     if whole.isascii() and "::" not in whole and "##" not in whole:
         # No command begins without these: nearly all text ends here.
@@ -93,9 +98,9 @@ class Guarded:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self.reader_gone = False  #: what is printed since then goes nowhere
+        self.reader_gone = False  #: whether output goes nowhere, as nobody reads it any more
         self._stream = stream
-        self._line = ""  # what the line that isn't finished holds
+        self._line = ""  # the text of the unfinished line
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":
@@ -178,7 +183,7 @@ def _unread(streams: Iterable[Any]) -> bool:
 
 
 def _guard(stream: Any) -> Any:
-    """The stream behind the filter; as it is where it has one, or where there is no stream."""
+    """The stream behind the filter; unchanged where it has one, or where there is no stream."""
     return stream if stream is None or isinstance(stream, Guarded) else Guarded(stream)
 
 

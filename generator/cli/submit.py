@@ -1,6 +1,6 @@
 """`dsgen submit`: show and check what will run, and hand it to its scheduler.
 
-The only place that starts programs.
+`dsgen tune` submits its trials by the same functions.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 _PLAN: Final = "plan.json"
+_POLLING_S: Final = 5  # between two questions about a job
+_MOST_UNANSWERED: Final = 3  # such questions in a row
 
 
 class Ready(NamedTuple):
@@ -35,8 +37,8 @@ class Ready(NamedTuple):
 
     folder: Path
     launcher: Launcher
-    plan: Mapping[str, Any]  #: of plan.json
-    lines: Sequence[tuple[str, str]]  #: of its answer
+    plan: Mapping[str, Any]  #: as plan.json has it
+    lines: Sequence[tuple[str, str]]  #: that show the plan
 
 
 @click.command(short_help="Submit a job to its scheduler.")
@@ -70,39 +72,20 @@ def submit(
 
     The job's working folder is the current one, as with the scheduler's own command.
     """
-    folder = (
-        Path(request.spec) if request.spec is not None and Path(request.spec).is_dir() else None
-    )
-    plan_file = None if folder is None else _plan_in(folder)
-    if folder is not None and plan_file is not None:
-        ready = _check_written(folder, plan_file, request)
-    else:
-        asked = request if folder is None else _with_spec_in(folder, request)
-        ready = _write_anew(asked, form, bold, output, force, dry_run)
+    ready = _ready(request, form, bold, output, force, dry_run)
     launcher, file = ready.launcher, ready.folder / ready.launcher.file
-    from ..programs.launching.front_ends import SETTINGS  # here, to save start-up time
-
-    if (ready.folder / SETTINGS).is_file() and not file.is_file():
-        refuse(
-            f"{ready.folder} has no {launcher.file}: it is for the own launch of a front end",
-            f"set what {ready.folder / SETTINGS} has in that launch, and submit it",
-        )
     words = command_of(launcher, file, ready.plan["job"]["name"], dry_run=dry_run)
-    lacks = _missing(ready)
-    announce(
-        [
-            *ready.lines,
-            *([("Missing", "; ".join(lacks))] if lacks else []),
-            ("Command", shlex.join(words)),
-        ]
-    )
-    if yes and lacks and not (allow_missing or dry_run):
-        refuse(
-            f"something is missing: {'; '.join(lacks)}",
-            "set it, or submit as it is with --allow-missing",
-        )
+    lines = [*ready.lines]
+    missing = "; ".join(_missing(ready))
+    if missing:
+        lines.append(("Missing", missing))
+    announce([*lines, ("Command", shlex.join(words))])
+    if yes and missing and not (allow_missing or dry_run):
+        hint = "set it, or submit as it is with --allow-missing"
+        refuse(f"something is missing: {missing}", hint)
     if not (yes or dry_run):
         ask_first()
+
     reply = submit_file(launcher, words, dry_run=dry_run)
     watch = reply.watch(launcher, file)
     if form == "json":
@@ -119,6 +102,33 @@ def submit(
     echo(reply.text.rstrip() if reply.identity is None else f"submitted: {reply.identity}")
     if watch:
         echo("\n".join(("Watch it:", *(f"  {line}" for line in watch))))
+
+
+def _ready(
+    request: Request, form: str, bold: bool, output: str | None, force: bool, dry_run: bool
+) -> Ready:
+    """The files of the job that is asked for: those of a folder, checked, or newly written ones.
+
+    A folder for the launch of a front end, which has no launch file, ends the program.
+    """
+    from ..programs.launching.front_ends import SETTINGS  # here, to save start-up time
+
+    is_folder = request.spec is not None and Path(request.spec).is_dir()
+    folder = Path(str(request.spec))
+    plan_file = _plan_in(folder) if is_folder else None
+    if plan_file is not None:
+        ready = _check_written(folder, plan_file, request)
+    else:
+        with_spec = _with_spec_in(folder, request) if is_folder else request
+        ready = _write_anew(with_spec, form, bold, output, force, dry_run)
+
+    settings, launch_file = ready.folder / SETTINGS, ready.launcher.file
+    if settings.is_file() and not (ready.folder / launch_file).is_file():
+        refuse(
+            f"{ready.folder} has no {launch_file}: it is for the own launch of a front end",
+            f"set what {settings} has in that launch, and submit it",
+        )
+    return ready
 
 
 def _write_anew(
@@ -141,18 +151,20 @@ def _write_anew(
 
 
 def _plan_in(folder: Path) -> Path | None:
-    """The plan.json of a folder, reached by no link that leads out.
+    """The plan.json of a folder; for an elastic job, that of the most GPUs.
 
-    Of an elastic job, that of the most GPUs.
+    It isn't taken where a link leads out of the folder to it.
     """
     from ..programs.launchers import LAUNCHERS  # here, to save start-up time
 
-    launches = any((folder / launcher.file).is_file() for launcher in LAUNCHERS.values())
-    by_gpus = list(folder.glob(f"[0-9]*gpus/{_PLAN}")) if launches else []
-    # By number: 128gpus comes after 64gpus.
-    by_gpus.sort(key=lambda path: (len(path.parent.name), path.parent.name), reverse=True)
-    files = (path for path in (folder / _PLAN, *by_gpus) if path.is_file())
-    return next((path for path in files if _is_within(path, folder)), None)
+    paths = [folder / _PLAN]
+    has_launch_file = any((folder / launcher.file).is_file() for launcher in LAUNCHERS.values())
+    if has_launch_file:
+        of_counts = list(folder.glob(f"[0-9]*gpus/{_PLAN}"))
+        # The largest number first: 128gpus before 64gpus.
+        of_counts.sort(key=lambda path: (len(path.parent.name), path.parent.name), reverse=True)
+        paths += of_counts
+    return next((path for path in paths if path.is_file() and _is_within(path, folder)), None)
 
 
 def _is_within(path: Path, folder: Path) -> bool:
@@ -161,8 +173,9 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 def _with_spec_in(folder: Path, request: Request) -> Request:
-    """The request with the job spec of a folder that has no plan. Without a spec, the program
-    ends.
+    """The request with the job spec of a folder that has no plan.
+
+    Without a spec there, the program ends.
     """
     spec = folder / DEFAULT_SPEC
     if not spec.is_file() or not _is_within(spec, folder):
@@ -177,9 +190,7 @@ def _with_spec_in(folder: Path, request: Request) -> Request:
 
 
 def _check_written(folder: Path, plan_file: Path, request: Request) -> Ready:
-    """Check the files in `folder`. Errors that `dsgen validate` finds are printed and end the
-    program.
-    """
+    """The files in `folder`, once they are checked: errors are printed and end the program."""
     from ..programs.launchers import LAUNCHERS
     from ..text.text import UnusableJson  # here, to save start-up time
     from ..text.wording import counted
@@ -192,10 +203,10 @@ def _check_written(folder: Path, plan_file: Path, request: Request) -> Ready:
     hint = "write it anew with dsgen generate"
     try:
         plan = plan_of(plan_file)
-        launcher = LAUNCHERS[plan["job"]["target"]]
     except UnusableJson as problem:
         refuse(f"{plan_file} cannot be used: {problem}", hint)
-    except KeyError:
+    launcher = LAUNCHERS.get(plan["job"]["target"])
+    if launcher is None:
         refuse(f"{plan_file} cannot be used: job.target is none of {', '.join(LAUNCHERS)}", hint)
     findings = [finding for finding in validate(folder) if finding.severity.value != "note"]
     errors = sum(finding.severity.value == "error" for finding in findings)
@@ -220,23 +231,28 @@ def plan_of(path: Path) -> dict[str, Any]:
 
 
 def _answer_of(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the lines on the plan of a folder: its run, its job and machines."""
-    from ..catalog import load_catalog  # here, to save start-up time
-    from ..units import count, gpu_hours, long_time
+    """The lines on the plan of a folder: its run, its job and machines."""
+    from ..units import gpu_hours, long_time  # here, to save start-up time
 
-    cluster, run = plan["job"]["cluster"], plan.get("run") or {}
-    price = cluster.get("price_per_node_hour")
+    run = plan.get("run") or {}
     if run.get("wall_s"):
-        machine = load_catalog().node_types.get(cluster["name"])
-        cost = "no price"
-        # The catalog's prices are in dollars; one that the spec gives has no currency.
-        if run.get("wall_cost") and price and machine and machine.price_per_node_hour == price:
-            cost = f"${count(run['wall_cost'])}"
-        elif run.get("wall_cost"):
-            cost = f"price {run['wall_cost']:,.0f}"
         hours = f"{run['steps']:,} steps, {gpu_hours(run['wall_gpu_hours'])} GPU-hours"
-        yield "Run", f"{long_time(run['wall_s'])}, {hours}, {cost}"
+        yield "Run", f"{long_time(run['wall_s'])}, {hours}, {_cost(run, plan['job']['cluster'])}"
     yield "Job", _machines(plan)
+
+
+def _cost(run: Mapping[str, Any], cluster: Mapping[str, Any]) -> str:
+    from ..catalog import load_catalog  # here, to save start-up time
+    from ..units import count
+
+    cost = run.get("wall_cost")
+    if not cost:
+        return "no price"
+    # The catalog's prices are in dollars; one that the spec gives has no currency.
+    price = cluster.get("price_per_node_hour")
+    machine = load_catalog().node_types.get(cluster["name"])
+    is_catalogs = bool(price) and machine is not None and machine.price_per_node_hour == price
+    return f"${count(cost)}" if is_catalogs else f"price {cost:,.0f}"
 
 
 def _machines(plan: Mapping[str, Any]) -> str:
@@ -248,21 +264,20 @@ def _machines(plan: Mapping[str, Any]) -> str:
 
 
 def _missing(ready: Ready) -> list[str]:
-    """What the job lacks to be submitted, its script too where that isn't found.
-
-    A script at an absolute path may be in a container.
-    """
+    """What the job lacks to be submitted, its script too where that isn't found."""
+    missing = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
     script = ready.plan["job"]["script"]
-    lacks = [f"{lack['what']} ({lack['hint']})" for lack in ready.plan.get("missing", ())]
-    absent = ready.launcher.in_folder and not script.startswith("/") and not Path(script).exists()
-    return [*lacks, f"{script} is not in this folder"] if absent else lacks
+    may_be_in_container = script.startswith("/")
+    if ready.launcher.in_folder and not may_be_in_container and not Path(script).exists():
+        missing.append(f"{script} is not in this folder")
+    return missing
 
 
 class Reply(NamedTuple):
     """A scheduler's answer to a job."""
 
-    text: str  #: as it printed it
-    identity: str | None  #: None where it only was asked, or has run the job
+    text: str  #: as the scheduler printed it
+    identity: str | None  #: of the job; None where it only was asked, or has run the job itself
     where: tuple[str, ...] = ()  #: the option that names the job's cluster, if not the default one
 
     def watch(self, launcher: Launcher, file: Path) -> list[str]:
@@ -277,19 +292,17 @@ class Reply(NamedTuple):
 
 
 def command_of(launcher: Launcher, file: Path, name: str, *, dry_run: bool) -> list[str]:
-    """The words that submit a file, or ask about it.
-
-    A relative path begins with a dot, and so is no option.
-    """
+    """The words of the command that submits a file, or asks the scheduler about it."""
     check_dry_run(launcher, file.parent, dry_run=dry_run)
     command = (launcher.scheduler.trial if dry_run else launcher.scheduler.submit) or ()
+    # With a dot in front, no path is taken for an option.
     path = str(file) if file.is_absolute() else f"./{file}"
     words = [word.format(file=path, name=name) for word in command]
     return [*words, *launcher.extra_words(file)]
 
 
 def check_dry_run(launcher: Launcher, folder: Path | str, *, dry_run: bool) -> None:
-    """End the program where nothing can be asked."""
+    """End the program where a dry run is asked for and the scheduler has none."""
     if dry_run and launcher.scheduler.trial is None:
         refuse(
             f"{launcher.name} has no dry run",
@@ -316,14 +329,17 @@ def ask_first() -> None:
 
 def submit_file(launcher: Launcher, words: Sequence[str], *, dry_run: bool) -> Reply:
     """Call the scheduler. One that runs the job itself prints by itself, until the job ends."""
-    pattern = None if dry_run else launcher.scheduler.identity
-    said = run(words, prints=pattern is None and not dry_run)
-    match = re.search(pattern, said, re.MULTILINE) if pattern else None
-    if pattern and match is None:
-        refuse(f"{words[0]} named no job: {said.strip()!r}", "look whether the job was submitted")
-    cluster = match[2] if match and match.re.groups > 1 else None
-    where = (launcher.scheduler.elsewhere.format(cluster),) if cluster else ()
-    return Reply(text=said, identity=match[1] if match else None, where=where)
+    scheduler = launcher.scheduler
+    if dry_run or not scheduler.identity:
+        return Reply(text=run(words, prints=not dry_run), identity=None)
+
+    text = run(words)
+    match = re.search(scheduler.identity, text, re.MULTILINE)
+    if match is None:
+        refuse(f"{words[0]} named no job: {text.strip()!r}", "look whether the job was submitted")
+    cluster = match[2] if match.re.groups > 1 else None
+    where = (scheduler.elsewhere.format(cluster),) if cluster else ()
+    return Reply(text=text, identity=match[1], where=where)
 
 
 def run(words: Sequence[str], *, prints: bool = False) -> str:
@@ -355,12 +371,15 @@ def run(words: Sequence[str], *, prints: bool = False) -> str:
 
 
 def wait_for(launcher: Launcher, reply: Reply) -> None:
-    """Return when a job has ended, or its scheduler has not known it several times in a row."""
+    """Return when a job has ended, or its scheduler has not known it several times in a row.
+
+    A busy scheduler may fail to answer; one that has forgotten the job never answers.
+    """
     import subprocess  # here, to save start-up time
 
     words = [*(word.format(id=reply.identity) for word in launcher.scheduler.state), *reply.where]
-    unknown = 0
-    while unknown < 3:  # a busy scheduler may not answer; one that has forgotten the job never does
+    unanswered = 0
+    while unanswered < _MOST_UNANSWERED:
         try:
             done = subprocess.run(
                 words, capture_output=True, text=True, errors="replace", check=False
@@ -372,8 +391,8 @@ def wait_for(launcher: Launcher, reply: Reply) -> None:
             )
         if done.returncode == 0 and not re.search(launcher.scheduler.unfinished, done.stdout):
             return
-        unknown = 0 if done.returncode == 0 else unknown + 1
-        time.sleep(5)
+        unanswered = 0 if done.returncode == 0 else unanswered + 1
+        time.sleep(_POLLING_S)
 
 
 def refuse(message: str, hint: str | None) -> NoReturn:

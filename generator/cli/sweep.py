@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,9 @@ _RANGE = lazy_pattern(
 _PRICE = lazy_pattern(r"\$?((?:[0-9]*\.[0-9]+|[0-9]+)(?:e[0-9]{1,2})?)\s*([kmb]?)")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MOST_POINTS = 200  #: of one sweep
-_USUAL = 9  #: of a sweep without a key, at most: eight counts to a doubling become four
+#: Points of a sweep that names no key, at most. Of more, every other one is left out: eight counts
+#: to a doubling become four.
+_MOST_WITHOUT_KEY = 9
 
 
 class Term(NamedTuple):
@@ -39,14 +42,14 @@ class Term(NamedTuple):
 
     path: str
     text: str
-    #: of the text, each with its ends where it is a range
+    #: the parts of the text between commas, each with the match of `_RANGE` where it is a range
     parts: tuple[tuple[str, re.Match[str] | None], ...]
 
 
 def split_terms(
     context: click.Context, _: click.Parameter, arguments: tuple[str, ...]
 ) -> tuple[Term, ...]:
-    """SPEC, which becomes the parameter `spec`, and the terms; both in any order."""
+    """The terms among the arguments. SPEC, which may stand anywhere, becomes parameter `spec`."""
     specs = [word for word in arguments if "=" not in word or os.path.lexists(word)]
     terms = tuple(read_term(word) for word in arguments if word not in specs)
     if len(specs) > 1:
@@ -64,30 +67,34 @@ def split_terms(
 
 
 def read_term(word: str) -> Term:
-    """`KEY=VALUES` of a command line, of a key that a spec can have."""
+    """`KEY=VALUES` of a command line, with a key that a spec can have."""
     from ..job.schema_check import key_paths  # here, to save start-up time
 
     key, _, text = (part.strip() for part in word.partition("="))
     paths = key_paths()
     section, dot, _ = key.partition(".")
-    # what is below a section is checked with the spec
-    if key not in paths and not (dot and section in paths):
+    is_below_section = bool(dot) and section in paths  # which is checked with the spec
+    if key not in paths and not is_below_section:
         unknown("key", key, paths)
-    path = paths.get(key, key)
     parts = tuple((part.strip(), _RANGE.match(part.strip())) for part in text.split(","))
-    if not all(part and (match or not re.match(r"[0-9][^/]*\.\.", part)) for part, match in parts):
-        raise click.UsageError(
-            f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C"
-        )
-    return Term(path, text, parts)
+    for part, match in parts:
+        is_broken_range = match is None and re.match(r"[0-9][^/]*\.\.", part)
+        if not part or is_broken_range:
+            raise click.UsageError(
+                f"{word!r} is not KEY=VALUES; write {key}=A..B, {key}=A..B:STEP or {key}=A,B,C"
+            )
+    return Term(paths.get(key, key), text, parts)
 
 
 def axis_of(term: Term, job: Job) -> Axis:
-    """The values of a term; `job` has the machines, of which a range has whole nodes."""
+    """The values of a term. A range of machines has whole nodes, whose size `job` has."""
     from ..search.sweep import Axis, Counts  # here, to save start-up time
 
-    machines = {"gpus": Counts.of_gpus, "nodes": Counts.of_nodes}
-    counts = machines[term.path](job) if term.path in machines else None
+    counts = None
+    if term.path == "gpus":
+        counts = Counts.of_gpus(job)
+    elif term.path == "nodes":
+        counts = Counts.of_nodes(job)
     values_in_order: dict[object, None] = {}
     for part, match in term.parts:
         values = _range(term, match.groupdict(), counts) if match else (_value(term, part),)
@@ -96,15 +103,17 @@ def axis_of(term: Term, job: Job) -> Axis:
                 f"{term.path}={term.text}: {part!r} is neither a number nor a word"
             )
         values_in_order |= dict.fromkeys(values)
-    only = term.parts[0][1] if len(term.parts) == 1 else None
-    implied = only is not None and only["step"] is None
-    return Axis(path=term.path, values=tuple(values_in_order), counts=counts if implied else None)
+    # Of a single range without a step, the search may add counts near a goal.
+    _, only_range = term.parts[0] if len(term.parts) == 1 else ("", None)
+    if only_range is None or only_range["step"] is not None:
+        counts = None
+    return Axis(path=term.path, values=tuple(values_in_order), counts=counts)
 
 
 def _range(
     term: Term, bounds: Mapping[str, str | None], counts: Counts | None
 ) -> tuple[object, ...]:
-    """Whole nodes for counts of machines; else steps as they are given, or doubling."""
+    """The values of a range: whole nodes for machines, else with the step given, or doubling."""
     low, high = (_number(term, bounds[name] or "") for name in ("low", "high"))
     if low > high:
         raise click.UsageError(
@@ -112,9 +121,10 @@ def _range(
         )
     if bounds["step"] is None and counts is not None:
         return counts.grid(int(low), int(high))
-    factor = bool(bounds["times"]) or bounds["step"] is None
+    multiplies = bool(bounds["times"]) or bounds["step"] is None
     step = _number(term, bounds["step"] or "2")
-    if step <= (1 if factor else 0) or (factor and low <= 0):
+    least_step = 1 if multiplies else 0
+    if step <= least_step or (multiplies and low <= 0):
         hint = (
             f"write {term.path}={low}..{high}:STEP with a step above 0, or :xFACTOR "
             "with a factor above 1"
@@ -123,7 +133,7 @@ def _range(
     values = [low]
     end = high * (1 + 1e-9)  # sums of floats may come out above
     while True:
-        following = values[-1] * step if factor else low + len(values) * step
+        following = values[-1] * step if multiplies else low + len(values) * step
         if following > end:
             break
         values.append(following if isinstance(following, int) else round(following, 12))
@@ -135,19 +145,22 @@ def _range(
 
 
 def _value(term: Term, text: str) -> object:
-    """Return a value as specs write it: `8k` of a sequence length, `100B` of tokens."""
+    """A value as specs write it: `8k` for a sequence length, `100B` for tokens."""
     from ..job.overrides import parse_value  # here, to save start-up time
     from ..job.quantities import length_of, read_tokens
 
-    value, last = parse_value(text.strip()), term.path.rpartition(".")[2]
+    value = parse_value(text.strip())
     if isinstance(value, float) and not math.isfinite(value):
         raise click.UsageError(f"{term.path}={term.text}: {text.strip()} is not a finite number")
-    if not isinstance(value, str) or last not in ("sequence_length", "tokens"):
+    if not isinstance(value, str):
         return value
-    try:
-        return (length_of(value) or value) if last == "sequence_length" else read_tokens(value)
-    except ValueError:
-        return value
+    key = term.path.rpartition(".")[2]
+    with suppress(ValueError):
+        if key == "sequence_length":
+            return length_of(value) or value
+        if key == "tokens":
+            return read_tokens(value)
+    return value
 
 
 def _number(term: Term, text: str) -> int | float:
@@ -165,17 +178,12 @@ def read_time(_: click.Context, __: click.Parameter, text: str | None) -> float 
     if text is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([mhdw])", text.strip())
-    try:
-        # Slurm reads minutes, which nobody would expect of a long run
-        if match is None and ":" not in text:
-            raise ValueError
-        seconds = (
-            (python_float(match[1]) or 0.0) * _UNITS[match[2]]
-            if match
-            else float(read_time_limit(text))
-        )
-    except ValueError:
-        seconds = 0.0
+    seconds = 0.0
+    if match:
+        seconds = (python_float(match[1]) or 0.0) * _UNITS[match[2]]
+    elif ":" in text:  # a number alone is minutes to Slurm, which nobody expects of a long run
+        with suppress(ValueError):
+            seconds = float(read_time_limit(text))
     if seconds <= 0:
         raise click.BadParameter(f"{text!r} is not a time; write 30d, 12h, 2w or 720:00:00")
     return seconds
@@ -186,7 +194,10 @@ def read_price(_: click.Context, __: click.Parameter, text: str | None) -> float
     if text is None:
         return None
     match = _PRICE.fullmatch(text.strip().lower().replace(",", ""))
-    price = (python_float(match[1]) or 0.0) * 1000 ** " kmb".find(match[2] or " ") if match else 0.0
+    price = 0.0
+    if match:
+        thousands = " kmb".index(match[2] or " ")
+        price = (python_float(match[1]) or 0.0) * 1000**thousands
     if not price:
         raise click.BadParameter(
             f"{text[:40]!r} is not a price above 0; write 2500000, 2.5M or 800k"
@@ -235,7 +246,8 @@ def sweep(
 
     loader = JobLoader(request, swept=[term.path for term in terms])
     job, axes = loaded_axes(loader, terms)
-    goal = None if within is at_most is None else Goal(within_s=within, at_most=at_most)
+    has_goal = within is not None or at_most is not None
+    goal = Goal(within_s=within, at_most=at_most) if has_goal else None
     _check_goal(job, axes, goal)
     points, planned = math.prod(len(axis.values) for axis in axes), count()
     with working(f"planning {points} points", form) as tell:
@@ -255,32 +267,43 @@ def sweep(
         from .sweep_text import sweep_report
 
         print_parts(*sweep_report(sweep))
-    if sweep.smallest() is None if goal else all(point.plan is None for point in sweep.points):
+    if goal:
+        is_infeasible = sweep.smallest() is None
+    else:
+        is_infeasible = all(point.plan is None for point in sweep.points)
+    if is_infeasible:
         raise click.exceptions.Exit(ExitStatus.INFEASIBLE)
 
 
 def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[Axis]]:
     """The job at the first values, and the axes.
 
-    Without terms these are GPUs, from half of the job's to twice.
+    Without terms these are the GPUs or nodes of a flag (`--gpus 64,128`), else GPUs from half of
+    the job's to twice.
     """
     from ..job.overrides import parse_value  # here, to save start-up time
 
-    usual = False
+    is_usual_range = False
     if not terms:
         gpus, nodes = loader.asked("gpus"), loader.asked("nodes")
-        text = next((asked for asked in (gpus, nodes) if isinstance(asked, str)), None)
-        usual = text is None
-        if text is None:
+        if isinstance(gpus, str):
+            word = f"gpus={gpus}"
+        elif isinstance(nodes, str):
+            word = f"nodes={nodes}"
+        else:
             gpus_of_spec = loader.unchecked({}).gpus
-            text = f"{max(1, gpus_of_spec // 2)}..{2 * gpus_of_spec}"
-        terms = (read_term(f"{'nodes' if text is nodes else 'gpus'}={text}"),)
-    firsts = ((term.path, *term.parts[0]) for term in terms)  # before the size of a node is known
-    job = loader.unchecked(
-        {path: parse_value(match["low"] if match else first) for path, first, match in firsts}
-    )
+            word = f"gpus={max(1, gpus_of_spec // 2)}..{2 * gpus_of_spec}"
+            is_usual_range = True
+        terms = (read_term(word),)
+
+    # A job is needed to read the ranges: it has the size of a node.
+    first_values = dict[str, object]()
+    for term in terms:
+        text, bounds = term.parts[0]
+        first_values[term.path] = parse_value(bounds["low"] if bounds else text)
+    job = loader.unchecked(first_values)
     axes = [axis_of(term, job) for term in terms]
-    if usual and len(axes[0].values) > _USUAL:
+    if is_usual_range and len(axes[0].values) > _MOST_WITHOUT_KEY:
         axes = [replace(axes[0], values=axes[0].values[::2])]
     points = math.prod(len(axis.values) for axis in axes)
     if points > MOST_POINTS:
@@ -294,19 +317,21 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
 
 
 def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
-    """Refuse a goal that the spec is too short for; without one, say once what the table lacks."""
-    training, priced = job.training, job.cluster.price_per_node_hour is not None
-    timed = training.duration_tokens is not None or any(
+    """Refuse a goal for which the spec lacks a key; without a goal, say what the table lacks."""
+    has_duration = job.training.duration_tokens is not None or any(
         axis.path.startswith("training.duration") for axis in axes
     )
+    has_price = job.cluster.price_per_node_hour is not None or any(
+        axis.path == "cluster" for axis in axes
+    )
     if goal is None:
-        if not timed:
+        if not has_duration:
             echo("note: set training.duration for days, GPU-hours and price", err=True)
-    elif not timed:
+    elif not has_duration:
         raise click.UsageError(
             "training.duration is missing; add --set training.duration.tokens=300B"
         )
-    elif goal.at_most is not None and not priced and all(axis.path != "cluster" for axis in axes):
+    elif goal.at_most is not None and not has_price:
         name = job.cluster.name
         raise click.UsageError(
             f"{name} has no price; add --set cluster.price_per_node_hour=98, with your own"
@@ -314,19 +339,20 @@ def _check_goal(job: Job, axes: list[Axis], goal: Goal | None) -> None:
 
 
 def _print_csv(sweep: Sweep) -> None:
-    """A line per point: values, layout, step time, speed, whole run, or the rule against it."""
+    """Print a row per point: values, layout, times, speed, or the rule against it."""
     rows = []
     for point in sweep.points:
         flat = point.to_dict()
         parts: dict[str, Any] = {name: flat.pop(name) or {} for name in ("values", "layout", "run")}
+        # The values come first, and once more: those of the same keys in the layout don't count.
         rows.append({**point.values, **flat, **parts["layout"], **parts["run"], **point.values})
     print_csv(rows)
 
 
-#: GPU counts of the sweep that nobody asked for, over the job's own, and how many layouts each may
-#: have to try.
-_SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4)
+#: A report has a sweep that nobody asked for where the job has at most so many layouts to consider,
+#: and to time. These are its counts of GPUs, as parts of the job's.
 _MOST_CONSIDERED, _MOST_TIMED = 500_000, 10_000
+_SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 3 / 2, 2, 3, 4)
 
 
 @click.command(short_help="Write a plan and its alternatives as one page of HTML.")
@@ -385,19 +411,21 @@ def report(
     with working(planning(job)):
         answer, found = search_with_estimates(job, top=top, bold=bold)
     answer = or_exit(answer, "text")
+    is_quick = found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED
     axes: list[Axis] = []
     if terms and not no_sweep:
-        axes = loaded_axes(loader, terms)[1]
-    few = found.considered <= _MOST_CONSIDERED and len(found.layouts) <= _MOST_TIMED
-    if not axes and few and not no_sweep:
-        unit = job.cluster.accelerators_per_node
-        counts = dict.fromkeys(max(round(job.gpus * share / unit), 1) * unit for share in _SHARES)
+        _, axes = loaded_axes(loader, terms)
+    if not axes and is_quick and not no_sweep:
+        per_node = job.cluster.accelerators_per_node
+        nodes = (max(round(job.gpus * share / per_node), 1) for share in _SHARES)
+        counts = dict.fromkeys(number * per_node for number in nodes)
         axes = [Axis(path="gpus", values=tuple(counts))]
     with working(f"sweeping {job.name}"):
         swept = plan_points(loader.checked, axes, bold=bold) if axes else None
-        moved = [*sensitivity(job, bold=bold)] if few and not no_sweep else []
+        moved = [*sensitivity(job, bold=bold)] if is_quick and not no_sweep else []
     command = request.command.replace("dsgen", "dsgen report", 1)
     spec = mask(loader.text)
     page = report_page(answer, found, swept, moved=moved, command=command, spec=spec)
-    if change := write_file(page, output, force=force):
+    change = write_file(page, output, force=force)
+    if change is not None:
         echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")

@@ -23,7 +23,8 @@ _MANY = 16  #: points, beyond which those without a plan are counted below the t
 WIDTH, HEIGHT, LEAST_HEIGHT = 72, 14, 5  #: of the axes, at most and at least
 _AROUND = 7  #: lines above and below a curve
 _MARKS = "*ox+#%@&$="
-_WIDE, _FAR = 4.0, 20.0  #: values and heights this far apart are drawn on a logarithmic axis
+#: The largest value over the smallest from which an axis is logarithmic: along and upwards.
+_WIDE, _FAR = 4.0, 20.0
 
 
 def sweep_report(sweep: Sweep) -> Iterator[Part]:
@@ -34,17 +35,8 @@ def sweep_report(sweep: Sweep) -> Iterator[Part]:
         "",
         _table(sweep, shown),
     ]
-    batch = {rule.id for rule in BATCH_RULES}
-    rules = {point.rule: point.message for point in reversed(sweep.points) if point.rule}
-    if rules:
-        legend = Table(whole("rule"), words("why a point has no plan"))
-        for rule, message in sorted(rules.items(), key=lambda item: item[0] not in batch):
-            points = sum(point.rule == rule for point in sweep.points)
-            name = (
-                f"{rule} ({counted(points, 'point')})" if len(shown) < len(sweep.points) else rule
-            )
-            legend.add_row(name, message if rule in batch and message else title_of(rule))
-        parts += ["", legend]
+    if any(point.rule for point in sweep.points):
+        parts += ["", _legend(sweep, has_counts=len(shown) < len(sweep.points))]
     yield from parts
     notes = [*_uneven(sweep), Text(MFU_NOTE, ASIDE)]
     lines = min(HEIGHT, SCREEN - height(*parts, *notes[:-1]) - _AROUND)
@@ -53,43 +45,60 @@ def sweep_report(sweep: Sweep) -> Iterator[Part]:
     yield from notes
 
 
+def _legend(sweep: Sweep, *, has_counts: bool) -> Table:
+    """The rules of the points without a plan, with the number of points where it is asked for."""
+    messages = dict[str, str | None]()
+    for point in reversed(sweep.points):  # so that the message of the first point stays
+        if point.rule:
+            messages[point.rule] = point.message
+    of_batch = {rule.id for rule in BATCH_RULES}
+    legend = Table(whole("rule"), words("why a point has no plan"))
+    for rule in sorted(messages, key=lambda rule: rule not in of_batch):
+        points = sum(point.rule == rule for point in sweep.points)
+        name = f"{rule} ({counted(points, 'point')})" if has_counts else rule
+        message = messages[rule] if rule in of_batch else None
+        legend.add_row(name, message or title_of(rule))
+    return legend
+
+
 def _uneven(sweep: Sweep) -> Iterator[Text]:
     """A note on counts of GPUs that don't divide the batch and are slower than a smaller count."""
     machines = {axis.path for axis in sweep.axes} & {"gpus", "nodes"}
+    if not machines:
+        return
     plans = [(point, point.plan) for point in sweep.points if point.plan]
-    best: dict[tuple[str, ...], float] = {}
+    best_rates: dict[tuple[str, ...], float] = {}  # of fewer GPUs, by the other values
     slow = []
-    for point, plan in sorted(plans, key=lambda each: each[1].job.gpus) if machines else ():
+    for point, plan in sorted(plans, key=lambda pair: pair[1].job.gpus):
         others = tuple(str(value) for path, value in point.values.items() if path not in machines)
-        rate = float(plan.throughput.tokens_per_s)
-        if rate < best.get(others, 0) and plan.job.training.global_batch % plan.job.gpus:
+        rate, best_rate = float(plan.throughput.tokens_per_s), best_rates.get(others, 0)
+        if rate < best_rate and plan.job.training.global_batch % plan.job.gpus:
             slow.append(plan.job)
-        best[others] = max(rate, best.get(others, 0))
+        best_rates[others] = max(rate, best_rate)
+    if not slow:
+        return
+
     batches = {job.training.global_batch for job in slow}
-    if slow:
-        batch = f"global_batch {batches.pop():,}" if len(batches) == 1 else "their global_batch"
-        yield Text(
-            f"{len(slow)} of {counted(len(plans), 'plan')} {'is' if len(slow) == 1 else 'are'} "
-            f"slower than one on fewer GPUs, with GPUs that don't divide {batch}; another batch "
-            "may be faster there (see dsgen plan)",
-            ASIDE,
-        )
+    batch = f"global_batch {batches.pop():,}" if len(batches) == 1 else "their global_batch"
+    yield Text(
+        f"{len(slow)} of {counted(len(plans), 'plan')} {'is' if len(slow) == 1 else 'are'} "
+        f"slower than one on fewer GPUs, with GPUs that don't divide {batch}; another batch "
+        "may be faster there (see dsgen plan)",
+        ASIDE,
+    )
 
 
 def _ends(sweep: Sweep) -> Iterator[tuple[str, str | Text]]:
     """The fastest point, and the cheapest, or the one that uses its GPUs best."""
-    planned = [point for point in sweep.points if point.plan]
+    planned = [(point, point.plan.throughput) for point in sweep.points if point.plan]
     if not planned:
         yield "Fastest", Text("no point has a plan", BAD)
         return
-    fastest = max(
-        planned, key=lambda point: point.plan.throughput.tokens_per_s if point.plan else 0
-    )
-    most = max(
-        planned, key=lambda point: point.plan.throughput.tokens_per_s_per_gpu if point.plan else 0
-    )
-    cheapest = sweep.cheapest
-    name, best = ("Cheapest", cheapest) if cheapest else ("Most per GPU", most)
+    fastest, _ = max(planned, key=lambda pair: pair[1].tokens_per_s)
+    most_per_gpu, _ = max(planned, key=lambda pair: pair[1].tokens_per_s_per_gpu)
+    name, best = "Most per GPU", most_per_gpu
+    if sweep.cheapest:
+        name, best = "Cheapest", sweep.cheapest
     yield "Fastest", _named(fastest)
     yield name, "the same" if best is fastest else _named(best)
 
@@ -97,18 +106,18 @@ def _ends(sweep: Sweep) -> Iterator[tuple[str, str | Text]]:
 def _table(sweep: Sweep, shown: Sequence[Point]) -> Table:
     """One row per point that is shown; columns that would be empty are left out."""
     runs = [point.plan.run for point in sweep.points if point.plan and point.plan.run]
-    columns = {"step": 0, "MFU": 0, "tokens/s": 3}
-    columns |= {"time": 0, "GPU-hours": 2} if runs else {}
-    columns |= {"price": 0} if any(run.wall_cost is not None for run in runs) else {}
-    heads = [numbers(name, drop=drop) for name, drop in columns.items()]
-    return plan_table(
-        [numbers(_key(axis)) for axis in sweep.axes],
-        [*heads, asides(least=12, drop=4)],
-        (
-            ([*map(_value, point.values.values())], point.plan, cells)
-            for point, cells in _cells(shown, columns)
-        ),
+    columns = {"step": 0, "MFU": 0, "tokens/s": 3}  # with their order of going, see `Column.drop`
+    if runs:
+        columns |= {"time": 0, "GPU-hours": 2}
+    if any(run.wall_cost is not None for run in runs):
+        columns["price"] = 0
+    figures = [numbers(name, drop=drop) for name, drop in columns.items()]
+    rows = (
+        ([*map(_value, point.values.values())], point.plan, cells)
+        for point, cells in _cells(shown, columns)
     )
+    keys = [numbers(_key(axis)) for axis in sweep.axes]
+    return plan_table(keys, [*figures, asides(least=12, drop=4)], rows)
 
 
 def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Point, list[str]]]:
@@ -133,9 +142,10 @@ def _cells(points: Sequence[Point], columns: Iterable[str]) -> Iterator[tuple[Po
         if run is not None:
             cells |= {"time": next(times), "GPU-hours": gpu_hours(run.wall_gpu_hours)}
             cells["price"] = "" if run.wall_cost is None else money(plan.job, run.wall_cost)
-        offload = [f"offload: {plan.layout.offload.label}"] if plan.layout.offload else []
-        far = ["extrapolated"] if plan.uncertainty.evidence.beyond else []
-        yield point, [*(cells.get(name, "") for name in columns), ", ".join((*offload, *far))]
+        remarks = [f"offload: {plan.layout.offload.label}"] if plan.layout.offload else []
+        if plan.uncertainty.evidence.beyond:
+            remarks.append("extrapolated")
+        yield point, [*(cells.get(name, "") for name in columns), ", ".join(remarks)]
 
 
 def _value(value: object) -> str:
@@ -143,29 +153,34 @@ def _value(value: object) -> str:
 
 
 class _Curve(NamedTuple):
-    """Price, time or speed over the key with numbers, as wide as there is room; else nothing."""
+    """Price, time or speed over the first key with numbers, as wide as there is room.
 
-    found: Sweep
+    Nothing where there is no such key, or only one value of it has a plan.
+    """
+
+    sweep: Sweep
     height: int
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        found = self.found
+        sweep = self.sweep
         numeric = [
-            axis for axis in found.axes if all(type(value) in (int, float) for value in axis.values)
+            axis for axis in sweep.axes if all(type(value) in (int, float) for value in axis.values)
         ]
-        planned = [point for point in found.points if point.plan]
+        planned = [point for point in sweep.points if point.plan]
         if not numeric or len({point.values[numeric[0].path] for point in planned}) < 2:
             return
         along = numeric[0]
-        other = next((axis for axis in found.axes if axis is not along), None)
-        name, heights, limit = _quantity(found, [point.plan for point in planned if point.plan])
+        other = next((axis for axis in sweep.axes if axis is not along), None)
+        name, heights, limit = _quantity(sweep, [point.plan for point in planned if point.plan])
         curves: dict[str, list[tuple[float, float]]] = {}
         for point, y in zip(planned, heights, strict=True):
             if y is not None:
                 label = f"{_key(other)} {_value(point.values[other.path])}" if other else ""
                 curves.setdefault(label, []).append((along.place(point.values[along.path]), y))
-        drawn = chart(name, along.path, curves, limit, width, self.height) if curves else []
-        yield from ([Text(line)] for line in (["", *drawn] if drawn else []))
+        if curves:
+            yield [Text("")]
+            for line in chart(name, along.path, curves, limit, width, self.height):
+                yield [Text(line)]
 
 
 def _key(axis: Axis) -> str:
@@ -185,18 +200,13 @@ def _quantity(sweep: Sweep, plans: Sequence[Plan]) -> tuple[str, list[float | No
 
 
 def _answer(sweep: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
-    """The smallest point that meets the goal, the smallest that meets it at its slow end, and the
-    cheapest that meets it.
+    """The points that meet the goal: the smallest, the smallest surely, and the cheapest.
 
-    Values that are words have no smallest, so the cheapest is named, or without prices the fastest.
-    Where none meets it, the nearest.
+    The second meets it even at the slow end of its range. Values that are words have no smallest:
+    then the cheapest is named, or without prices the fastest. Where no point meets the goal, the
+    nearest is named.
     """
-    within = f"within {long_time(goal.within_s).replace('.0 ', ' ')}" if goal.within_s else ""
-    job = next((point.plan.job for point in sweep.points if point.plan), None)
-    price = ""
-    if goal.at_most:
-        price = money(job, goal.at_most) if job else f"{goal.at_most:,.0f}"
-    wanted = " and ".join(filter(None, (within, f"for at most {price}" if price else "")))
+    wanted = _in_words(goal, sweep)
     smallest, surely, nearest = sweep.smallest(), sweep.smallest(slow=True), sweep.nearest
     cheapest = sweep.cheapest
     name = "Cheapest" if cheapest else "Fastest"
@@ -220,15 +230,27 @@ def _answer(sweep: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
         yield "Cheapest", same if cheapest is smallest else f"{_named(cheapest)}; trains {wanted}"
 
 
+def _in_words(goal: Goal, sweep: Sweep) -> str:
+    """`within 30 days and for at most $2.50 M`."""
+    parts = []
+    if goal.within_s:
+        parts.append(f"within {long_time(goal.within_s).replace('.0 ', ' ')}")
+    if goal.at_most:
+        job = next((point.plan.job for point in sweep.points if point.plan), None)
+        price = money(job, goal.at_most) if job else f"{goal.at_most:,.0f}"
+        parts.append(f"for at most {price}")
+    return " and ".join(parts)
+
+
 def _named(point: Point) -> str:
     """`gpus 1,024: 29.3 days (24.1-35.0), $2.60 M`."""
     values = ", ".join(
         f"{path.rpartition('.')[2]} {_value(value)}" for path, value in point.values.items()
     )
     plan = point.plan
-    if plan is None or plan.run is None:
-        if plan is None:
-            return values
+    if plan is None:
+        return values
+    if plan.run is None:
         return f"{values}: {count(plan.throughput.tokens_per_s)} tokens/s"
     price = price_of(plan.job, plan.run)
     takes = long_time(plan.run.wall_s)
@@ -248,59 +270,69 @@ def chart(
     y starts at 0, or is logarithmic.
     """
     points = [point for curve in curves.values() for point in curve]
-    row, ticks, far = _heights(
-        [y for _, y in points] + ([limit] if limit is not None else []), height
-    )
-    shown = {row(value): f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in ticks}
-    margin = max(map(len, shown.values()))
+    values = [y for _, y in points]
+    if limit is not None:
+        values.append(limit)
+    row, ticks, is_logarithmic = _heights(values, height)
+    labels = {row(value): f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in ticks}
+    margin = max(map(len, labels.values()))
     width = min(WIDTH, columns - margin - 2)
     column = _scale([x for x, _ in points], width)
-    cells = [["-" if limit is not None and y == row(limit) else " "] * width for y in range(height)]
-    for (_, curve), mark in zip(curves.items(), cycle(_MARKS), strict=False):
+
+    cells = [[" "] * width for _ in range(height)]
+    if limit is not None:
+        cells[row(limit)] = ["-"] * width
+    for curve, mark in zip(curves.values(), cycle(_MARKS), strict=False):
         for x, y in curve:
             cells[row(y)][column(x)] = mark
     if limit is not None:
+        # The word takes the last dashes that have room for it.
         dashed = "".join(cells[row(limit)])
         cells[row(limit)] = [*" goal ".join(dashed.rsplit("-" * len(" goal "), 1))]
-    lines = [f"{shown.get(y, ''):>{margin}} |{''.join(cells[y]).rstrip()}" for y in range(height)]
+
+    lines = [f"{title} (logarithmic)" if is_logarithmic else title]
+    for number, line in enumerate(cells):
+        lines.append(f"{labels.get(number, ''):>{margin}} |{''.join(line).rstrip()}")
+    indent = f"{'':>{margin}} "
     places = _ticks(sorted({x for x, _ in points}), column, width)
-    foot = [f"+{'-' * width}", f" {places}", f" {axis:^{width}}".rstrip()]
-    named = "  ".join(f"{mark} {name}" for name, mark in zip(curves, cycle(_MARKS), strict=False))
-    head = f"{title} (logarithmic)" if far else title
-    return [
-        head,
-        *lines,
-        *(f"{'':>{margin}} {line}" for line in foot),
-        *([named] if len(curves) > 1 else []),
-    ]
+    lines += [f"{indent}+{'-' * width}", f"{indent} {places}"]
+    lines.append(f"{indent} {axis:^{width}}".rstrip())
+    if len(curves) > 1:
+        marks = (f"{mark} {name}" for name, mark in zip(curves, cycle(_MARKS), strict=False))
+        lines.append("  ".join(marks))
+    return lines
 
 
 def _heights(
     values: Sequence[float], height: int
 ) -> tuple[Callable[[float], int], list[float], bool]:
-    """The line of each value from the top, the axis' labels, and whether it is logarithmic."""
+    """The line of a value from the top, the axis' labels, and whether it is logarithmic."""
     low, high = min(values), max(values)
-    far = low > 0 and high / low >= _FAR
-    # The highest is the next value whose quarters are short numbers.
-    unit = 10.0 ** floor(log10(high / 4)) if high > 0 else 1.0
-    rounded = next(
-        4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10) if 4 * step * unit >= high
-    )
-    bottom, top = (floor(log10(low)), ceil(log10(high))) if far else (0.0, rounded)
-    ticks = (
-        [10.0**n for n in range(floor(bottom), ceil(top) + 1)]
-        if far
-        else [top * n / 4 for n in range(5)]
-    )
+    is_logarithmic = low > 0 and high / low >= _FAR
+    if is_logarithmic:
+        bottom, top = float(floor(log10(low))), float(ceil(log10(high)))
+        ticks = [10.0**exponent for exponent in range(floor(bottom), ceil(top) + 1)]
+    else:
+        bottom, top = 0.0, _rounded_up(high)
+        ticks = [top * quarter / 4 for quarter in range(5)]
 
     def line(value: float) -> int:
-        share = ((log10(value) if far else value) - bottom) / (top - bottom)
+        place = log10(value) if is_logarithmic else value
+        share = (place - bottom) / (top - bottom)
         return height - 1 - round((height - 1) * share)
 
-    return line, ticks, far
+    return line, ticks, is_logarithmic
+
+
+def _rounded_up(value: float) -> float:
+    """The next number whose quarters are short ones: they label an axis."""
+    unit = 10.0 ** floor(log10(value / 4)) if value > 0 else 1.0
+    rounded = (4 * step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 7.5, 10))
+    return next(number for number in rounded if number >= value)
 
 
 def _scale(values: Sequence[float], width: int) -> Callable[[float], int]:
+    """The column of a value, of an axis that is logarithmic where the values are far apart."""
     low, high = min(values), max(values)
     wide = low > 0 and high / low >= _WIDE
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _GAP = 2  #: columns between two cells of a row
 PLAIN_WIDTH = 120  #: columns, when the output is not a terminal
-#: cells before and after a plan's dimensions
+#: The cells before a plan's dimensions, the plan, and the cells after them.
 PlanRow = tuple[Sequence[str], "Plan | None", Sequence[str]]
-#: Words, a number with its unit or `ZeRO 1` as one; and words alone, where a column has no room for
-#: both.
+#: Text is wrapped between these: words, of which a number with its unit, and `ZeRO 1`, are one. In
+#: a column that is too narrow for that, between any words.
 _WORDS = (
     lazy_pattern(r"\s*(?:(?<!\S)(?:[0-9.,]*[0-9] (?=[A-Za-z×])|ZeRO (?=[0-9])))?\S+"),
     lazy_pattern(r"\s*\S+"),
@@ -56,7 +56,7 @@ class Column(NamedTuple):
     least: int | None = None  #: columns that text needs at least; None: the cells stay whole
     cut: bool = False  #: whether text is cut rather than wrapped
     gap: int = _GAP  #: columns between it and the next
-    drop: int = 0  #: what goes first where there is no room, from 1 on; 0 stays
+    drop: int = 0  #: its turn to go where there is no room, from 1 on; 0: it stays
 
 
 whole = Column  #: of names
@@ -81,16 +81,19 @@ class Table:
         self._rows.append(texts + [Text("")] * (len(self._columns) - len(texts)))
 
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
-        if shown := self._shown(width):
-            yield from self._table(shown)
+        widths = self._shown(width)
+        if widths:
+            yield from self._table(widths)
             return
+
+        # Each row as lines with the headings in front, and an empty line between two rows.
         least = max(columns_of(column.heading) for column in self._columns)
-        for at, row in enumerate(self._rows):  # each as lines with the headings in front
+        for number, row in enumerate(self._rows):
+            if number:
+                yield []
             pairs = zip(self._columns, row, strict=True)
-            yield from [[]] if at else []
-            yield from Lines(
-                ((column.heading, text) for column, text in pairs if text.plain), least=least
-            ).lines(width)
+            lines = [(column.heading, text) for column, text in pairs if text.plain]
+            yield from Lines(lines, least=least).lines(width)
 
     def cut(self, width: int) -> Iterator[tuple[str, str]]:
         """The first cell of each row that is cut or left out for lack of room, and its text."""
@@ -103,56 +106,65 @@ class Table:
                     yield row[0].plain, row[i].plain
 
     def _shown(self, width: int) -> dict[int, int]:
-        """The columns that fit, with their widths; none where even the required ones don't fit."""
+        """The widths of the columns that fit, by their numbers.
+
+        Empty where even those that have to stay don't fit.
+        """
         shown = list(range(len(self._columns)))
-        for goes in [None, *sorted((c.drop, i) for i, c in enumerate(self._columns) if c.drop)]:
-            shown = [i for i in shown if goes is None or i != goes[1]]
-            if widths := self._widths(shown, width):
-                return dict(zip(shown, widths, strict=True))
-        return {}
+        leaving = sorted((column.drop, i) for i, column in enumerate(self._columns) if column.drop)
+        widths = self._widths(shown, width)
+        for _, number in leaving:
+            if widths:
+                break
+            shown.remove(number)
+            widths = self._widths(shown, width)
+        return dict(zip(shown, widths, strict=True)) if widths else {}
 
     def _widths(self, shown: Sequence[int], room: int) -> list[int]:
-        """A width for each column; none where they don't fit."""
+        """A width for each of these columns; empty where they don't fit."""
         natural = [max(map(columns_of, self._texts(i))) for i in shown]
         widths = [self._least(i, wide) for i, wide in zip(shown, natural, strict=True)]
         left = room - sum(widths) - sum(self._columns[i].gap for i in shown[:-1])
         if left < 0:
             return []
+        # What is left goes, column by column, to that which lacks most.
         while left and widths != natural:
-            short = max(range(len(shown)), key=lambda at: natural[at] - widths[at])
-            widths[short] += 1
+            narrowest = max(range(len(shown)), key=lambda at: natural[at] - widths[at])
+            widths[narrowest] += 1
             left -= 1
         return widths
 
     def _least(self, index: int, natural: int) -> int:
+        """The least width of a column, which is `natural` columns wide where there is room."""
         column, least = self._columns[index], self._columns[index].least
         if least is None:
             return natural
         if column.cut:
             return min(natural, least)
-        longest = max(
-            (columns_of(word) for text in self._texts(index) for word in text.split()), default=0
-        )
+        words = (word for text in self._texts(index) for word in text.split())
+        longest = max(map(columns_of, words), default=0)
         return min(natural, max(least, longest))
 
     def _texts(self, index: int) -> Iterable[str]:
+        """The heading and the cells of a column."""
         return (self._columns[index].heading, *(cells[index].plain for cells in self._rows))
 
-    def _table(self, shown: Mapping[int, int]) -> Iterator[Sequence[Text]]:
-        heading = [Text(column.heading, BOLD) for column in self._columns]
-        for row in ([heading] if any(text.plain for text in heading) else []) + self._rows:
+    def _table(self, widths: Mapping[int, int]) -> Iterator[Sequence[Text]]:
+        """The lines of the table with these columns, by number."""
+        rows = self._rows
+        if any(column.heading for column in self._columns):
+            rows = [[Text(column.heading, BOLD) for column in self._columns], *rows]
+        for row in rows:
             cells = [
                 [_cut(row[i].plain, wide)] if self._columns[i].cut else wrapped(row[i].plain, wide)
-                for i, wide in shown.items()
+                for i, wide in widths.items()
             ]
             for parts in zip_longest(*cells, fillvalue=""):
                 line = list[Text]()
-                for (i, wide), part in zip(shown.items(), parts, strict=True):
+                for (i, wide), part in zip(widths.items(), parts, strict=True):
                     space, gap = " " * (wide - columns_of(part)), " " * self._columns[i].gap
-                    text = (
-                        f"{space}{part}{gap}" if self._columns[i].right else f"{part}{space}{gap}"
-                    )
-                    line.append(Text(text, row[i].style))
+                    aligned = f"{space}{part}" if self._columns[i].right else f"{part}{space}"
+                    line.append(Text(f"{aligned}{gap}", row[i].style))
                 yield line
 
 
@@ -186,20 +198,19 @@ def plan_table(
     # here, to save the start-up time of tables without plans
     from ..search.summary import dimension_cells
 
-    known = [*rows]
-    shown = iter(dimension_cells([plan for _, plan, _ in known if plan]))
-    used = [(next(shown) if plan else {}) for _, plan, _ in known]
-    headings = [*max(used, key=len, default={})]
-    last = {"recompute": 9}  # of the columns that go where there is no room
-    sizes = [
-        numbers(name, gap=1 if name != headings[-1] else _GAP, drop=last.get(name, 0))
-        for name in headings
-    ]
-    table = Table(*labels, *sizes, *figures)
-    for (names, plan, values), own in zip(known, used, strict=True):
-        table.add_row(
-            *names, *(own.get(name, "") for name in headings), *values, style="" if plan else ASIDE
-        )
+    listed_rows = [*rows]
+    of_plans = iter(dimension_cells([plan for _, plan, _ in listed_rows if plan]))
+    dimensions = [(next(of_plans) if plan else {}) for _, plan, _ in listed_rows]
+    headings = [*max(dimensions, key=len, default={})]
+    columns = []
+    for name in headings:
+        gap = _GAP if name == headings[-1] else 1
+        # Where there is no room, recompute is the last column to go.
+        columns.append(numbers(name, gap=gap, drop=9 if name == "recompute" else 0))
+    table = Table(*labels, *columns, *figures)
+    for (names, plan, values), by_heading in zip(listed_rows, dimensions, strict=True):
+        cells = (by_heading.get(heading, "") for heading in headings)
+        table.add_row(*names, *cells, *values, style="" if plan else ASIDE)
     return table
 
 
@@ -235,16 +246,15 @@ class Noted:
     def lines(self, width: int) -> Iterator[Sequence[Text]]:
         """The table, an empty line, and the lines on its rows; rows of one text share a line."""
         yield from self._table.lines(width)
-        said, names = dict(self._reasons), dict[str, list[str]]()
+        reasons, rows_by_text = dict(self._reasons), dict[str, list[str]]()
         for name, text in self._table.cut(width):
-            if name in said:
-                said[name] += f"; {text}"
+            if name in reasons:
+                reasons[name] += f"; {text}"
             else:
-                names.setdefault(text, []).append(name)
+                rows_by_text.setdefault(text, []).append(name)
         yield [Text("")]
-        yield from Lines(
-            [*said.items(), *((", ".join(rows), text) for text, rows in names.items())]
-        ).lines(width)
+        texts = ((", ".join(rows), text) for text, rows in rows_by_text.items())
+        yield from Lines([*reasons.items(), *texts]).lines(width)
 
 
 def wrapped(text: str, room: int) -> list[str]:
@@ -268,7 +278,8 @@ def wrapped(text: str, room: int) -> list[str]:
 
 def print_parts(*parts: Part, err: bool = False) -> None:
     """Text and tables, as wide as the terminal; plain and of one width when piped."""
-    if lines := lines_of(parts, _width()):
+    lines = lines_of(parts, _width())
+    if lines:
         echo_styled("\n".join(lines), err=err)
 
 
@@ -296,7 +307,8 @@ def lines_of(parts: Iterable[Part], width: int) -> list[str]:
 
 
 def _line(texts: Sequence[Text]) -> str:
-    shown = list[str]()
+    """Texts as one line with their styles, without blanks at its end."""
+    shown = list[str]()  # from the last to the first
     for plain, style in reversed(texts):
         text = printable(plain if shown else plain.rstrip())
         if text:

@@ -45,11 +45,11 @@ MOST_TRIALS: Final = 50  # each is a run of its own, one after another
 
 
 class Trial(NamedTuple):
-    """A plan, and what its trial came to; None where there is no log of it."""
+    """A plan, and the outcome of its trial."""
 
     number: int
     plan: Plan
-    outcome: Outcome | None
+    outcome: Outcome | None  #: None where there is no log of it
 
     @property
     def step_time_s(self) -> float | None:
@@ -81,7 +81,7 @@ class Trial(NamedTuple):
 
 
 def rows_of(measured: Sequence[Trial]) -> str:
-    """A table of runs for `dsgen calibrate`, which takes from the job's spec what it lacks."""
+    """A table of runs for `dsgen calibrate`, which takes all other keys from the job's spec."""
     layout_keys = [
         key
         for key, value in measured[0].plan.layout.to_dict().items()
@@ -100,9 +100,9 @@ def rows_of(measured: Sequence[Trial]) -> str:
 
 
 def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
-    """The fit to what was measured.
+    """The calibration file of a fit to what was measured.
 
-    None where nothing is near enough to its estimate, which is said.
+    None where no run can be used, which is said.
     """
     runs = [
         MeasuredRun(
@@ -115,13 +115,14 @@ def calibration_of(measured: Sequence[Trial]) -> RenderedFile | None:
         for trial in measured
         if trial.step_time_s is not None
     ]
+    if not runs:
+        return None
     try:
-        if runs:
-            text = rendered(fit_calibration(runs))
-            return RenderedFile(path="calibration.json", text=text)
+        text = rendered(fit_calibration(runs))
     except NoUsableRuns as problem:
         echo(f"no calibration: {problem}", err=True)
-    return None
+        return None
+    return RenderedFile(path="calibration.json", text=text)
 
 
 def announced(
@@ -168,7 +169,7 @@ def table_of(trials: Sequence[Trial]) -> tuple[Part, ...]:
 def written(
     plans: Sequence[Plan], steps: int, folder: Path, request: Request, *, force: bool, dry_run: bool
 ) -> tuple[Launcher, Path]:
-    """Write the files of the trials, which no rule calls an error. Returns what starts them too."""
+    """Write the files of the trials. Returns what starts them, and the file that it starts."""
     launcher = LAUNCHERS[plans[0].job.launch.target]
     front_end = front_end_of(plans[0].job)
     if front_end is not None:
@@ -182,13 +183,13 @@ def written(
     try:
         files = trial_files(plans, steps, request.command)
     except LookupError:
-        able = ", ".join(name for name, one in LAUNCHERS.items() if one.trials)
+        able = ", ".join(name for name, each in LAUNCHERS.items() if each.trials)
         raise click.UsageError(
             f"trials cannot be run with target {launcher.name}; use one of {able}"
         ) from None
     for change in write_files(files, folder, force=force, hint=OVERWRITE):
+        # The log of a plan that was here before isn't of the new one.
         if change.action.value == "conflict" and change.path.name == "plan.json":
-            # of the plan that was here before
             (change.path.parent / TRIAL_LOG).unlink(missing_ok=True)
     return launcher, folder / next(file.path for file in files if "/" not in file.path)
 
@@ -217,10 +218,11 @@ def started(
     reply = submit_file(launcher, words, dry_run=dry_run)
     commands = reply.watch(launcher, file)
     submitted = {"command": words, "dry_run": dry_run, "id": reply.identity, "watch": commands}
-    if reply.identity is None:
+    if reply.identity is None:  # the scheduler only was asked, or has run the trials itself
         if reply.text:
             echo(reply.text.rstrip(), err=True)
         return submitted
+
     watch = [f"Watch them: {line}" for line in commands]
     echo("\n".join((f"submitted: {reply.identity}", *watch)), err=True)
     later = f"read the logs with --read -o {shlex.quote(str(folder))}"
@@ -250,8 +252,8 @@ def _trials(loader: JobLoader, folder: Path) -> list[Trial]:
     trials: list[Trial] = []
     for number in range(1, MOST_TRIALS + 1):
         path = folder / trial_folder(number) / "plan.json"
-        # a link may lead out
-        if not path.is_file() or not path.resolve().is_relative_to(folder.resolve()):
+        is_within = path.resolve().is_relative_to(folder.resolve())  # no link leads out
+        if not path.is_file() or not is_within:
             break
         try:
             layout: Mapping[str, object] = plan_of(path)["layout"]
@@ -274,7 +276,9 @@ def report(loader: JobLoader, folder: Path, form: str) -> None:
     trials = _trials(loader, folder)
     measured = [trial for trial in trials if trial.step_time_s is not None]
     files = [RenderedFile(path="runs.csv", text=rows_of(measured))] if measured else []
-    files += [calibration] if (calibration := calibration_of(measured)) else []
+    calibration = calibration_of(measured)
+    if calibration is not None:
+        files.append(calibration)
     write_files(files, folder, force=True, hint="")
     if form == "json":
         paths = [str(folder / file.path) for file in files]

@@ -120,9 +120,10 @@ def validate(
     from ..check.validate import folded  # here, to save start-up time
     from .known_rules import Selection, ids_of
 
-    lacking = "--diff requires --fix" if only_diff and not fix else ""
-    if lacking or (write_baseline and baseline is None):
-        raise click.UsageError(lacking or "--write-baseline requires --baseline FILE")
+    if only_diff and not fix:
+        raise click.UsageError("--diff requires --fix")
+    if write_baseline and baseline is None:
+        raise click.UsageError("--write-baseline requires --baseline FILE")
     if "-" in paths and not Path("-").exists():
         raise click.UsageError(
             "validate reads no standard input: write it to a file, and name that"
@@ -142,7 +143,8 @@ def validate(
     _print(findings, answer, form, strict=strict, required=require_checked)
     _print_counts(findings, answer, files, strict=strict, written=not only_diff)
     spec = context["job"]
-    if spec is not None and form == "text" and (price := _price(Path(spec))):
+    price = _price(Path(spec)) if spec is not None and form == "text" else ""
+    if price:
         echo(price, err=True)
     _exit(findings, answer, fail_on, required=require_checked)
 
@@ -158,10 +160,11 @@ def _print_counts(
     """Print on standard error how much was found, fixed, not checked and left alone."""
     if findings or answer.documents or not answer.not_checked:
         echo(_summary(findings, answer.documents, files, written=written), err=True)
-    whole = [one for one in answer.not_checked if not one.is_memory]
-    if whole:
-        echo(_not_checked(whole, strict=strict), err=True)
-    if memory := [one for one in answer.not_checked if one.is_memory]:
+    launches = [launch for launch in answer.not_checked if not launch.is_memory]
+    if launches:
+        echo(_not_checked(launches, strict=strict), err=True)
+    memory = [launch for launch in answer.not_checked if launch.is_memory]
+    if memory:
         echo(printable(f"memory not judged: {_reasons(memory, strict=strict)}"), err=True)
     if answer.left_alone:
         echo(_left_alone(answer.left_alone), err=True)
@@ -174,8 +177,8 @@ def _exit(findings: Sequence[Finding], answer: Answer, fail_on: str, *, required
         show_traces(answer.faults, click.get_current_context())
         raise click.exceptions.Exit(ExitStatus.FAULT)
     failing = () if fail_on == "never" else _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    is_unread = any(not part.is_memory for part in answer.not_checked)
-    lacks_checks = required and (is_unread or not answer.documents)
+    has_unchecked_launch = any(not launch.is_memory for launch in answer.not_checked)
+    lacks_checks = required and (has_unchecked_launch or not answer.documents)
     if lacks_checks or any(finding.severity.value in failing for finding in findings):
         raise click.exceptions.Exit(ExitStatus.FINDINGS)
 
@@ -190,10 +193,9 @@ def _price(spec: Path) -> str:
     job, _ = check_spec(spec)
     if job is None or job.pins == Pins() or job.elastic:
         return ""
-    for plan in search(job, top=1, explain=False).plans:
-        if free_plan := unpinned(plan):
-            return printable(unpinned_text(plan, free_plan))
-    return ""
+    plans = search(job, top=1, explain=False).plans
+    free_plan = unpinned(plans[0]) if plans else None
+    return printable(unpinned_text(plans[0], free_plan)) if free_plan else ""
 
 
 def _checker(
@@ -204,7 +206,11 @@ def _checker(
     each_folder: bool,
     **context: Any,
 ) -> Callable[[Mapping[str, str]], Answer]:
-    """A function that checks the paths; it takes contents by path, to be read instead of files."""
+    """A function that checks the paths.
+
+    It takes contents by path that are read instead of the files'. `each_folder` is a former name
+    of `--skip-unknown`.
+    """
     from ..check.validate import validate as check
 
     context["skip_unknown"] |= each_folder
@@ -339,9 +345,14 @@ def _not_checked(launches: Sequence[NotChecked], *, strict: bool) -> str:
     The most frequent reasons come first; `strict` lists every reason and place.
     """
     scripts = sum(launch.of == "script" for launch in launches)
-    nouns = ((len(launches) - scripts, "launch", "es"), (scripts, "script", "s"))
-    counts = ", ".join(f"{n:,} {noun}{end * (n > 1)}" for n, noun, end in nouns if n)
-    return printable(f"not checked: {counts} ({_reasons(launches, strict=strict)})")
+    others = len(launches) - scripts
+    counts = []
+    if others:
+        counts.append(f"{others:,} launch{'es' * (others > 1)}")
+    if scripts:
+        counts.append(counted(scripts, "script"))
+    reasons = _reasons(launches, strict=strict)
+    return printable(f"not checked: {', '.join(counts)} ({reasons})")
 
 
 def _reasons(launches: Sequence[NotChecked], *, strict: bool) -> str:
@@ -357,7 +368,8 @@ def _reasons(launches: Sequence[NotChecked], *, strict: bool) -> str:
     for reason, places in shown:
         listed = ", ".join(places if strict else places[:_MOST_PLACES])
         unlisted = 0 if strict else max(len(places) - _MOST_PLACES, 0)
-        parts.append(f"{reason}: {listed}" + (f" and {unlisted:,} more" if unlisted else ""))
+        more = f" and {unlisted:,} more" if unlisted else ""
+        parts.append(f"{reason}: {listed}{more}")
 
     unshown = len(launches) - sum(len(places) for _, places in shown)
     if unshown:

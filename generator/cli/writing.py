@@ -1,4 +1,4 @@
-"""Files onto the disk, those that `--fix` edits too, and the errors when that is refused."""
+"""Write files, and those that `--fix` edits; report what stands in the way of that."""
 
 from __future__ import annotations
 
@@ -101,13 +101,10 @@ def refuse_unwritable(
 ) -> NoReturn:
     """Report what the file system refuses with a hint, and exit with `ExitStatus.FINDINGS`."""
     outcome = "nothing was written"
+    hint = problem.hint or hint
     if problem.unfinished:
         outcome = f"old and new files may be mixed, and the old ones are in {problem.unfinished}"
-    hint = (
-        "run the command again: it puts the old files back first"
-        if problem.unfinished
-        else problem.hint or hint
-    )
+        hint = "run the command again: it puts the old files back first"
     echo(f"{problem.path}: error: cannot be written: {problem.reason}; {outcome}", err=True)
     echo(f"hint: {hint}", err=True)
     if form_asked() == "json":
@@ -129,19 +126,19 @@ def fix_files(
 ) -> tuple[tuple[FixedFile, ...], Answer]:
     """The files that change, and the answer on the changed files. Nothing is written.
 
-    `check` answers with contents by path instead of what files hold; findings that are not `wanted`
-    are left alone. Edits of one finding are made together or not at all; of findings whose edits
-    overlap, or add the same key, the first is fixed, the others in the next round. After
-    `MAX_ROUNDS` the result of the last round is kept.
+    `check` reads contents by path in place of the files'. Findings that are not `wanted` are left
+    alone. Edits of one finding are made together or not at all. Of findings whose edits overlap, or
+    add the same key, the first is fixed, and the others in the next round. After `MAX_ROUNDS` the
+    result of the last round is kept.
     """
     contents: dict[str, str] = {}
     answer = check(contents)
     before: dict[str, str] = {}
     seen = [dict(contents)]
     for _ in range(MAX_ROUNDS):
-        # some are read later only
+        # A round may read files that the one before didn't: those that a fixed file names.
         before = {path: text.content for path, text in answer.texts.items()} | before
-        after = contents | _applied((f for f in answer.findings if wanted(f)), before | contents)
+        after = contents | _applied(filter(wanted, answer.findings), before | contents)
         if after in seen:  # nothing changes, or what one round fixes another breaks again
             break
         contents = after
@@ -162,10 +159,9 @@ def write_fixed(
 ) -> None:
     """Write every file, or none; links are followed, owner, mode and byte order mark kept.
 
-    Raises `CannotWrite`.
-
-    A file that is read-only, has other hard links or could not keep its owner is refused, and so is
-    one that is no longer what was checked: that is compared again when it is replaced.
+    Raises `CannotWrite` for a file that is read-only, has other hard links, or could not keep its
+    owner; and for one that is no longer what was checked, which is compared again when it is
+    replaced.
     """
     changes = {change.path: change for change in map(_change, files)}  # a file may have two names
     if changes:
@@ -177,6 +173,7 @@ def write_fixed(
 
 
 def _change(file: FixedFile) -> Change:
+    """The change that replaces a file. Raises `CannotWrite` where it must not be replaced."""
     shown, place = Path(file.path), Path(os.path.realpath(file.path))
     try:
         status = place.stat()
@@ -184,36 +181,49 @@ def _change(file: FixedFile) -> Change:
     except OSError:
         raw = b""
     mark = codecs.BOM_UTF8 if raw.startswith(codecs.BOM_UTF8) else b""
-    # another program changed it, or its name was shown with escapes
+    # Another program changed it, or its name was shown with escapes and is another file's.
     if raw != mark + file.before.encode("utf-8"):
         raise CannotWrite(
             shown, "it is not the file that was checked", hint="run the command again"
         )
+    _require_replaceable(shown, place, status)
+    return Change(
+        file=RenderedFile(
+            path=place.name,
+            text=mark.decode("utf-8") + file.after,
+            executable=bool(status.st_mode & 0o100),
+        ),
+        path=place,
+        action=disk.Action.CONFLICT,
+        before=raw,
+        fingerprint=disk.fingerprint_of(raw, status.st_mode),
+    )
+
+
+def _require_replaceable(shown: Path, place: Path, status: os.stat_result) -> None:
+    """Raise `CannotWrite` where a new file in a file's place would not be what that was."""
     if not status.st_mode & 0o222 or not os.access(place, os.W_OK):
         raise CannotWrite(shown, "it is read-only", hint=f"chmod u+w {shown}, or fix a copy")
     if status.st_nlink > 1:
         reason = f"it has {status.st_nlink} hard links, and the others would keep the old text"
         raise CannotWrite(shown, reason, hint="fix a copy, then copy its contents back")
+
     user = os.geteuid() if hasattr(os, "geteuid") else 0
-    groups = {os.getegid(), *os.getgroups()} if user else {status.st_gid}
-    if user and (status.st_uid != user or status.st_gid not in groups):
+    if user == 0:  # root can keep the owner; a system without `geteuid` has none to keep
+        return
+    groups = {os.getegid(), *os.getgroups()}
+    if status.st_uid != user or status.st_gid not in groups:
         reason = "it belongs to another user or group, and would become yours"
         raise CannotWrite(shown, reason, hint="let its owner fix it, or fix a copy")
-    text, fingerprint = mark.decode("utf-8") + file.after, disk.fingerprint_of(raw, status.st_mode)
-    new = RenderedFile(path=place.name, text=text, executable=bool(status.st_mode & 0o100))
-    return Change(
-        file=new, path=place, action=disk.Action.CONFLICT, before=raw, fingerprint=fingerprint
-    )
 
 
 def unified_diff(files: Iterable[FixedFile]) -> str:
     """Return the changes as a unified diff."""
-    named = ((printable(file.path), file) for file in files)
-    return "".join(
-        line
-        for name, file in named
-        for line in disk.unified_diff(file.before, file.after, name, name)
-    )
+    lines = list[str]()
+    for file in files:
+        name = printable(file.path)
+        lines += disk.unified_diff(file.before, file.after, name, name)
+    return "".join(lines)
 
 
 def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str, str]:
@@ -223,15 +233,22 @@ def _applied(findings: Iterable[Finding], texts: Mapping[str, str]) -> dict[str,
     added: set[tuple[str, str]] = set()
     for finding in findings:
         edits, keys = finding.edits, {(edit.path, edit.adds) for edit in finding.edits if edit.adds}
-        ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
-        apart = all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(ordered))
-        fit = apart and all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits)
-        if edits and fit and added.isdisjoint(keys):
+        fit = all(_fits(edit, texts, taken.get(edit.path, [])) for edit in edits)
+        if edits and _are_apart(edits) and fit and added.isdisjoint(keys):
             added |= keys
             for edit in edits:
                 insort(taken.setdefault(edit.path, []), (edit.start, edit.end))
                 chosen.setdefault(edit.path, []).append(edit)
     return {path: apply_edits(texts[path], edits) for path, edits in chosen.items()}
+
+
+def _are_apart(edits: Iterable[Edit]) -> bool:
+    """Return whether no two edits of one file overlap."""
+    ordered = sorted((edit.path, edit.start, edit.end) for edit in edits)
+    return all(
+        path != next_path or end <= next_start
+        for (path, _, end), (next_path, next_start, _) in pairwise(ordered)
+    )
 
 
 def _fits(edit: Edit, texts: Mapping[str, str], taken: Sequence[tuple[int, int]]) -> bool:
