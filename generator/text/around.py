@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import islice, takewhile
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
@@ -33,7 +32,7 @@ _MAX_PATH: Final = 4096  # Linux, PATH_MAX: a longer text is no path
 _ANY: Final = lazy_pattern(r"[*?[]")  # a pattern for several names
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_forget: list[Callable[[], None]] = []
+_clear_answers: list[Callable[[], None]] = []  # of the functions that keep theirs until then
 
 
 class _Checked(NamedTuple):
@@ -46,8 +45,8 @@ class _Checked(NamedTuple):
     texts: Mapping[str, str] = MappingProxyType({})  #: that are read instead of files, by path
     #: folders without links, by their path: each is asked for thousands of times
     real: dict[str, str] | None = None
-    projects: dict[str, Path] | None = None  #: the folders of the projects that folders are in
-    read: _Texts | None = None  #: texts of files around
+    projects: dict[str, Path] | None = None  #: the folder of the project, by a folder in it
+    read: _Texts | None = None  #: texts of files around that were read
 
 
 _NOTHING: Final = _Checked()
@@ -62,7 +61,7 @@ def until_next_check(most: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]
 
     def kept(answer: Callable[_P, _T]) -> Callable[_P, _T]:
         cached = lru_cache(maxsize=most)(answer)
-        _forget.append(cached.cache_clear)
+        _clear_answers.append(cached.cache_clear)
         return cast("Callable[_P, _T]", cached)
 
     return kept
@@ -76,18 +75,27 @@ def checking(
     *,
     alone: bool = False,
 ) -> Iterator[None]:
-    """Read the files around those at `paths` while these are checked, unless `alone`.
+    """Let files around those at `paths` be read while these are checked, unless `alone`.
 
-    Files that are `coming` count as there.
-
-    `texts` are read instead of the files of their names.
+    Files that are `coming` count as there. `texts` are read in place of the files of these names.
     """
-    for forget in _forget:
-        forget()
+    for clear in _clear_answers:
+        clear()
     named = tuple(Path(os.path.realpath(path)) for path in paths)
-    there = frozenset(str(place) for path in map(_plain, coming) for place in (path, *path.parents))
+    there = set[str]()
+    for path in map(_plain, coming):
+        there.update(map(str, (path, *path.parents)))
     instead = {str(_plain(Path(name))): text for name, text in texts.items()}
-    token = _checked.set(_Checked(named, alone, there, instead, {}, {}, _Texts()))
+    checked = _Checked(
+        named=named,
+        alone=alone,
+        coming=frozenset(there),
+        texts=instead,
+        real={},
+        projects={},
+        read=_Texts(),
+    )
+    token = _checked.set(checked)
     try:
         yield
     finally:
@@ -97,13 +105,13 @@ def checking(
 def is_there(path: Path) -> bool:
     """Return whether there is a file or folder at a path, or one is coming.
 
-    The path may lead through a folder that is coming, and back.
+    The path may lead through a folder that is coming, and back out of it.
     """
+    if len(str(path)) >= _MAX_PATH:
+        return False
     try:
         plain = _plain(path)
-        return len(str(path)) < _MAX_PATH and (
-            path.exists() or plain.exists() or str(plain) in _checked.get().coming
-        )
+        return path.exists() or plain.exists() or str(plain) in _checked.get().coming
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
 
@@ -114,7 +122,8 @@ def is_before_writing() -> bool:
 
 
 def _plain(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+    """An absolute path without `..`; links in it stay."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
 
 
 def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
@@ -124,36 +133,44 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
     folder that was named, else what is below the working directory.
     """
     checked = _checked.get()
-    return iter(() if checked.alone else _above(os.fspath(holder), checked.named, _real(".")))
+    if checked.alone:
+        return iter(())
+    return iter(_above(os.fspath(holder), checked.named, _real(".")))
 
 
 @until_next_check(64)
-def _above(holder: str, named: tuple[Path, ...], _: str) -> tuple[Path, ...]:
-    """The folders above a file; a file is asked for a dozen times."""
+def _above(holder: str, named: tuple[Path, ...], _working: str) -> tuple[Path, ...]:
+    """The folders above a file; a file is asked for a dozen times.
+
+    The answer also depends on the working directory.
+    """
     return _folders(Path(holder).absolute().parent, named)
 
 
 @until_next_check(1024)
-def _folders(folder: Path, _: tuple[Path, ...]) -> tuple[Path, ...]:
+def _folders(folder: Path, _named: tuple[Path, ...]) -> tuple[Path, ...]:
+    """A folder and those above it in its project, which depends on the paths that were named."""
     outside = {Path.home(), *Path.home().parents}
-    within = tuple(
-        takewhile(
-            lambda above: above not in outside, islice((folder, *folder.parents), _MOST_ABOVE)
-        )
-    )
-    last = str(_project_of(folder))
-    end = next((at for at, above in enumerate(within, 1) if _real(str(above)) == last), None)
-    return within[:end]
+    highest = str(_project_of(folder))
+    folders = list[Path]()
+    for above in (folder, *folder.parents)[:_MOST_ABOVE]:
+        if above in outside:
+            break
+        folders.append(above)
+        if _real(str(above)) == highest:
+            break
+    return tuple(folders)
 
 
 def is_named_in(folder: Path, holder: Path) -> bool:
-    """Return whether a file was named to be checked, itself or by a folder.
+    """Return whether a file was named to be checked: itself, or a folder that it is in.
 
-    Folders count from the file's own up to `folder`.
+    A folder counts if it is `folder` or below that.
     """
-    file, top = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
+    file, highest = Path(_real(str(holder.parent)), holder.name), Path(_real(str(folder)))
     return any(
-        file.is_relative_to(named) and named.is_relative_to(top) for named in _checked.get().named
+        file.is_relative_to(named) and named.is_relative_to(highest)
+        for named in _checked.get().named
     )
 
 
@@ -165,9 +182,9 @@ def is_within(path: Path, folder: Path) -> bool:
 def _is_in(path: Path, project: Path) -> bool:
     """Return whether a file or folder is in a project, links followed."""
     parent, name = os.path.split(path)
-    plain = Path(_real(parent), name)
-    linked = name in ("", ".", "..") or plain.is_symlink()
-    real = Path(os.path.realpath(path)) if linked else plain
+    real = Path(_real(parent), name)  # the folder is likely known: it is asked for often
+    if name in ("", ".", "..") or real.is_symlink():
+        real = Path(os.path.realpath(path))
     return real.is_relative_to(project)
 
 
@@ -186,36 +203,36 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     """
     first, _, rest = pattern.partition("/")
     with suppress(OSError):
-        there = _listed(str(folder), project)
-        for name in _fitting(first, there):
-            if rest and name in there.folders:
-                yield from matching(rest, folder / name, project)
-            elif not rest and (
-                name in there.files or (name in there.links and is_readable(folder / name, project))
-            ):
-                yield folder / name
+        listing = _listed(str(folder), project)
+        for name in _fitting(first, listing):
+            path = folder / name
+            if rest:
+                if name in listing.folders:
+                    yield from matching(rest, path, project)
+            elif name in listing.files or (name in listing.links and is_readable(path, project)):
+                yield path
 
 
-def _fitting(pattern: str, there: _Listing) -> Iterable[str]:
+def _fitting(pattern: str, listing: _Listing) -> Iterable[str]:
     """The names of a folder that fit a pattern, in order."""
     if pattern == "*":
-        return there.names
+        return listing.names
     if _ANY.search(pattern):
-        return fnmatch.filter(there.names, pattern)
-    kinds = (there.files, there.folders, there.links)
+        return fnmatch.filter(listing.names, pattern)
+    kinds = (listing.files, listing.folders, listing.links)
     return (pattern,) if any(pattern in names for names in kinds) else ()
 
 
 def names_in(folder: str, project: str) -> tuple[str, ...]:
-    """The names in a folder, in order; none where it may not be read.
+    """The names in a folder, in order.
 
-    None either where it is outside of the project of `project`.
+    There are none where it may not be read, or is outside of the project of `project`.
     """
     return _listed(folder, project).names
 
 
 class _Listing(NamedTuple):
-    """The names in a folder, in order, and which of them are what."""
+    """The names in a folder, in order, and those of each kind."""
 
     names: tuple[str, ...] = ()
     folders: frozenset[str] = frozenset()  #: links to folders too
@@ -234,12 +251,11 @@ def _listing(folder: str, project: Path) -> _Listing:
         if _is_in(Path(folder), project):
             with os.scandir(folder or ".") as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
+            files = (entry for entry in entries if entry.is_file(follow_symlinks=False))
             return _Listing(
                 names=tuple(entry.name for entry in entries),
                 folders=frozenset(entry.name for entry in entries if _is_folder(entry)),
-                files=frozenset(
-                    entry.name for entry in entries if entry.is_file(follow_symlinks=False)
-                ),
+                files=frozenset(entry.name for entry in files),
                 links=frozenset(entry.name for entry in entries if entry.is_symlink()),
             )
     return _Listing()
@@ -260,7 +276,7 @@ def files_below(
 ) -> Iterator[Path]:
     """The files and links in and below a folder, in order.
 
-    Hidden folders, libraries and those in `left_out` are passed over. The hidden ones are noted in
+    Hidden folders, libraries and those in `left_out` are passed over. The hidden ones are added to
     `hidden`.
     """
     try:
@@ -269,20 +285,19 @@ def files_below(
     except OSError:
         return
     for entry in entries:
+        path = folder / entry.name
+        is_passed_over = entry.name.startswith("__") or entry.name in (*_LIBRARIES, *left_out)
         if not entry.is_dir(follow_symlinks=False):
-            yield folder / entry.name
-        elif (
-            depth
-            and not entry.name.startswith((".", "__"))
-            and entry.name not in (*_LIBRARIES, *left_out)
-        ):
-            yield from files_below(folder / entry.name, left_out, depth - 1, hidden)
-        elif hidden is not None and entry.name.startswith("."):
-            hidden.append(folder / entry.name)
+            yield path
+        elif entry.name.startswith("."):
+            if hidden is not None:
+                hidden.append(path)
+        elif depth and not is_passed_over:
+            yield from files_below(path, left_out, depth - 1, hidden)
 
 
 def text_around(path: Path, folder: Path, most: int = _MOST_BYTES) -> str:
-    """The first `most` bytes of a file in the project of a folder; nothing of another."""
+    """The text of a file in the project of a folder, up to `most` bytes; empty for any other."""
     checked = _checked.get()
     text = checked.texts.get(str(_plain(path))) if checked.texts else None
     if text is not None:
@@ -326,7 +341,7 @@ class _Texts:
 
     def keep(self, key: tuple[str, Path, int], text: str) -> None:
         """Keep a text; those that were asked for longest ago go."""
-        if _size(text) > _MOST_KEPT // 8:
+        if _size(text) > _MOST_KEPT // 8:  # it would displace too many others
             return
         self._texts[key] = text
         self._room -= _size(text)
@@ -360,14 +375,11 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     Such a folder is there for whoever works with the project.
     """
     for patterns in map(ignored_in, folders_above(holder)):
-        fits = (
-            pattern
-            for pattern in reversed(patterns)
-            if fnmatchcase(name.strip("/"), pattern.partition("/*")[0])
-        )
-        last = next(fits, None)
-        if last is not None and patterns[last]:
-            return True
+        for pattern in reversed(patterns):
+            if fnmatchcase(name.strip("/"), pattern.partition("/*")[0]):
+                if patterns[pattern]:
+                    return True
+                break  # the last pattern that fits keeps it
     return False
 
 
@@ -381,6 +393,7 @@ def is_ignored(path: PurePath, holder: str | os.PathLike[str]) -> bool:
 
 
 def _project_of(folder: str | Path) -> Path:
+    """The folder of the project that a folder is in, without links."""
     checked, name = _checked.get(), os.fspath(folder)
     if checked.projects is None:
         return _project(_real(name), checked.named, _real("."))
@@ -400,17 +413,20 @@ def _real(folder: str) -> str:
 
 
 @until_next_check(4096)
-def _project(within: str, named: tuple[Path, ...], at: str) -> Path:
+def _project(within: str, named: tuple[Path, ...], working: str) -> Path:
     """The folder of the project that a folder is in; paths are without links.
 
-    `at` is the working directory, `named` are the folders that were named to be checked.
+    `working` is the working directory, `named` are the paths that were named to be checked.
     """
-    folder, working = Path(within), Path(at)
+    folder = Path(within)
     above = (folder, *folder.parents)
     outside = {Path.home(), *Path.home().parents}
-    inside = (place for place in above if place not in outside)
-    # os.path, as a folder that may not be read is an error to pathlib
-    git = next((place for place in inside if os.path.exists(place / ".git")), None)  # noqa: PTH110
-    of_named = next((place for place in reversed(above) if place in named), None)
-    below = working if working in above and working not in outside else folder
-    return git or of_named or below
+    for place in above:
+        # os.path, as a folder that may not be read is an error to pathlib
+        if place not in outside and os.path.exists(place / ".git"):  # noqa: PTH110
+            return place
+    for place in reversed(above):
+        if place in named:
+            return place
+    is_below_working = Path(working) in above and Path(working) not in outside
+    return Path(working) if is_below_working else folder

@@ -1,8 +1,7 @@
-"""Documents that `dsgen validate` reads: their kinds, and what each says of itself; and those in
-YAML.
+"""What all documents that `dsgen validate` reads have in common, and documents in YAML.
 
-Other programs' YAML (AzureML's, accelerate's, Hugging Face's) is read with PyYAML's `safe_load`:
-YAML 1.1.
+Other programs (AzureML, accelerate, Hugging Face) read YAML with PyYAML's `safe_load`, as YAML 1.1.
+So their files are read like that here.
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ from .source import Source, escape, parse
 from .text import Text
 from .yaml_core import MAX_DIGITS, Dialect, resolve_scalar, short_tag
 
-#: the name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script"
+#: The name of a kind of document, as in `programs/kinds.json`; also "job spec" and "launch script".
 Kind = str
 
 
 class Document(Protocol):
-    """A document with its places; each kind is a class in the folder of the program that reads
-    it.
-    """
+    """A document with its places. Each kind is a class, in the folder of the program for it."""
 
     document_kind: ClassVar[Kind]
 
@@ -63,7 +60,7 @@ class JobSpec:
 
     path: str
     name: str  #: of the file as the user gave it; `path` may have escapes
-    is_named: bool = False  #: not found in a folder: it may name files anywhere
+    is_named: bool = False  #: by the user: it may name files anywhere, other than one in a folder
 
 
 _RESOLVER: Final[Any] = yaml.resolver.Resolver()
@@ -114,9 +111,9 @@ _JSON: Final = replace(
 
 
 def read_yaml(text: Text) -> Source:
-    """`text` as data with places. Never raises for bad text: `findings` has all that is wrong.
+    """`text` as data with places. Bad text doesn't raise: `findings` has all that is wrong.
 
-    Of a key that is there twice the last counts, as for PyYAML; it is an error all the same. Dates
+    If a key is there twice, the last one counts, as for PyYAML; it is an error all the same. Dates
     stay dates.
     """
     is_json = PurePath(text.path).suffix.lower() in (".json", ".hjson")
@@ -183,14 +180,13 @@ class YamlDocument(Values):
     def items(self, name: str) -> Iterator[tuple[str, Any]]:
         """Each item of the list there, with its place; none where it is no list."""
         value = self.value(name)
-        yield from (
-            (f"{name}/{index}", item)
-            for index, item in enumerate(value if isinstance(value, list) else ())
-        )
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield f"{name}/{index}", item
 
     def mappings(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each item of the list there that is a mapping, with its place."""
-        yield from ((at, item) for at, item in self.items(name) if isinstance(item, dict))
+        yield from ((place, item) for place, item in self.items(name) if isinstance(item, dict))
 
     def pointer(self, name: str) -> str:
         """The JSON pointer of a name in the whole text."""

@@ -60,7 +60,7 @@ class EnvironmentFile:
 
 
 def read_hosts(file: FileText) -> Iterator[Hostfile]:
-    """Reads `HOST slots=N` lines. Lines that DeepSpeed refuses are entries without slots."""
+    """Read `HOST slots=N` lines. Lines that DeepSpeed refuses are entries without slots."""
     text = file.text
     entries: list[HostEntry] = []
     for match in _LINE.finditer(text.content):
@@ -77,7 +77,7 @@ def read_hosts(file: FileText) -> Iterator[Hostfile]:
 
 
 def read_environment(file: FileText) -> Iterator[EnvironmentFile]:
-    """Reads `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
+    """Read `NAME=VALUE` lines. Lines that the launcher refuses are kept."""
     lines = tuple(
         (line, file.text.locate(number, 0)) for number, line in enumerate(file.text.lines)
     )

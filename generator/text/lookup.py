@@ -34,11 +34,12 @@ def place_of(path: str) -> str:
 
 def end_alike(path: str, other: str) -> bool:
     """Return whether one of two paths is the end of the other, by whole names."""
-    return all(map(str.__eq__, reversed(_parts(path)), reversed(_parts(other))))
+    pairs = zip(reversed(_parts(path)), reversed(_parts(other)), strict=False)
+    return all(name == other_name for name, other_name in pairs)
 
 
 def _parts(path: str) -> list[str]:
-    """The names of a path, without the root or the folders above that it begins with."""
+    """The names of a path, without the root or the `..` that it begins with."""
     parts = place_of(path).lstrip("/").split("/")
     return parts[parts.count("..") :] or [""]
 
@@ -65,7 +66,7 @@ class Files:
         self._tails_by_depth: dict[int, tuple[str, ...]] = {}
 
     def roots_of(self, folder: str) -> Iterator[str]:
-        """The folders that are checked which a folder is in, itself one of them."""
+        """Those of the checked folders that a folder is in, or is itself."""
         return (above for above in map(place_of, _above(folder)) if above in self._roots)
 
     @cached_property
@@ -115,6 +116,7 @@ class Files:
         return written_by
 
     def beside(self, holder: str, kind: Kind) -> list[Any]:
+        """The documents of a kind in a file's folder."""
         return self._by_folder.get((dirname(place_of(holder)), kind), [])
 
     def names_beside(self, holder: str, kind: Kind) -> tuple[str, ...]:
@@ -130,11 +132,12 @@ class Files:
     ) -> tuple[Document, ...]:
         """The document of these kinds that the file `holder` means by `path`.
 
-        Empty where it can't be known. Several are those that `holder` itself may write there. The
-        document is looked for from the folders in which a program may be started: `starts`, the
-        file's own, those above it, and the working directory. Of a path that begins elsewhere, as
-        `$ROOT/configs/ds.json`, its end must fit one file alone; of an absolute path that is the
-        file's name and its folder's.
+        Empty where it can't be known. There are several where `holder` itself may write them there.
+
+        The document is looked for from the folders in which a program may be started: `starts`, the
+        file's own, those above it, and the working directory. A path may begin with what isn't
+        known, such as `$ROOT/configs/ds.json`: then one file alone must end like it. Of an absolute
+        path, which may be another machine's, the file's name and its folder's are enough.
         """
         written = tuple(
             config
@@ -144,12 +147,15 @@ class Files:
         if written:
             copies = self._at(place_of(join(dirname(holder), basename(path))), kinds)
             return (*written, *(copy for copy in copies if not is_written(copy)))
-        places = self._places(path, holder, starts)
-        documents = next((here for place in places if (here := self._at(place, kinds))), None)
-        if documents is None:
-            ends = self._ends(path)
-            documents = [document for place in ends for document in self._at(place, kinds)]
-        return tuple(documents) if len({document.path for document in documents}) == 1 else ()
+        for place in self._places(path, holder, starts):
+            documents = self._at(place, kinds)
+            if documents:
+                break
+        else:
+            places = self._ends(path)
+            documents = [document for place in places for document in self._at(place, kinds)]
+        is_one_file = len({document.path for document in documents}) == 1
+        return tuple(documents) if is_one_file else ()
 
     def _at(self, place: str, kinds: tuple[Kind, ...]) -> list[Document]:
         return [
@@ -172,17 +178,15 @@ class Files:
 
     def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
         """The path of the document that lies where `holder` would write `path`."""
+        places = [*self._places(path, holder, starts)]
         ends = self._ends(path) if isabs(path) else []
-        places = (*self._places(path, holder, starts), *(ends if len(ends) == 1 else ()))
-        here = (document for place in places for document in self._by_place.get(place, ()))
-        return next(
-            (
-                document.path
-                for document in here
-                if document.path != holder and not is_written(document)
-            ),
-            None,
-        )
+        if len(ends) == 1:
+            places += ends
+        for place in places:
+            for document in self._by_place.get(place, ()):
+                if document.path != holder and not is_written(document):
+                    return document.path
+        return None
 
     def has_folder(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a folder that `holder` may mean by `path`."""
@@ -193,48 +197,42 @@ class Files:
         written = place_of(path)
         if not isabs(path):
             for place in self._places(written, holder, starts):
-                parts = _parts(written)
-                folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
-                there = list(takewhile(lambda folder: isdir(folder or "."), folders))
-                # The slip may be in the file's name, else in one of the folders that lead to it.
-                for at, folder in reversed([*enumerate(there)]):
-                    below = "/".join(parts[at + 1 :])
-                    for other in names_in(folder, dirname(holder))[:_MOST]:
-                        if is_slip(parts[at], other) and (
-                            not below or isfile(join(folder, other, below))
-                        ):
-                            above = path
-                            for _ in parts[at:]:
-                                above = dirname(above)
-                            return join(above, other, below).removesuffix("/")
+                near = _near_at(place, path, holder)
+                if near is not None:
+                    return near
 
-        # An absolute path may be another machine's: of it the name and its folder count.
+        # An absolute path may be another machine's: its name and its folder's count.
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written
-        tails = self._tails(depth) if (depth := end.count("/")) else ()
+        depth = end.count("/")
+        tails = self._tails(depth) if depth else ()
         return next((tail for tail in tails if is_slip(end, tail)), None)
 
     def _tails(self, depth: int) -> tuple[str, ...]:
-        """The last names of each document's place, with so many slashes between them."""
+        """The end of each document's place, with so many slashes in it."""
         if depth not in self._tails_by_depth:
             tails = ("/".join(place.split("/")[-depth - 1 :]) for place in self._by_place)
             self._tails_by_depth[depth] = tuple(dict.fromkeys(tails))
         return self._tails_by_depth[depth]
 
     def _ends(self, path: str) -> list[str]:
-        """The places that end as a path does, and whose folders above that differ.
+        """The places of documents that end as a path does; none for a name without a folder.
 
-        None for a name without a folder.
+        Of an absolute path the longest end counts that any document's place has.
         """
         parts = _parts(path)
-        same = self._by_name.get(parts[-1], ())
+        same_name = self._by_name.get(parts[-1], ())
         if not isabs(path):
+            if len(parts) == 1:
+                return []
             end = f"/{'/'.join(parts)}"
-            return [place for place in same if f"/{place}".endswith(end)] if len(parts) > 1 else []
-        same = [place for place in same if not all(map(is_written, self._by_place[place]))]
+            return [place for place in same_name if f"/{place}".endswith(end)]
+
+        there = [place for place in same_name if not all(map(is_written, self._by_place[place]))]
         for first in range(len(parts) - 1):
             end = f"/{'/'.join(parts[first:])}"
-            if ends := [place for place in same if join(self._here, place).endswith(end)]:
-                return ends
+            places = [place for place in there if join(self._here, place).endswith(end)]
+            if places:
+                return places
         return []
 
     def _places(self, path: str, holder: str, starts: Iterable[str]) -> Iterator[str]:
@@ -257,6 +255,27 @@ class Files:
         named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
         yield from folders[: max(named, default=0) + 1]
         yield ""
+
+
+def _near_at(place: str, path: str, holder: str) -> str | None:
+    """`path` as it should be, where a slip in it keeps it from a file; None where it is none.
+
+    `place` is where it leads to as it is written. The slip may be in the file's name, else in the
+    name of one of the folders that lead to it.
+    """
+    parts = _parts(place_of(path))
+    folders = accumulate(parts[:-1], join, initial=place.removesuffix("/".join(parts)))
+    there = list(takewhile(lambda folder: isdir(folder or "."), folders))
+    for at, folder in reversed([*enumerate(there)]):
+        below = "/".join(parts[at + 1 :])
+        for name in names_in(folder, dirname(holder))[:_MOST]:
+            leads_to_file = not below or isfile(join(folder, name, below))
+            if is_slip(parts[at], name) and leads_to_file:
+                above = path
+                for _ in parts[at:]:
+                    above = dirname(above)
+                return join(above, name, below).removesuffix("/")
+    return None
 
 
 def _above(folder: str) -> Iterator[str]:

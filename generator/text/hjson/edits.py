@@ -2,9 +2,9 @@
 
 Comments, the order of keys, indentation and line breaks stay.
 
-Each function gives the edits of one change, `()` where there is no safe one: nothing is at the
-pointer, the new name is taken, the text is broken there, or the text with the edits reads back as
-other data than was meant.
+Each function gives the edits of one change. It gives `()` where none is safe: nothing is at the
+pointer, the new name is taken, the text is broken there, or the text with the edits would be read
+as other data than was meant.
 """
 
 from __future__ import annotations
@@ -93,30 +93,30 @@ def replace_value(doc: JsonText, pointer: str, value: object) -> tuple[Edit, ...
 def move_member(doc: JsonText, pointer: str, parent_pointer: str, name: str) -> tuple[Edit, ...]:
     """Move the member at `pointer` to the end of the object at `parent_pointer`, as `name`.
 
-    Its value stays as it is written.
-
-    At the top level that object may be missing: it is then created.
+    Its value stays as it is written. At the top level that object may be missing: it is then
+    created.
     """
-    parent, (holder, new_key) = _split(pointer)[0], _split(parent_pointer)
-    span, into = doc.spans.get(pointer), parent_pointer if doc.has(parent_pointer) else ""
-    adds = f"{parent_pointer}/{escape(name)}"
+    parent, _ = _split(pointer)
     if parent == parent_pointer:
         return rename_key(doc, pointer, name)
-    stays = not parent and into != parent_pointer  # where it is, in a new object
-    if (
-        span is None
-        or span.key_start is None
-        or not _is_safe(doc, pointer)
-        or not (stays or _can_grow(doc, into))
-    ):
+    span = doc.spans.get(pointer)
+    if span is None or span.key_start is None or not _is_safe(doc, pointer):
         return ()
-    if f"{parent_pointer}/".startswith(f"{pointer}/") or doc.has(adds):
+
+    creates = not doc.has(parent_pointer)
+    into = "" if creates else parent_pointer
+    stays = creates and not parent  # where it is: the new object is put around it
+    adds = f"{parent_pointer}/{escape(name)}"
+    is_into_itself = f"{parent_pointer}/".startswith(f"{pointer}/")
+    if is_into_itself or doc.has(adds) or not (stays or _can_grow(doc, into)):
         return ()
+
     text, value = doc.text.content[span.start : span.end], doc.value(pointer)
     if not text.startswith('"') and isinstance(value, str):
         text = dump(value)  # as a string without quotes it would take in what follows
     member = f"{_key_like(doc, span.key_start, name)}: {text}"
-    if into != parent_pointer:
+    if creates:
+        holder, new_key = _split(parent_pointer)
         if holder or not parent_pointer.startswith("/"):
             return ()
         member = f"{_key_like(doc, span.key_start, new_key)}: {{{member}}}"
@@ -132,29 +132,33 @@ def to_strict(doc: JsonText) -> tuple[Edit, ...]:
     """The same document as strict JSON, in the same order and layout; comments are lost."""
     if doc.broken or doc.hjson_broken or doc.duplicates:
         return ()
-    return _checked(
-        doc, [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks], {}, strict=True
-    )
+    changes = [_Change(mark.start, mark.end, mark.strict) for mark in doc.marks]
+    return _checked(doc, changes, {}, strict=True)
 
 
 def _is_safe(doc: JsonText, pointer: str) -> bool:
-    """Return whether no key at `pointer`, or next to it, is there twice.
+    """Return whether it is certain what the text has at `pointer`.
 
-    Only then is it certain what the text means.
+    It isn't broken, and no key at the pointer, on the way to it or next to it is there twice.
     """
-    parent = _split(pointer)[0]
-    return doc.broken is None and not any(
-        f"{pointer}/".startswith(f"{twice.pointer}/")
-        or (pointer and _split(twice.pointer)[0] == parent)
-        for twice in doc.duplicates
-    )
+    if doc.broken is not None:
+        return False
+    parent, _ = _split(pointer)
+    for duplicate in doc.duplicates:
+        is_on_the_way = f"{pointer}/".startswith(f"{duplicate.pointer}/")
+        is_next_to_it = bool(pointer) and _split(duplicate.pointer)[0] == parent
+        if is_on_the_way or is_next_to_it:
+            return False
+    return True
 
 
 def _can_grow(doc: JsonText, pointer: str) -> bool:
     """Return whether the object at `pointer` can safely take a member."""
-    inside = any(_split(twice.pointer)[0] == pointer for twice in doc.duplicates)
-    braces = doc.text.content[doc.spans[pointer].start :][:1] == "{"
-    return isinstance(doc.value(pointer), dict) and braces and not inside and _is_safe(doc, pointer)
+    if not isinstance(doc.value(pointer), dict) or not _is_safe(doc, pointer):
+        return False
+    has_duplicates = any(_split(each.pointer)[0] == pointer for each in doc.duplicates)
+    has_braces = doc.text.content.startswith("{", doc.spans[pointer].start)
+    return has_braces and not has_duplicates
 
 
 def _checked(
@@ -165,9 +169,9 @@ def _checked(
     adds: str = "",
     strict: bool = False,
 ) -> tuple[Edit, ...]:
-    """The changes as edits, if they put `values` at their pointers (`NOTHING`: none).
+    """The changes as edits, if the changed text has `values` at their pointers and all else as is.
 
-    Strict JSON isn't read again.
+    `NOTHING` as a value says that none is there. A text that was strict JSON isn't read again.
     """
     edits = tuple(
         Edit(path=doc.text.path, start=start, end=end, replacement=text, adds=adds)
@@ -176,28 +180,34 @@ def _checked(
     )
     if not doc.marks and not doc.json_only:
         return edits
-    meant: Any = deepcopy(doc.data)
+    content = apply_edits(doc.text.content, edits)
+    again = read_json(Text(path=doc.text.path, content=content, lines=(content,)))
+    if strict:
+        is_read = again.json_reads
+    elif doc.hjson_broken:  # so only Python's json read it
+        is_read = not again.hjson_broken or not again.broken
+    else:
+        is_read = not again.hjson_broken
+    meant = _with_values(doc.data, values)
+    is_as_meant = json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True)
+    return edits if is_read and is_as_meant else ()
+
+
+def _with_values(data: object, values: Mapping[str, object]) -> object:
+    """A copy of some data with values at their pointers."""
+    changed: Any = deepcopy(data)
     for pointer, value in values.items():
         if not pointer:
-            meant = value
+            changed = value
             continue
         parent, key = _split(pointer)
-        holder: Any = value_at(meant, parent)
+        holder: Any = value_at(changed, parent)
         place = whole(key) if isinstance(holder, list) else key
         if value is NOTHING:
             del holder[place]
         else:
             holder[place] = value
-    content = apply_edits(doc.text.content, edits)
-    again = read_json(Text(path=doc.text.path, content=content, lines=(content,)))
-    reads = (
-        again.json_reads
-        if strict
-        else not again.hjson_broken or (doc.hjson_broken and not again.broken)
-    )
-    if reads and json.dumps(meant, sort_keys=True) == json.dumps(again.data, sort_keys=True):
-        return edits
-    return ()
+    return changed
 
 
 def _split(pointer: str) -> tuple[str, str]:
@@ -220,26 +230,27 @@ def _removals(doc: JsonText, pointer: str) -> list[_Change]:
     content, span = doc.text.content, doc.spans[pointer]
     start, end = span.start if span.key_start is None else span.key_start, span.end
     siblings = _children(doc, pointer.rpartition("/")[0])
-    place, after = siblings.index(pointer), _comma_after(content, end)
-    before = (
-        _comma_after(content, doc.spans[siblings[place - 1]].end)
-        if after is None and place
-        else None
-    )
-    if after is not None and not content[end:after].strip():
-        end, after = after + 1, None
-    if before is not None and not content[before + 1 : start].strip(" \t"):
-        return [_Change(before, end, "")]
-    rest = _REST.match(content, end)
-    if rest and _starts_line(doc, start):  # nothing else is on its line
-        start, end = _line_start(content, start), rest.end()
-    elif rest:
+    place = siblings.index(pointer)
+    comma_after, comma_before = _comma_after(content, end), None
+    if comma_after is None and place > 0:
+        comma_before = _comma_after(content, doc.spans[siblings[place - 1]].end)
+
+    # A comma that stands right beside it is removed in one piece with it.
+    if comma_after is not None and not content[end:comma_after].strip():
+        end, comma_after = comma_after + 1, None
+    if comma_before is not None and not content[comma_before + 1 : start].strip(" \t"):
+        return [_Change(comma_before, end, "")]
+
+    rest_of_line = _REST.match(content, end)
+    blanks = _INDENT.match(content, end)
+    if rest_of_line and _starts_line(doc, start):  # nothing else is on its line
+        start, end = _line_start(content, start), rest_of_line.end()
+    elif rest_of_line:
         start = len(content[:start].rstrip(" \t"))
-    elif blank := _INDENT.match(content, end):
-        end = blank.end()
-    return [_Change(comma, comma + 1, "") for comma in (before, after) if comma is not None] + [
-        _Change(start, end, "")
-    ]
+    elif blanks:
+        end = blanks.end()
+    commas = (comma for comma in (comma_before, comma_after) if comma is not None)
+    return [*(_Change(comma, comma + 1, "") for comma in commas), _Change(start, end, "")]
 
 
 def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> list[_Change]:
@@ -250,28 +261,32 @@ def _insertions(doc: JsonText, pointer: str, member: str, old_indent: str) -> li
     content, span = doc.text.content, doc.spans[pointer]
     closer, children = span.end - 1, _children(doc, pointer)
     inner = content[span.start + 1 : closer]
-    on_lines = _starts_line(doc, closer) and ("\n" in inner or "\r" in inner)
     last = doc.spans[children[-1]] if children else None
     comma = _comma_after(content, last.end) if last else None
-    changes = [_Change(last.end, last.end, ",")] if last and comma is None else []
-    if not on_lines:
-        if last is None:
-            return [_Change(span.start + 1, span.start + 1 if inner.strip() else closer, member)]
-        at = last.end if comma is None else comma + 1
-        return [_Change(at, at, f"{', ' if changes else ' '}{member}")]
-    start = closer
+
+    is_on_lines = _starts_line(doc, closer) and ("\n" in inner or "\r" in inner)
+    if not is_on_lines:
+        if last is None:  # a comment may be between the braces, and else blanks
+            end = span.start + 1 if inner.strip() else closer
+            return [_Change(span.start + 1, end, member)]
+        if comma is None:
+            return [_Change(last.end, last.end, f", {member}")]
+        return [_Change(comma + 1, comma + 1, f" {member}")]
+
+    indent = _line_indent(doc, closer) + "    "
     if last is not None:
         start = last.start if last.key_start is None else last.key_start
-    indent = (
-        _line_indent(doc, start)
-        if last and _starts_line(doc, start)
-        else _line_indent(doc, closer) + "    "
-    )
-    lines = _LINE.split(member)
-    if "'''" not in member and all(line.startswith(old_indent) for line in lines[1:]):
-        member = "".join([*lines[:1], *(indent + line[len(old_indent) :] for line in lines[1:])])
+        if _starts_line(doc, start):
+            indent = _line_indent(doc, start)
+    first_line, *lines = _LINE.split(member)
+    if "'''" not in member and all(line.startswith(old_indent) for line in lines):
+        member = "".join([first_line, *(indent + line[len(old_indent) :] for line in lines)])
     at = _line_start(content, closer)
-    return [*changes, _Change(at, at, indent + member + ("\r\n" if "\r\n" in content else "\n"))]
+    line_end = "\r\n" if "\r\n" in content else "\n"
+    changes = [_Change(at, at, f"{indent}{member}{line_end}")]
+    if last is not None and comma is None:
+        changes.insert(0, _Change(last.end, last.end, ","))
+    return changes
 
 
 def _children(doc: JsonText, pointer: str) -> list[str]:
@@ -283,8 +298,8 @@ def _children(doc: JsonText, pointer: str) -> list[str]:
 
 def _comma_after(content: str, pos: int) -> int | None:
     """The offset of the comma that comes next after a value's end, if one does."""
-    comes = Tokens(content=content).skip(pos)
-    return comes if content.startswith(",", comes) else None
+    following = Tokens(content=content).skip(pos)
+    return following if content.startswith(",", following) else None
 
 
 def _line_start(content: str, pos: int) -> int:

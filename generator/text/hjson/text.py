@@ -21,7 +21,7 @@ from ..wording import NOTHING, value_at
 from .tokens import Mark, Refused, Tokens
 
 MAX_DEPTH: Final = 64  # of objects in objects, each of which costs Python a few frames
-MAX_VALUES: Final = 20_000  # as many as of a YAML document
+MAX_VALUES: Final = 20_000  # as many as a YAML document may have
 #: Characters of all pointers together: long keys around many values would fill memory.
 MAX_POINTER_CHARACTERS: Final = 100_000_000
 
@@ -42,14 +42,11 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duplicate:
-    """A key that an object has twice: DeepSpeed refuses it, `json` keeps the last.
-
-    Offsets of the two keys.
-    """
+    """A key that an object has twice: DeepSpeed refuses it, `json` keeps the last."""
 
     pointer: str
-    first: int
-    second: int
+    first: int  #: offset of the first key
+    second: int  #: offset of the second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +77,19 @@ def read_document(
 
 
 class _Slot(NamedTuple):
-    """Where a value goes: its pointer, what takes it, and its key's place."""
+    """Where a value goes."""
 
     pointer: str
-    put: Callable[[object], None]
+    put: Callable[[object], None]  #: puts the value there
     key_start: int | None = None
     key_end: int | None = None
-    hidden: bool = False  #: it belongs to a key that was there before: it is not kept
+    hidden: bool = False  #: the key, or one around it, was there before: the value is not kept
 
 
 class _Document:
-    """Makes values of words; `tokens` has the deviations from strict JSON.
+    """Reads the values of a document: `root`, with `places`, `duplicates` and where it is `broken`.
 
-    It fills `root`, `places`, `duplicates` and `broken`.
+    `tokens` has the deviations from strict JSON.
     """
 
     def __init__(
@@ -103,7 +100,7 @@ class _Document:
         self.places: dict[str, Span] = {}
         self.duplicates: list[Duplicate] = []
         self.broken: Broken | None = None
-        self.twice = False  #: an object that is closed has a key twice
+        self.twice = False  #: whether an object that was read to its end has a key twice
         self.one_value_next = False  #: hjson would now try to read the whole as one value
         self._content = content
         self._line = line_of
@@ -116,12 +113,13 @@ class _Document:
     def run(self, *, braces: bool | None) -> None:
         """Read to the end, or to where it can't be read on.
 
-        `braces` None: an object may have none around it.
+        With `braces` None, the members of an object may stand without braces around them.
         """
         try:
             self._document(braces)
         except Refused as problem:
-            # A text without quotes that goes on to its line's end took the bracket that is missed.
+            # A text without quotes goes on to the end of its line. It may have taken the bracket
+            # that is missing: then the place of the text is told.
             swallowed, where = self.tokens.swallowed, problem.offset
             at_end = where >= len(self._content.rstrip())
             if at_end and swallowed is not None and self._line(swallowed) < self._line(where):
@@ -164,19 +162,19 @@ class _Document:
     def _collection(
         self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
     ) -> int:
-        """Read what is between `closer` and its opener at `pos`.
+        """Read an object or a list from `pos` to its `closer`; return where to read on.
 
         With an empty `closer` there are no braces, and all up to the end is read.
         """
         if self._depth >= MAX_DEPTH:
             raise Refused(pos, f"this is nested more than {MAX_DEPTH} deep", final=True)
-        self._keep(value, slot, pos, pos)  # the end comes when it is closed
+        self._keep(value, slot, pos, pos)  # its end is known when it is closed
         self._depth += 1
         end = len(self._content)
         try:
             first = self.tokens.skip(pos + 1) if closer else pos
             if closer and self._content.startswith(closer, first):
-                end = behind = first + 1
+                end = behind = first + 1  # it is empty
             else:
                 end, behind = self._members(value, closer, first, slot)
         except Refused:
@@ -190,7 +188,7 @@ class _Document:
     def _members(
         self, value: dict[str, object] | list[object], closer: str, pos: int, slot: _Slot
     ) -> tuple[int, int]:
-        """Read values up to the closer: the end of the collection, and where to read on."""
+        """Read values up to the closer; return the end of the collection, and where to read on."""
         content, marks, count = self._content, self.tokens.marks, 0
         keys: dict[str, int] = {}  # offsets, in an object
         while True:
@@ -201,39 +199,41 @@ class _Document:
                 count += 1
             value_end = self._value(pos, inner)
             pos = comma = self.tokens.skip(value_end)
-            comes = content[pos : pos + 1]
-            if comes == ",":
+            following = content[pos : pos + 1]
+            if following == ",":
                 pos = self.tokens.skip(pos + 1)
-                comes = content[pos : pos + 1]
-                if comes == closer:
+                following = content[pos : pos + 1]
+                if following == closer:
                     marks.append(Mark("a trailing comma", comma, comma + 1, ""))
-            elif comes != closer:
+            elif following != closer:
                 marks.append(Mark("a missing comma", value_end, value_end, ","))
-            if comes == closer:
+            if following == closer:
                 break
         self.twice = self.twice or count > len(keys)
         if closer:
             return pos + 1, pos + 1
+        # Without braces it ends with the text, before comments: behind a comma, or the last value.
         marks.append(Mark("", pos, pos, "}"))
         return comma if comma < pos else value_end, pos
 
     def _key(
         self, holder: dict[str, object], keys: dict[str, int], pos: int, slot: _Slot
     ) -> tuple[int, _Slot]:
-        """Read a key: where its value starts, and where that goes."""
+        """Read a key; return where its value starts, and the slot for that."""
         key, end = self.tokens.key(pos)
-        behind = self.tokens.skip(end) + 1
-        if not self._content.startswith(":", behind - 1):
-            raise Refused(behind - 1, "`:` is missing after a key")
-        start, pointer = self.tokens.skip(behind), f"{slot.pointer}/{escape(key)}"
+        colon = self.tokens.skip(end)
+        if not self._content.startswith(":", colon):
+            raise Refused(colon, "`:` is missing after a key")
+        start, pointer = self.tokens.skip(colon + 1), f"{slot.pointer}/{escape(key)}"
         first = keys.setdefault(key, pos)
-        if first != pos:
+        is_twice = first != pos
+        if is_twice:
             self.duplicates.append(Duplicate(pointer=pointer, first=first, second=pos))
-        return start, _Slot(
-            pointer, partial(holder.__setitem__, key), pos, end, slot.hidden or first != pos
-        )
+        put = partial(holder.__setitem__, key)
+        return start, _Slot(pointer, put, pos, end, hidden=slot.hidden or is_twice)
 
     def _keep(self, value: object, slot: _Slot, start: int, end: int) -> None:
+        """Put a value into its slot, within the limits on how much is kept."""
         self._values += 1
         if self._values > MAX_VALUES:
             raise Refused(
@@ -276,23 +276,23 @@ class JsonText(Values):
 
     Offsets count characters of `text.content`; pointers are JSON pointers (RFC 6901).
 
-    `data` is what DeepSpeed reads, or what `json` reads where only that reads it; of a broken text,
-    what was read up to there. Numbers are those of `json`: hjson makes an int of `1e9` and of every
-    whole float below 1e10.
+    `data` is what DeepSpeed reads, or what `json` reads where only that can. In a broken text, it
+    is what was read before the break. Numbers are those of `json`: hjson makes an int of `1e9` and
+    of every whole float below 1e10.
     """
 
     text: Text
     data: object  #: dict, list, str, int, float, bool, None; of duplicate keys the first is kept
     spans: Mapping[str, Span]  #: of every value of `data`
     duplicates: tuple[Duplicate, ...]
-    #: in the order of the text; none: `json` reads it, unless it is broken
+    #: from strict JSON, in the order of the text; without any, `json` reads it unless it is broken
     deviations: tuple[Mark, ...]
-    broken: Broken | None  #: neither of the two reads it
+    broken: Broken | None  #: where neither hjson nor `json` can read on
     json_data: object = None  #: what `json` reads: `data`, save where `json_only` has something
-    #: NaN, Infinity, 1e999: `json` reads floats, hjson text or nothing
+    #: NaN, Infinity, 1e999: for `json` they are floats, for hjson a text or an error
     json_only: tuple[Mark, ...] = ()
-    hjson_broken: Broken | None = None  #: why hjson doesn't read it; `broken` unless `json` does
-    #: the deviations with what strict JSON has there
+    hjson_broken: Broken | None = None  #: where hjson can't read on; `broken` unless `json` can
+    #: the deviations, and places where strict JSON has what isn't there: closing braces
     marks: tuple[Mark, ...] = field(default=(), repr=False)
     lines: Lines = field(repr=False, compare=False)
     #: values by pointer: rules ask for the same ones hundreds of times
@@ -342,24 +342,24 @@ def read_json(text: Text) -> JsonText:
     What is wrong with it is in `broken`, `duplicates` and `deviations`.
     """
     lines = Lines(text)
-    read = read_document(text.content, lines.line_of)
-    strict = None
-    if read.tokens.json_only:
-        strict = read_document(text.content, lines.line_of, constants=True)
-        if strict.broken or strict.tokens.marks:
-            strict = None  # not JSON for another reason as well
-    shown = strict if strict and read.broken else read
-    marks = () if strict else tuple(sorted(read.tokens.marks, key=lambda mark: mark.start))
+    by_hjson = read_document(text.content, lines.line_of)
+    by_json = None
+    if by_hjson.tokens.json_only:
+        by_json = read_document(text.content, lines.line_of, constants=True)
+        if by_json.broken or by_json.tokens.marks:
+            by_json = None  # it isn't strict JSON, for another reason
+    shown = by_json if by_json and by_hjson.broken else by_hjson
+    marks = () if by_json else tuple(sorted(by_hjson.tokens.marks, key=lambda mark: mark.start))
     return JsonText(
         text=text,
         data=shown.root,
         spans=shown.places,
         duplicates=tuple(shown.duplicates),
         deviations=tuple(mark for mark in marks if mark.what),
-        broken=None if strict else read.broken,
-        json_data=strict.root if strict else read.root,
-        json_only=tuple(strict.tokens.json_only) if strict else (),
-        hjson_broken=read.broken,
+        broken=None if by_json else by_hjson.broken,
+        json_data=by_json.root if by_json else by_hjson.root,
+        json_only=tuple(by_json.tokens.json_only) if by_json else (),
+        hjson_broken=by_hjson.broken,
         marks=marks,
         lines=lines,
     )

@@ -2,10 +2,9 @@
 
 Places where they aren't strict JSON are marked.
 
-All is as hjson 3.1.0 reads a file that was opened as text (so with every line break as one LF),
-oddities included.
-Source: hjson/decoder.py @ 3.1.0 and, for strict JSON, json/scanner.py and json/decoder.py @ CPython
-3.11.
+They are read just as hjson 3.1.0 reads a file that was opened as text, where every line break is
+one LF; its oddities are kept. Source: hjson/decoder.py @ 3.1.0; for strict JSON, json/scanner.py
+and json/decoder.py @ CPython 3.11.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _WORDS: Final = {"null": None, "true": True, "false": False}
 class Refused(Exception):
     """The text can't be read on from `offset`.
 
-    `final`: hjson doesn't try to read it as one bare text either.
+    If it is `final`, hjson doesn't try to read the whole as one bare text either.
     """
 
     def __init__(self, offset: int, message: str, *, final: bool = False) -> None:
@@ -54,15 +53,12 @@ class Refused(Exception):
 
 
 class Mark(NamedTuple):
-    """A place where the text isn't strict JSON: characters `start` to `end`.
+    """A place where the text isn't strict JSON: characters `start` to `end`."""
 
-    It says what strict JSON has there.
-    """
-
-    what: str
+    what: str  #: in words; empty where it is no deviation of its own
     start: int
     end: int
-    strict: str
+    strict: str  #: the text that strict JSON has there
 
 
 @dataclass(slots=True)
@@ -113,21 +109,21 @@ class Tokens:
                     Mark(f"the key {_shown(key)} in single quotes", pos, end, dump(key))
                 )
             return key, end
+        return self._bare_key(pos)
+
+    def _bare_key(self, pos: int) -> tuple[str, int]:
+        """The key without quotes at `pos`, and its end."""
         bare = _BARE_KEY.match(self.content, pos)
         end = bare.end() if bare else pos
         blank = _BLANK.match(self.content, end)
         after = blank.end() if blank else end
-        stop = self.content[after : after + 1]
-        if not stop:
-            raise Refused(
-                pos,
-                "expected a key, but the text ends"
-                if not bare
-                else "this key has no `:` and value",
-            )
+        following = self.content[after : after + 1]
         if not bare:
-            raise Refused(pos, f"expected a key, not `{stop}`")
-        if stop != ":":
+            why = f"not `{following}`" if following else "but the text ends"
+            raise Refused(pos, f"expected a key, {why}")
+        if not following:
+            raise Refused(pos, "this key has no `:` and value")
+        if following != ":":
             raise Refused(pos, f"`:` is missing after the key {_shown(bare.group())}")
         key = bare.group() if after == end else bare.group().rstrip()
         self.marks.append(Mark(f"the key {_shown(key)} without quotes", pos, end, dump(key)))
@@ -166,6 +162,7 @@ class Tokens:
         if first in "ntf":
             name = self.content[pos:end].strip()
             if name in _WORDS:
+                # Python's `strip` removes blanks that JSON doesn't know, as hjson does.
                 last = pos + len(self.content[pos:end].rstrip(" \t"))
                 if last - pos != len(name):
                     self.marks.append(
@@ -237,10 +234,9 @@ class Tokens:
                 raise Refused(escape.start(), "`\\u` is not followed by four hexadecimal digits")
             if letter == "'":
                 self.marks.append(Mark("the escape `\\'`", escape.start(), escape.end(), "'"))
-        # Quotes as JSON has them, which then reads the text.
-        inner = _ODD.sub(
-            lambda odd: {"\\'": "'", '"': '\\"'}.get(odd[0], odd[0]), content[pos + 1 : end]
-        )
+        # With quotes as JSON has them, Python's json reads the text.
+        in_json = {"\\'": "'", '"': '\\"'}
+        inner = _ODD.sub(lambda odd: in_json.get(odd[0], odd[0]), content[pos + 1 : end])
         return str(json.loads(f'"{inner}"')), end + 1
 
     def _multiline(self, pos: int) -> tuple[str, int]:
@@ -266,15 +262,17 @@ class Tokens:
 
         On line 1 hjson counts those of the last line too.
         """
-        start, last = (
+        line_start, last_line_start = (
             max(self.content.rfind(mark, 0, end) for mark in "\r\n") + 1
             for end in (pos, len(self.content))
         )
-        if not last:
+        if not last_line_start:
             raise Refused(
                 pos, "a `'''` string in a file of one line: hjson fails on it", final=True
             )
-        return pos - start if start else pos + len(self.content) - last
+        if line_start:
+            return pos - line_start
+        return pos + len(self.content) - last_line_start
 
 
 def dump(value: object) -> str:
