@@ -1,10 +1,8 @@
 """Options of a command line, read from its words as getopt and argparse do.
 
-A table has the options of a program.
-
-An entry of a table is an option's names, the first of which is the one we call it by, and a mark:
-`=` a value follows, `?` a value may be attached, `==` two values follow, none: a flag. `X:` before
-a long name is its letter.
+A table has the options of a program. An entry of a table is an option's names with `|` between
+them, and a mark: `=` if a value follows, `==` if two do, `?` if a value may be attached; a flag has
+none. dsgen calls the option by the first name. `X:` before it is the option's letter.
 """
 
 from __future__ import annotations
@@ -48,12 +46,8 @@ class Table:
         None where no option has it, or more than one.
         """
         exact = self.options.get(written)
-        if (
-            exact is not None
-            or not self.abbreviates
-            or not written.startswith("--")
-            or len(written) < 3
-        ):
+        may_be_abbreviated = self.abbreviates and written.startswith("--") and len(written) > 2
+        if exact is not None or not may_be_abbreviated:
             return exact
         candidates = {
             option.name: option for name, option in self.options.items() if name.startswith(written)
@@ -167,9 +161,8 @@ class Argument(Generic[T]):
     @property
     def where_value(self) -> Location:
         """The place of the value, else of the option."""
-        return self.shell.locate(
-            self.option.values[0] if self.option.values else self.option.written
-        )
+        word = self.option.values[0] if self.option.values else self.option.written
+        return self.shell.locate(word)
 
     def bad_value(
         self,
@@ -230,8 +223,11 @@ class CommandLine:
 
         Where it is given more than once, its last time counts.
         """
-        option = next((self.options.get(name) for name in names if self.options.has(name)), None)
-        return self.view(option, option.text) if option is not None else None
+        for name in names:
+            option = self.options.get(name)
+            if option is not None:
+                return self.view(option, option.text)
+        return None
 
     def read(self, name: str, reader: Callable[[str], V | None]) -> Argument[V] | None:
         """An option with what `reader` makes of its text.
@@ -239,8 +235,10 @@ class CommandLine:
         None where it isn't given, or its text isn't known or can't be read.
         """
         option = self.options.get(name)
-        value = reader(option.text) if option is not None and option.text is not None else None
-        return None if option is None or value is None else self.view(option, value)
+        if option is None or option.text is None:
+            return None
+        value = reader(option.text)
+        return None if value is None else self.view(option, value)
 
     def text(self, name: str) -> Argument[str] | None:
         """An option whose value is known."""
@@ -264,8 +262,9 @@ def value_part(word: Word, after: int) -> Word:
         value = word.value[after:]
         return word._replace(raw=raw, offset=offset, value=value, parts=(value,))
     known_left, rest = word.prefix[after:], word.parts[1:]
-    # where nothing is left of the known part, one that isn't known stands for it and for the next
-    parts = rest if not known_left and rest[:1] == (None,) else (known_left or None, *rest)
+    # Where nothing is left of the known part, the unknown part behind it is the first.
+    is_first_unknown = not known_left and rest[:1] == (None,)
+    parts = rest if is_first_unknown else (known_left or None, *rest)
     return word._replace(raw=raw, offset=offset, parts=parts)
 
 
@@ -283,10 +282,8 @@ def read_options_by(
 ) -> Options:
     """Read the options up to the first word that is none.
 
-    With `everywhere`, those after other words count as well.
-
-    `is_program` says of a word that it is more likely a program than the value of an option that
-    isn't known.
+    With `everywhere`, those after other words count as well. `is_program` tells whether a word is
+    more likely a program than the value of an unknown option.
     """
     return _Reader(table, words, is_program).read(everywhere)
 
@@ -315,11 +312,8 @@ class _Reader:
                 else:
                     self._option(word)
                 continue
-            if (
-                word.value is None
-                and not word.prefix
-                and not (word.parts[-1] or "").endswith((".py", ".sh"))
-            ):
+            is_script = (word.parts[-1] or "").endswith((".py", ".sh")) if word.parts else False
+            if word.value is None and not word.prefix and not is_script:
                 # A word that isn't known is likely to stand for options where a known program comes
                 # later.
                 if last_program is None:
@@ -346,8 +340,9 @@ class _Reader:
         )
 
     def _option(self, word: Word) -> None:
+        """Read the option that a word begins, with its values."""
         name, equals, _ = word.prefix.partition("=")
-        # `-nodes` in place of `--nodes`: a name, which is unknown, and no letters
+        # `-nodes` in place of `--nodes` is one unknown name, not five letters.
         is_misdashed = (
             len(name) > 3 and not self._table.single_dash and f"-{name}" in self._table.options
         )
@@ -368,9 +363,9 @@ class _Reader:
             if option is None:
                 self._add(None, word.prefix if index == 1 else letter, word, ())
                 return
-            if (option.values or option.optional) and (
-                len(word.prefix) > index + 1 or word.value is None
-            ):
+            takes_value = option.values or option.optional
+            has_more = len(word.prefix) > index + 1 or word.value is None
+            if takes_value and has_more:
                 self._add(option, letter, word, (value_part(word, index + 1),))
                 return
             self._add(option, letter, word, self._following(option.values))

@@ -19,11 +19,12 @@ def is_slip(name: str, other: str) -> bool:
     """
     if abs(len(name) - len(other)) > 1:
         return False
-    # As nearly all names do, they differ at both ends, which no slip in more than two letters does.
+    # Nearly all pairs of names differ at both ends, and no pair of more than two letters with one
+    # slip does.
     if name[:1] != other[:1] and name[-1:] != other[-1:] and max(len(name), len(other)) > 2:
         return False
 
-    # What is between the beginning and the end that both have.
+    # Between the beginning and the end that both have, they differ.
     start = _begun_alike(name, other)
     end = min(_begun_alike(name[::-1], other[::-1]), len(name) - start, len(other) - start)
     between, between_other = name[start : len(name) - end], other[start : len(other) - end]
@@ -39,7 +40,8 @@ def is_slip(name: str, other: str) -> bool:
     if not changed.isalpha():
         return True
 
-    # In a word of three letters one may be missing, as in `min.py` for `main.py`, but none another.
+    # In a word of three letters one may be missing, as in `min.py` for `main.py`; but one that is
+    # replaced makes another word.
     longer = max(name, other, key=len)
     before = re.findall(r"(?<![A-Za-z])[A-Za-z]*\Z", longer[:start])[0]
     after = re.findall(r"^[A-Za-z]*", longer[start:])[0]

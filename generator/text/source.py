@@ -1,9 +1,9 @@
-"""A document's text as plain data, with the place of every key and value.
+"""A document in YAML or JSON as plain data, with the place of every key and value.
 
 Job specs are YAML 1.2 (core schema) and JSON; files of other programs have other dialects.
 
-The parser is PyYAML's (libyaml's where it is compiled in); its events are put together here, so
-that places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the
+The parser is PyYAML's (libyaml's where it is compiled in). Its events are put together here: so
+places are kept, duplicate keys are seen, and neither deep nesting nor aliases can exhaust the
 machine.
 """
 
@@ -51,9 +51,9 @@ class Source:
     texts: Mapping[str, str] = field(default_factory=dict)
     complete: bool = True  #: whether the text could be read to its end
     folder: Path | None = None  #: where relative paths in the document start
-    #: keys that the dialect reads as no text, by pointer
+    #: keys that the dialect reads as something else than text, by pointer
     odd_keys: Mapping[str, object] = field(default_factory=dict)
-    #: whether a file may be read for one in a folder; None: any
+    #: whether a file may be read for a document in a folder; None: any file may
     may_read: Callable[[Path, Path], bool] | None = None
 
     def locate(self, pointer: str) -> Location:
@@ -80,10 +80,7 @@ class Source:
         return (folder or Path()) / value
 
     def refused(self, rule: Rule, pointer: str, path: Path) -> tuple[Finding, ...]:
-        """A note where a document leads to a file outside of the folder that was named.
-
-        Only documents that nobody named get it.
-        """
+        """A note where a document that nobody named leads to a file outside of its project."""
         if self.may_read is None or self.may_read(path, self.folder or Path()):
             return ()
         message = f"`{pointer[1:]}` is a file outside of the folder that is checked: it is not read"
@@ -100,7 +97,7 @@ class Source:
 
 
 def parse(text: Text, dialect: Dialect = STRICT) -> Source:
-    """`text` as data. Never raises for bad text: `findings` has all that is wrong."""
+    """`text` as data. Bad text doesn't raise: `findings` has all that is wrong."""
     reader = _Reader(text, dialect)
     if not text.content.strip():
         reader.complete = False
@@ -109,14 +106,16 @@ def parse(text: Text, dialect: Dialect = STRICT) -> Source:
         )
     else:
         reader.run()
-    places: dict[str, Any] = {
-        "locations": reader.locations,
-        "keys": reader.keys,
-        "odd_keys": reader.odd_keys,
-    }
-    read: dict[str, Any] = {"data": reader.root, "texts": reader.texts, "complete": reader.complete}
     return Source(
-        path=text.path, folder=text.folder, findings=tuple(reader.findings), **places, **read
+        path=text.path,
+        folder=text.folder,
+        data=reader.root,
+        texts=reader.texts,
+        complete=reader.complete,
+        locations=reader.locations,
+        keys=reader.keys,
+        odd_keys=reader.odd_keys,
+        findings=tuple(reader.findings),
     )
 
 
@@ -137,67 +136,37 @@ class _Reader:
         self.texts: dict[str, str] = {}
         self.odd_keys: dict[str, object] = {}
         self.complete = True
-        self._anchors: dict[str, tuple[object, int]] = {}
+        self._anchors: dict[str, tuple[object, int]] = {}  # values, with the number of theirs
         self._nodes = self._depth = 0
-        self._reached = (0, 0)  #: line and column of the end of the last event
-        self._coming = self._events()
+        self._reached = (0, 0)  # line and column of the end of the last event
+        self._remaining = self._events()
 
     def run(self) -> None:
         """Read every event; ends early, with a finding, where the text can't be read on."""
         documents = 0
         try:
-            for event in self._coming:
+            for event in self._remaining:
                 if isinstance(event, yaml.NodeEvent):
                     self._value(event, "", lambda value: setattr(self, "root", value))
                 elif isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
-                        self._stop(
-                            event,
-                            "",
-                            UNSUPPORTED_YAML,
-                            "a second document starts here",
-                            self.dialect.single,
-                        )
+                        message = "a second document starts here"
+                        self._stop(event, "", UNSUPPORTED_YAML, message, self.dialect.single)
         except _Stop:
             self.complete = False
 
     def _events(self) -> Iterator[Any]:
+        """The parser's events. Where it fails, a finding is noted and the reading stops."""
+        is_slow = self.dialect.own_parser and len(self.text.content) <= MAX_SLOW
+        loader = yaml.SafeLoader if is_slow else _PARSER
         try:
-            slow = self.dialect.own_parser and len(self.text.content) <= MAX_SLOW
             event: Any
-            for event in yaml.parse(
-                yaml_text(self.text.content), Loader=yaml.SafeLoader if slow else _PARSER
-            ):
+            for event in yaml.parse(yaml_text(self.text.content), Loader=loader):
                 self._reached = event.end_mark.line, event.end_mark.column
                 yield event
         except yaml.MarkedYAMLError as problem:
-            unclosed = "quoted" in str(problem.context) and "unexpected" in str(problem.problem)
-            mark = (
-                problem.context_mark if unclosed else problem.problem_mark or problem.context_mark
-            )
-            where = (
-                self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
-            )
-            hint = "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
-            if where.excerpt and "\t" in where.excerpt[: where.column]:
-                hint = "indent with spaces; YAML doesn't allow tabs there"
-            elif "flow" in str(problem.context):
-                hint = "close every { and [ that is opened, with commas between the entries"
-            elif unclosed:
-                hint = "close the quote"
-            elif (
-                mark
-                and ":" not in (before := (where.excerpt or "")[: mark.column])
-                and ("mapping values" in str(problem.problem) or not before.strip())
-            ):
-                hint = "indent the keys of one mapping by the same number of spaces"
-            if "nesting depth" in str(problem.problem):  # libyaml's limit, in PyYAML since 6.0.4
-                self.findings.append(
-                    TOO_LARGE.at(where, syntax_message(problem), self.dialect.deep_hint)
-                )
-            else:
-                self.findings.append(SYNTAX.at(where, syntax_message(problem), hint))
+            self.findings.append(self._syntax_error(problem))
             raise _Stop from None
         except (yaml.YAMLError, ValueError, OverflowError) as problem:
             # Escapes that name no character raise the other two.
@@ -206,6 +175,34 @@ class _Reader:
             where = self.text.locate(*self._reached)
             self.findings.append(SYNTAX.at(where, f"invalid YAML: {reason}"))
             raise _Stop from None
+
+    def _syntax_error(self, problem: yaml.MarkedYAMLError) -> Finding:
+        """The finding on what the parser refuses, with a hint on the likely cause."""
+        is_unclosed = "quoted" in str(problem.context) and "unexpected" in str(problem.problem)
+        mark = problem.problem_mark or problem.context_mark
+        if is_unclosed:
+            mark = problem.context_mark
+        where = self.text.locate(mark.line, mark.column) if mark else Location(path=self.text.path)
+        message = syntax_message(problem)
+        if "nesting depth" in str(problem.problem):  # libyaml's limit, in PyYAML since 6.0.4
+            return TOO_LARGE.at(where, message, self.dialect.deep_hint)
+
+        line = where.excerpt or ""
+        before = line[: mark.column] if mark else ":"
+        may_be_indented_wrongly = ":" not in before and (
+            "mapping values" in str(problem.problem) or not before.strip()
+        )
+        if "\t" in line[: where.column]:
+            hint = "indent with spaces; YAML doesn't allow tabs there"
+        elif "flow" in str(problem.context):
+            hint = "close every { and [ that is opened, with commas between the entries"
+        elif is_unclosed:
+            hint = "close the quote"
+        elif may_be_indented_wrongly:
+            hint = "indent the keys of one mapping by the same number of spaces"
+        else:
+            hint = "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
+        return SYNTAX.at(where, message, hint)
 
     def _refuse(self, event: Any, pointer: str, rule: Rule, message: str, hint: str) -> None:
         self.findings.append(rule.at(self._locate(event, pointer), message, hint))
@@ -238,14 +235,17 @@ class _Reader:
             self.locations[pointer] = self._locate(event, pointer)
         if isinstance(event, yaml.AliasEvent):
             return
-        before, anchor = self._nodes, event.anchor
+        nodes_before, anchor = self._nodes, event.anchor
         if isinstance(event, yaml.CollectionStartEvent):
-            self._anchors.pop(anchor, None)
+            self._anchors.pop(anchor, None)  # until it is closed
             self._depth += 1
-            (self._list if isinstance(value, list) else self._mapping)(value, pointer, hidden)
+            if isinstance(value, list):
+                self._list(value, pointer, hidden)
+            else:
+                self._mapping(value, pointer, hidden)
             self._depth -= 1
         if anchor:
-            self._anchors[anchor] = (value, 1 + self._nodes - before)
+            self._anchors[anchor] = (value, 1 + self._nodes - nodes_before)
 
     def _begun(self, event: Any, pointer: str) -> Any:
         """The value of a scalar, else an empty collection."""
@@ -273,18 +273,18 @@ class _Reader:
         return None
 
     def _aliased(self, event: Any, pointer: str, is_key: bool = False) -> tuple[object, int]:
-        """What an alias stands for, and how many values that is."""
-        anchor = self._anchors.get(event.anchor)
-        if is_key or anchor is None:
-            problem = (
-                "can't be a key" if anchor else "refers to no anchor, or to one that is still open"
-            )
+        """The value that an alias stands for, and the number of values in it."""
+        anchored = self._anchors.get(event.anchor)
+        if is_key or anchored is None:
+            problem = "refers to no anchor, or to one that is still open"
+            if anchored:
+                problem = "can't be a key"
             message = f"the alias *{event.anchor} {problem}"
             self._stop(event, pointer, UNSUPPORTED_YAML, message, "write the value out")
-        return anchor
+        return anchored
 
     def _list(self, value: list[object], pointer: str, hidden: bool) -> None:
-        for event in self._coming:
+        for event in self._remaining:
             if isinstance(event, yaml.SequenceEndEvent):
                 return
             self._value(event, f"{pointer}/{len(value)}", value.append, hidden)
@@ -293,7 +293,7 @@ class _Reader:
         lines: dict[str, int] = {}  # of the keys
         merged: list[object] = []  # what `<<` names
         merges: list[Location] = []  # and the place of each
-        for event in self._coming:
+        for event in self._remaining:
             if isinstance(event, yaml.MappingEndEvent):
                 break
             if isinstance(event, yaml.AliasEvent):
@@ -307,23 +307,24 @@ class _Reader:
             where = self._locate(event, at)
             if key == "<<" and event.implicit[0] and self.dialect.merges:
                 merges.append(where)
-                self._value(next(self._coming), at, merged.append, True)
+                self._value(next(self._remaining), at, merged.append, True)
             elif self._keeps(event, at, lines):
                 before = value.get(key) if key in lines else None
                 of_key = len(self.findings) - 1  # the finding, where it is a duplicate
                 lines[key] = where.line or 1
                 if not hidden:
                     self.keys[at] = where
-                self._value(next(self._coming), at, partial(self._set, value, key), hidden)
-                if isinstance(before, (dict, list)) and value[key] == before:
+                self._value(next(self._remaining), at, partial(self._set, value, key), hidden)
+                is_repeated = isinstance(before, (dict, list)) and value[key] == before
+                if is_repeated:
                     self.findings[of_key] = replace(self.findings[of_key], severity=NOTE)
             else:
-                self._value(next(self._coming), at, lambda _: None, True)
+                self._value(next(self._remaining), at, lambda _: None, True)
         for part, where in zip(merged, merges, strict=True):
             self._merge(value, pointer, part, where, hidden)
 
     def _keeps(self, event: Any, at: str, lines: Mapping[str, int]) -> bool:
-        """Return whether the value of a key counts; reports what is wrong with the key."""
+        """Return whether the value of a key counts; report what is wrong with the key."""
         key, plain = event.value, event.implicit[0]
         if key == "<<" and plain:
             message = "merge keys (`<<`) are not supported"
@@ -348,13 +349,12 @@ class _Reader:
         return True
 
     def _set(self, mapping: dict[str, object], key: str, value: object) -> None:
-        if (
-            key in mapping
-            and self.findings[-1].rule == DUPLICATE_KEY.id
-            and not isinstance(value, (dict, list))
-        ):
+        """Set a key. That it is there twice is a note only, where nothing is lost by it."""
+        is_twice = key in mapping and self.findings[-1].rule == DUPLICATE_KEY.id
+        if is_twice and not isinstance(value, (dict, list)):
             before = mapping[key]
-            if before is None or (type(before) is type(value) and before == value):
+            is_same = type(before) is type(value) and before == value
+            if before is None or is_same:
                 self.findings[-1] = replace(self.findings[-1], severity=NOTE)
         mapping[key] = value
 
@@ -368,7 +368,7 @@ class _Reader:
     ) -> None:
         """Take in the keys that a `<<` names, where the mapping has no such key of its own.
 
-        Of several mappings the first that has a key gives it.
+        If several mappings have a key, the first one's counts.
         """
         for part in merged if isinstance(merged, list) else [merged]:
             if not isinstance(part, dict):
@@ -377,7 +377,9 @@ class _Reader:
                     SYNTAX.at(where, "`<<` merges mappings, and this is not one", hint)
                 )
                 continue
-            for key in [key for key in part if key not in mapping]:
-                mapping[key], at = part[key], f"{pointer}/{escape(key)}"
+            new_keys = [key for key in part if key not in mapping]
+            for key in new_keys:
+                mapping[key] = part[key]
+                at = f"{pointer}/{escape(key)}"
                 if not hidden:
                     self.locations[at] = self.keys[at] = replace(where, pointer=at)

@@ -1,7 +1,4 @@
-"""Reads text and JSON from a file or stream, within limits, and finds places in it.
-
-Nothing here knows YAML.
-"""
+"""Text from a file or stream, within limits, with its places and its secrets; and JSON as data."""
 
 from __future__ import annotations
 
@@ -131,9 +128,9 @@ def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
             raise ValueError("an empty path")
         content = read_bytes(raw, limit + 1)
     except IsADirectoryError:
-        written = Path(raw, "plan.json").exists()
-        hint = "name the job spec from which its files were written" if written else None
-        hint = hint or f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
+        hint = f"name a file in it, such as {name.rstrip('/')}/dsgen.yaml"
+        if Path(raw, "plan.json").exists():
+            hint = "name the job spec from which its files were written"
         raise _unreadable(name, "is a directory", hint) from None
     except FileNotFoundError:
         raise _unreadable(name, "no such file", "check the path") from None
@@ -150,8 +147,8 @@ def read_content(path: str | os.PathLike[str], limit: int) -> tuple[str, str]:
 def read_bytes(path: str, most: int) -> bytes:
     """The first `most` bytes of a file. Raises `OSError` and `ValueError` as `open` does.
 
-    Never waits for somebody to write to a named pipe: one without a writer is an error, one with a
-    writer, such as standard input or `<(...)`, is read to its end.
+    A named pipe with a writer, such as standard input or `<(...)`, is read to its end. One without
+    a writer is an error: nobody waits for one to come.
     """
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -225,20 +222,19 @@ def _too_large(path: str, limit: int) -> UnreadableText:
     )
 
 
-#: Lists and mappings in each other; config.json and plan.json have fewer than 10.
+#: Levels of lists and mappings; config.json and plan.json have fewer than 10.
 _MOST_DEPTH: Final = 100
 _LONGEST_NUMBER: Final = 30  # characters; 64 bits have 20 digits, a float 24 characters
 
 
 class UnusableJson(Exception):
-    """A file has no data that can be used; the text says why, without quoting it."""
+    """A file has no data that can be used. The message says why, without quoting the file."""
 
 
 def read_json(path: Path, *, limit: int = MAX_BYTES) -> object:
-    """The data of a JSON file of at most `limit` bytes; NaN and Infinity, which JSON doesn't have,
-    are None.
+    """The data of a JSON file of at most `limit` bytes. Raises `UnusableJson`.
 
-    Raises `UnusableJson`.
+    NaN and Infinity, which JSON doesn't have, are None.
     """
     try:
         content = read_path(path, limit=limit).content
@@ -251,23 +247,30 @@ def read_json(path: Path, *, limit: int = MAX_BYTES) -> object:
         raise UnusableJson("it is nested too deeply") from None
     except ValueError as problem:
         raise UnusableJson(f"it is not JSON: {problem}") from None
-    level, depth = [data], 0
-    while level:
-        depth = depth + 1
-        if depth > _MOST_DEPTH:
-            raise UnusableJson("it is nested too deeply")
-        level = [
-            part
-            for container in level
-            if isinstance(container, (dict, list))
-            for part in (container.values() if isinstance(container, dict) else container)
-        ]
+    if _is_deeper(data, _MOST_DEPTH):
+        raise UnusableJson("it is nested too deeply")
     return data
 
 
+def _is_deeper(data: object, most: int) -> bool:
+    """Return whether data has more than so many levels, found without recursion."""
+    level = [data]
+    for _ in range(most):
+        parts = list[object]()
+        for container in level:
+            if isinstance(container, dict):
+                parts += container.values()
+            elif isinstance(container, list):
+                parts += container
+        level = parts
+    return bool(level)
+
+
 def _number(text: str) -> int | float:
+    """A number of JSON. Raises `UnusableJson` for one that is out of range."""
     value, whole = python_float(text), is_whole(text.lstrip("-"))
-    if value is None or not math.isfinite(value) or (whole and len(text) > _LONGEST_NUMBER):
+    is_too_long = whole and len(text) > _LONGEST_NUMBER
+    if value is None or not math.isfinite(value) or is_too_long:
         raise UnusableJson(f"the number {text[:_LONGEST_NUMBER]} is out of range")
-    read = python_int(text, _LONGEST_NUMBER) if whole else None
-    return value if read is None else read
+    integer = python_int(text, _LONGEST_NUMBER) if whole else None
+    return value if integer is None else integer

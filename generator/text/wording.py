@@ -124,7 +124,7 @@ def listed(values: Iterable[object]) -> str:
 
     Raises `ValueError` without a value: the caller says what holds then.
     """
-    words = [str(v) for v in values]
+    words = [str(value) for value in values]
     if not words:
         raise ValueError("there is nothing to list")
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
@@ -137,10 +137,9 @@ class Vocabulary:
     Where there is no other phrase, they are those of a job spec.
     """
 
-    #: By key, with `{}` for the values, as in `{"tensor": "--tensor-model-parallel-size {}",
-    #: "data": "{} replicas"}`; by key with a value that has a phrase of its own, as in `{"offload:
-    #: none": "no offload"}`; by `one` and a key, for a single one; and by `without` and a key, for
-    #: what to do to switch something off.
+    #: Phrases with `{}` for the values, by key: `{"tensor": "--tensor-model-parallel-size {}"}`.
+    #: A value may have a phrase of its own: `{"offload: none": "no offload"}`. `one` and a key are
+    #: for the value 1, `without` and a key for what to do to switch something off.
     phrases: Mapping[str, str] = field(default_factory=dict)
     #: whether micro-batches are set by the global batch, without a key of their own
     by_batch: bool = False
@@ -178,7 +177,9 @@ def in_spec(value: object) -> str:
     """A value as a job spec writes it: `true`, `8`, `full`, `[core_attn, mlp]`."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(getattr(value, "label", value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(getattr(value, "label", value))  # an enumeration's member has a label
 
 
 #: The vocabulary of job specs.

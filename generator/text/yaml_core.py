@@ -15,7 +15,8 @@ from ..patterns import lazy_pattern
 
 Scalar = str | int | float | bool | None
 
-# nothing a job spec counts needs more; int() of a long text takes quadratic time
+#: Digits of a number: nothing that a job spec counts needs more, and `int` of a long text takes
+#: quadratic time.
 MAX_DIGITS: Final = 30
 
 # Source: YAML 1.2.2, section 10.3.2, "Tag Resolution" of the core schema.
@@ -110,8 +111,8 @@ def _one_character(pair: re.Match[str]) -> str:
 
 def syntax_message(problem: yaml.MarkedYAMLError) -> str:
     """Say in a sentence what the parser reports."""
-    what = problem.problem or "syntax error"
-    return f"invalid YAML: {what}" + (f" {problem.context}" if problem.context else "")
+    message = f"invalid YAML: {problem.problem or 'syntax error'}"
+    return f"{message} {problem.context}" if problem.context else message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +124,9 @@ class Dialect:
     scalar: Callable[..., object] = resolve_scalar
     merges: bool = False  #: whether `<<` takes in the keys of another mapping
     typed_keys: bool = False  #: whether a key is resolved as values are: `on` is true, `1` a number
-    last_wins: bool = False  #: of two values of a key, the second counts
-    #: PyYAML's own parser, stricter about tabs than libyaml's, for texts of a usual size
+    last_wins: bool = False  #: whether the second value of a key counts where there are two
+    #: whether texts of a usual size are read by PyYAML's own parser: it is stricter about tabs than
+    #: libyaml's
     own_parser: bool = False
     #: hints on a text that is empty, nested too deeply, has too many values, or several documents
     empty_hint: str = "write at least model, cluster, gpus and training.global_batch"

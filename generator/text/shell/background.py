@@ -7,7 +7,7 @@ from typing import Final
 from ...patterns import lazy_pattern
 from .records import Command, ShellScript
 
-# an ampersand that puts nothing into the background
+#: A redirection with an ampersand, such as `2>&1`: it puts nothing into the background.
 _REDIRECTION: Final = lazy_pattern(r"(?:(?<![0-9])[0-9]+)?[<>]&[0-9]*-?|&>>?")
 _END: Final = lazy_pattern(r"&&|\|\||[&;|\n]")
 _LONGEST: Final = 2_000  # characters of redirections behind a command

@@ -11,16 +11,16 @@ from .conditions import both, either, opposite
 class Chain:
     """The commands that `&&` and `||` join, while they are read."""
 
-    runs: bool | None = True  #: whether the next one runs
+    runs: bool | None = True  #: whether the next command runs
     holds: bool | None = None  #: whether those so far succeed
-    #: whether that can't be known, but is what the script expects: they ask for nothing
+    #: whether the script expects them to succeed where that can't be known, as none is a test
     expected: bool = True
-    sign: str = ""  #: the operator before the next one
-    negated: bool = False
-    begun: bool = False  #: whether there is one
-    called: bool = False  #: whether the last one is a function of the script
+    sign: str = ""  #: the operator before the next command
+    negated: bool = False  #: whether `!` is before the next command
+    begun: bool = False  #: whether there is a command
+    called: bool = False  #: whether the last command is a function of the script
     only_files: bool = True  #: whether each condition asks whether a file is there
-    names: tuple[str, ...] = ()  #: the variables that their conditions depend on
+    names: tuple[str, ...] = ()  #: the variables that the conditions depend on
 
     def add(self, holds: bool | None, *, expected: bool) -> None:
         """Add a command, by whether it succeeds where it runs."""
@@ -29,18 +29,24 @@ class Chain:
             self.negated = False
             return
         if self.negated:
-            holds, expected, self.negated = opposite(holds), False, False
+            holds, expected = opposite(holds), False
+            self.negated = False
         if not self.sign:
-            self.holds, self.expected = holds, expected
+            self.holds = holds
+            self.expected = expected
         elif self.sign == "&&":
-            self.holds, self.expected = both(self.holds, holds), self.expected and expected
+            self.holds = both(self.holds, holds)
+            self.expected = self.expected and expected
         else:
-            self.holds, self.expected = either(self.holds, holds), self.expected or expected
+            self.holds = either(self.holds, holds)
+            self.expected = self.expected or expected
 
     def join(self, sign: str) -> None:
         """Go on with the command behind `&&` or `||`."""
         self.sign = sign
         if sign == "||":
             self.runs = opposite(self.holds)
+        elif self.holds is None and self.expected:
+            self.runs = True
         else:
-            self.runs = True if self.holds is None and self.expected else self.holds
+            self.runs = self.holds

@@ -55,7 +55,7 @@ _TABS: Final = lazy_pattern(r"^\t+", re.MULTILINE)
 _WRITES: Final = (">", ">>", ">|")
 #: Programs that write the file which their last word names.
 _TO_LAST: Final = frozenset({"cp", "install", "ln", "mv", "rsync", "scp"})
-#: Programs that change it, with -i.
+#: Programs that change the file which their last word names, with -i.
 _IN_PLACE: Final = frozenset({"sed", "perl", "yq"})
 #: Options before the name of a file that is written.
 _OUTPUT: Final = ("-o", "-O", "--out", "--output")
@@ -71,9 +71,9 @@ class Redirection(NamedTuple):
 
 
 class Outer(NamedTuple):
-    """Where the text of a nested shell stands."""
+    """What a nested shell is started by."""
 
-    text: str | None = None  #: the word of `bash -c` that it is, as written
+    text: str | None = None  #: the word of `bash -c` with its text, as written
     command: int | None = None  #: the index of the command that starts the shell
 
 
@@ -101,9 +101,9 @@ class Shell:
         self.script = script
         self.followed = followed or Followed(script.text)
         self.is_file = is_file  #: whether it reads a file that another shell calls or sources
-        self.function = function  #: that it reads, and the commands of that
-        self.body = body
-        self.environment = environment  #: what the call of that function sets for it alone
+        self.function = function  #: the name of the function whose commands it reads, if it does
+        self.body = body  #: these commands
+        self.environment = environment  #: what the call of the function sets for it alone
         self.is_job = is_job  #: whether its text is a script that another one hands to sbatch
         self.source = source
         self.state = state
@@ -112,7 +112,7 @@ class Shell:
         self._reads = self._expander.reads(source)
         self.conditions = Conditions(source, self._expander, state)
         self._last: Sequence[Token] = ()  # the command that was read last
-        self._positional = positional  #: its arguments, None where they can't be known
+        self._positional = positional  # the shell's arguments, None where they can't be known
         self._outer = outer
 
     def raw(self, token: Token) -> str:
@@ -161,10 +161,10 @@ class Shell:
     def add(
         self, tokens: list[Token], runs: bool | None, *, is_piped: bool = False
     ) -> Shell | None:
-        """Note a simple command; the shell that it starts, if it does.
+        """Note a simple command, and return the shell that it starts, if it does.
 
-        Behind `&&` and `||` it `runs`, or doesn't, or may; one that `is_piped` reads what the
-        command before it prints.
+        Behind `&&` and `||` it `runs`, or doesn't, or may (None). A command that `is_piped` reads
+        what the command before it prints.
         """
         before, self._last = self._last, tuple(tokens)
         if tokens[0].kind == TEST:
@@ -229,7 +229,7 @@ class Shell:
         if raw in _CHANGING and runs is not False:
             self._change(raw, words, tokens[head + 1 :], certain=runs is True)
         self._note_runner(words)
-        # A function that runs its arguments is left out: they are the command.
+        # The name of a function that runs its arguments is left out: these are the command.
         runs_arguments = len(words) > 1 and self.state.runners.get(raw) is False
         command = Command(
             words=words[1:] if runs_arguments else words,
@@ -242,8 +242,8 @@ class Shell:
         )
         commands.append(command)
         sources = command.run[0].value in ("source", ".")
-        is_unread = raw in self.state.functions and raw not in self.state.bodies
-        if sources or words[0].value is None or is_unread or raw == "eval":
+        is_unread_function = raw in self.state.functions and raw not in self.state.bodies
+        if sources or words[0].value is None or is_unread_function or raw == "eval":
             self.state.call(raw, sources)
         if raw == "exit" and runs is True:
             self.state.exit()
@@ -293,28 +293,30 @@ class Shell:
             return
         if builtin == "set":
             if len(words) > 1 and words[1].value == "--" and not self.state.in_function:
-                named = self._positional[:1] if self._positional else [Element((), 0, 0)]
+                own_name = self._positional[:1] if self._positional else [Element((), 0, 0)]
                 fields = self._fields(tokens)[1:]
                 arguments = self._arguments(fields, words[2:])
-                known = certain and len(fields) == len(words) - 2
-                self.set_arguments([*named, *arguments] if known else None)
+                is_known = certain and len(fields) == len(words) - 2
+                self.set_arguments([*own_name, *arguments] if is_known else None)
             for word in words[1:3]:
                 if word.value in ("-a", "+a", "-o allexport", "allexport"):
                     self.state.all_exported = word.value != "+a"
             return
-        if builtin == "printf":
-            words = words[1:3] if len(words) > 2 and words[1].value == "-v" else ()
-        for word in words[1:]:
-            if name := _NAME.match(word.value or ""):
+        names = words[1:]
+        if builtin == "printf":  # which sets a variable with -v alone
+            names = words[2:3] if len(words) > 2 and words[1].value == "-v" else ()
+        for word in names:
+            name = _NAME.match(word.value or "")
+            if name:
                 self.state.set(name[0], None if builtin == "unset" else UNKNOWN)
 
     def _assign(self, token: Token, exported: bool, runs: bool | None) -> None:
-        """Note an assignment on its own, or of `export`, that `runs`, or doesn't, or may."""
+        """Note an assignment, of `export` too, that `runs`, or doesn't, or may (None)."""
         assignment, value = self._assignment(token, exported)
         if runs is False:
             return
         if runs is None and self.state.get(assignment.name) is not value:
-            # It may not run, as if it were in a branch.
+            # As it may not run, it is noted as if it were in a branch.
             self.state.open("if")
             self.state.set(assignment.name, value)
             self.state.close()
@@ -330,9 +332,10 @@ class Shell:
         if flags & {"n", "p"}:  # takes exports back, or prints
             return
         exported = builtin == "export" or (builtin in ("declare", "typeset") and "x" in flags)
-        is_local = builtin != "export" and builtin != "readonly" and "g" not in flags
+        is_local = builtin not in ("export", "readonly") and "g" not in flags
         for token, raw in zip(tokens, raws, strict=True):
-            if is_local and self.state.calling and (name := _NAME.match(raw)):
+            name = _NAME.match(raw)
+            if is_local and self.state.calling and name:
                 self.state.make_local(name[0])
             if self._assigns(token):
                 self._assign(token, exported, runs)
@@ -353,7 +356,7 @@ class Shell:
         return assignment
 
     def _assignment(self, token: Token, exported: bool) -> tuple[Assignment, Value]:
-        """Note an assignment; it, and the value that its variable then has."""
+        """Note an assignment; return it, and the value that its variable has then."""
         match = ASSIGNMENT.match(self.source.text, token.start, token.end)
         name, index, adds = match.groups() if match else (self.raw(token), None, None)
         first = match.end() if match else token.end
@@ -399,11 +402,9 @@ class Shell:
             return Value(self._expander.pieces(first, token.end))
         elements: list[Element] = []
         for start, end in token.words:
-            if (
-                self.source.text.startswith("[", start)
-                and self.source.text.find("]=", start, end) >= 0
-            ):
-                return UNKNOWN  # `[index]=value`
+            has_bracket = self.source.text.startswith("[", start)
+            if has_bracket and self.source.text.find("]=", start, end) >= 0:  # `[index]=value`
+                return UNKNOWN
             region = self.source.region(start, end)
             for field in self._expander.fields(start, end):
                 begin, stop = field.place(region)
@@ -425,9 +426,12 @@ class Shell:
 
     def _appended(self, name: str, value: Value) -> Value:
         """The value of a variable with more behind it: `NAME+=value`."""
-        before = self.state.get(name) or (UNKNOWN if value.elements is None else Value((), ()))
+        before = self.state.get(name)
         if value.elements is not None:
-            return Value((), (*before.words, *value.elements))
+            words = before.words if before else ()
+            return Value((), (*words, *value.elements))
+        if before is None:
+            before = UNKNOWN
         return UNKNOWN if before.elements is not None else Value(before.pieces + value.pieces)
 
     def _input(
@@ -567,19 +571,21 @@ class Shell:
         fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
         positional: list[Element] | None = self._arguments(fields, command.words)
         # What isn't known, unquoted, may be several words or none.
-        if body.numbers_arguments and any(text_of_pieces(field.pieces) is None for field in fields):
-            positional = positional if self._are_single(tokens, fields) else None
+        has_unknown = any(text_of_pieces(field.pieces) is None for field in fields)
+        if body.numbers_arguments and has_unknown and not self._are_single(tokens):
+            positional = None
         return self.function_shell(name, body, positional, command.environment)
 
-    def _are_single(self, tokens: Sequence[Token], fields: Sequence[Field]) -> bool:
-        """Tell whether each token is one word, and none is a list."""
-        unknown = (
-            token
-            for token in tokens
-            if token.kind in (WORD, TEST) and not token.text and not token.value
-        )
-        raws = [self.raw(token) for token in unknown]
-        return all(raw.startswith('"') and "@" not in raw and "*" not in raw for raw in raws)
+    def _are_single(self, tokens: Sequence[Token]) -> bool:
+        """Tell whether each token is one word, whatever is in it, and none is a list."""
+        for token in tokens:
+            if token.kind not in (WORD, TEST) or token.text or token.value:
+                continue
+            raw = self.raw(token)
+            is_quoted_text = raw.startswith('"') and "@" not in raw and "*" not in raw
+            if not is_quoted_text:
+                return False
+        return True
 
     def function_shell(
         self,
@@ -617,7 +623,8 @@ class Shell:
         at = called(words)
         if is_job:
             at = next((i for i, each in enumerate(words) if i and _name_of(each) in made), None)
-        if at is None or (text := made.get(_name_of(words[at]))) is None:
+        text = made.get(_name_of(words[at])) if at is not None else None
+        if at is None or text is None:
             return None
         fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
         positional = self._arguments(fields[at:], words[at:])
@@ -627,11 +634,11 @@ class Shell:
     def _file(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a file which a command calls or sources; None where there's none."""
         words = command.words
-        word = sourced(command.run)
+        word, at = sourced(command.run), called(words)
         if word is not None:
             opened = self.followed.open(word)
             state, positional, outer = self.state, self._positional, self._outer
-        elif (at := called(words)) is not None:
+        elif at is not None:
             opened = self.followed.open(words[at])
             state, outer = self._state_of(command), Outer(command=command.index)
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
@@ -709,13 +716,15 @@ class Shell:
         program, arguments = (words[0].value or "").rpartition("/")[2], words[1:]
         if arguments and words[0].value in ("echo", "printf") and _is_object(arguments[-1]):
             self._note_object(arguments[-1], self._written_to(words, redirections))
+        edits_in_place = program in _IN_PLACE and any(
+            word.prefix.startswith(("-i", "--in-place")) for word in arguments
+        )
         if program == "tee":
             self.script.written += (word for word in arguments if not word.prefix.startswith("-"))
         elif program in _TO_LAST:
-            self.script.written += arguments[1:][-1:]
-        elif program in _IN_PLACE and any(
-            word.prefix.startswith(("-i", "--in-place")) for word in arguments
-        ):
+            if len(arguments) > 1:
+                self.script.written.append(arguments[-1])
+        elif edits_in_place:
             self.script.edited.append(arguments[-1])
         else:
             self.script.written += (

@@ -88,8 +88,8 @@ class Conditions:
         self._source = source
         self._expander = expander
         self._state = state
-        self._words: list[tuple[int, int]] = []  # of a `[[`, those that are still to read
-        self._depth = 0
+        self._words: list[tuple[int, int]] = []  # of a `[[`: those still to read, the next one last
+        self._depth = 0  # of brackets in it
 
     def holds(self, tokens: Sequence[Token]) -> bool | None:
         """Return whether a simple command succeeds."""
@@ -184,19 +184,24 @@ class Conditions:
         """The result of a comparison; `computes` where operands are arithmetic expressions."""
         pairs = product(texts_of_pieces(left), texts_of_pieces(right))
         if sign in _EQUAL:
-            return _agreed((one == other) is (sign != "!=") for one, other in pairs)
+            expected = sign != "!="
+            return _agreed((text == other) is expected for text, other in pairs)
         if sign not in _NUMBERS:
             return None
-        value_of = self._number if computes else _integer
-        numbers = [(value_of(one), value_of(other)) for one, other in pairs]
-        return _agreed(
-            None if one is None or other is None else _NUMBERS[sign](one, other)
-            for one, other in numbers
-        )
+
+        def compared(text: str, other: str) -> bool | None:
+            value_of = self._number if computes else _integer
+            number, other_number = value_of(text), value_of(other)
+            if number is None or other_number is None:
+                return None
+            return _NUMBERS[sign](number, other_number)
+
+        return _agreed(compared(text, other) for text, other in pairs)
 
     def _number(self, text: str) -> int | None:
-        # A leading 0 means base 8 here, and nothing to `[`.
-        number = None if text.lstrip(" -+").startswith("0") else _integer(text)
+        """The value of an arithmetic expression."""
+        is_base_8 = text.lstrip(" -+").startswith("0")  # which `[` doesn't know
+        number = None if is_base_8 else _integer(text)
         return evaluated(text, self._state.text) if number is None else number
 
     def _of_double(self, start: int, end: int) -> bool | None:
@@ -207,10 +212,12 @@ class Conditions:
             stop = sign.end() if sign else min(word_end(text, position)[0], end)
             if sign is None and stop <= position:
                 return None  # no word of this language
-            if words and text[slice(*words[-1])] == "=~" and not (sign and sign[0].isspace()):
-                blank = _BLANK.search(text, position, end)  # an expression has signs of its own
-                stop = blank.start() if blank else end
-            if not (sign and sign[0].isspace()):
+            is_blank = sign is not None and sign[0].isspace()
+            if not is_blank:
+                if words and text[slice(*words[-1])] == "=~":
+                    # A regular expression has signs of its own: it ends at a blank.
+                    blank = _BLANK.search(text, position, end)
+                    stop = blank.start() if blank else end
                 words.append((position, stop))
             position = stop
         if not words or len(words) > _MOST_ARGUMENTS:
@@ -220,6 +227,7 @@ class Conditions:
         return None if self._words else result
 
     def _next(self) -> str:
+        """The next word of a `[[`, as written; empty at its end."""
         return self._source.text[slice(*self._words[-1])] if self._words else ""
 
     def _alternatives(self) -> bool | None:

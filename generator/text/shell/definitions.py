@@ -140,20 +140,21 @@ def _sign(token: Token, text: str) -> str:
 
 def _begins(tokens: Sequence[Token], text: str, index: int) -> bool:
     """Return whether a command may begin at a token."""
-    last = tokens[index - 1] if index else None
-    return (
-        last is None
-        or last.kind in (OPERATOR, NEWLINE, COMMENT)
-        or text[last.start : last.end] in _BEFORE_COMMANDS
-    )
+    if index == 0:
+        return True
+    last = tokens[index - 1]
+    if last.kind in (OPERATOR, NEWLINE, COMMENT):
+        return True
+    return text[last.start : last.end] in _BEFORE_COMMANDS
 
 
 def _end_of_group(tokens: Sequence[Token], text: str, index: int) -> int | None:
-    """The place of the `}` that closes the `{` at a place; None where nothing does."""
+    """The index of the `}` that closes the `{` at an index; None where nothing does."""
     depth = 0
     for at in range(index, len(tokens)):
         sign = _sign(tokens[at], text) if tokens[at].kind == WORD else ""
-        if sign not in ("{", "}") or not (at == index or _begins(tokens, text, at)):
+        is_first = at == index
+        if sign not in ("{", "}") or not (is_first or _begins(tokens, text, at)):
             continue
         depth += 1 if sign == "{" else -1
         if depth == 0:

@@ -49,13 +49,9 @@ def directive_of(token: Token, source: Source, *, ignored: bool) -> Directive:
 
 
 def told_by(directive: Directive) -> dict[str, str | None]:
-    """What Slurm tells the script by a directive: the texts of variables; None where the directive
-    doesn't say it.
-
-    Of a job of several parts each has its own.
-    """
+    """The variables that Slurm sets by a directive, with their texts; None where it isn't known."""
     texts = [word.value for word in directive.words]
-    if texts[:1] in (["hetjob"], ["packjob"]):
+    if texts[:1] in (["hetjob"], ["packjob"]):  # each part of such a job has its own values
         return {name: None for _, names, _ in _TOLD for name in names}
     told: dict[str, str | None] = {}
     for options, names, form in _TOLD:

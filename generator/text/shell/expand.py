@@ -36,9 +36,9 @@ from .values import (
 )
 
 _SIMPLE: Final = lazy_pattern(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-#: Runs of characters without a meaning, and the names of variables; the rest is looked at one by
-#: one.
 _VARIABLE: Final = r"\$([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}"
+#: Runs of characters without a meaning, and variables: outside of quotes, in double quotes, and in
+#: a here-document. All other characters are looked at one by one.
 _UNQUOTED: Final = lazy_pattern(rf"([^\\\"'$`{HOLE}<>]+)|{_VARIABLE}")
 _QUOTED: Final = lazy_pattern(rf'([^\\"$`{HOLE}]+)|{_VARIABLE}')
 _BODY: Final = lazy_pattern(rf"([^\\$`{HOLE}]+)|{_VARIABLE}")
@@ -57,7 +57,7 @@ _SET_OUTSIDE: Final = lazy_pattern(
     r"SECONDS|BASHPID|PPID|"
     r"LINENO|BASH\w*|FUNCNAME|IFS"
 )
-#: In a command whose output is taken: what hands a text to a shell, or starts the ranks of a node.
+#: A command in `$(...)` with one of these is read: it hands a text to a shell, or starts ranks.
 STARTS: Final = lazy_pattern(
     r"\b(?:ssh|pdsh|su|gcloud|exec|docker|podman)\s|\b(?:ba|da|z|)sh\s{1,9}-[a-z]{0,9}c\s"
     r"|\b(?:torchrun|deepspeed|accelerate)\s|\btorch\.distributed\."
@@ -82,14 +82,11 @@ _WIDTH: Final = 2**63  # bash counts in 64 bits; what leaves them is called unkn
 
 @dataclass(slots=True)
 class Field:
-    """A word while it is put together.
-
-    `region` is its place when that isn't the place of the raw word.
-    """
+    """A word while it is put together."""
 
     pieces: list[Piece]
-    region: tuple[int, int] | None = None
-    foreign: bool = False  #: made of text that was written elsewhere, and of nothing else
+    region: tuple[int, int] | None = None  #: its place where that isn't the raw word's
+    foreign: bool = False  #: whether all of its text was written elsewhere, as a variable's value
 
     def place(self, raw_region: tuple[int, int]) -> tuple[int, int]:
         """Return its place, if it came from the raw word at `raw_region` of the document."""
@@ -180,19 +177,18 @@ class Expander:
             else:
                 position = part.end()
                 self._plain(part[2] or part[3], None, part.start(), position, False)
-        if bare and self._splits:
-            braces = set(_BRACES.findall(bare)) if "{" in bare else set()
-            # bash looks for file names, or makes several words.
-            if _GLOB.search(bare) or ({"{", "}"} <= braces and len(braces) > 2):
-                name = BEGUN.match(text, start, end)
-                begun = name.end() if name is not None else start
-                known = [Piece(text[start:begun], *self._source.region(start, begun))]
-                unknown = Piece(None, *self._source.region(begun, end))
-                self._found = []
-                self._current = Field([*(known if name is not None else ()), unknown])
+        if bare and self._splits and _makes_words(bare):
+            # Of `--name=*.json` the name is known.
+            name = BEGUN.match(text, start, end)
+            begun = name.end() if name is not None else start
+            pieces = [Piece(None, *self._source.region(begun, end))]
+            if name is not None:
+                pieces.insert(0, Piece(text[start:begun], *self._source.region(start, begun)))
+            self._found = []
+            self._current = Field(pieces)
 
     def _special(self, position: int, end: int) -> int:
-        """A quote, escape or expansion outside quotes; where it ends."""
+        """Read a quote, escape or expansion outside quotes; return where it ends."""
         text, character = self._source.text, self._source.text[position]
         if character == "\\":
             if text.startswith("\\\r\n", position):
@@ -200,9 +196,11 @@ class Expander:
             if not text.startswith("\\\n", position) and position + 1 < end:
                 self._literal(text[position + 1], position, position + 2)
             return position + 2
-        if character == "<" and (placeholder := PLACEHOLDER_IN_SHELL.match(text, position, end)):
-            self._unknown(position, placeholder.end())
-            return placeholder.end()
+        if character == "<":
+            placeholder = PLACEHOLDER_IN_SHELL.match(text, position, end)
+            if placeholder:
+                self._unknown(position, placeholder.end())
+                return placeholder.end()
         if character == "'":
             close = text.find("'", position + 1, end)
             close = end if close < 0 else close
@@ -217,19 +215,20 @@ class Expander:
         return self._expansion(position, end, quoted=False)
 
     def _double(self, position: int, end: int) -> int:
-        """A text in double quotes; where it ends."""
+        """Read a text in double quotes; return where it ends."""
         text = self._source.text
-        tokens_end = min(scan(text, position + 1, ('"',))[0], end)
-        inner_end = tokens_end - 1 if tokens_end - 1 > position else tokens_end
-        was_open, before = self._current is not None, len(self._found)
+        closed, _ = scan(text, position + 1, ('"',))
+        quotes_end = min(closed, end)
+        inner_end = quotes_end - 1 if quotes_end - 1 > position else quotes_end
+        was_open, words_before = self._current is not None, len(self._found)
         self._in_quotes(position + 1, inner_end, _QUOTED)
         only_array = text.startswith(("${", "$@"), position + 1) and "@" in text[position:inner_end]
         if not only_array and (self._current is None or self._current.foreign):
-            if not was_open and before == len(self._found):
+            if not was_open and words_before == len(self._found):
                 self._open()  # "" is a word
             if self._current is not None:
                 self._current.foreign = False
-        return tokens_end
+        return quotes_end
 
     def _in_quotes(self, position: int, end: int, run_of: re.Pattern[str]) -> None:
         text = self._source.text
@@ -268,21 +267,18 @@ class Expander:
             self._written(position, position + 1)
             return position + 1
         close = min(_expansion_end(text, position, quoted), end)
-        old = text.startswith("$[", position)  # the old form of $((...))
-        if (
-            text.startswith("${", position)
-            and text[close - 1] == "}"
-            and not text.startswith("${{", position)
-        ):
+        is_template = text.startswith("${{", position)
+        is_parameter = text.startswith("${", position) and not is_template
+        is_old_arithmetic = text.startswith("$[", position)
+        is_arithmetic = text.startswith("$((", position)
+        if is_parameter and text[close - 1] == "}":
             self._braces(position, close, quoted)
-        elif old and text[close - 1] == "]":
-            self._computed(
-                evaluated(text[position + 2 : close - 1], self._state.number), position, close
-            )
-        elif text.startswith("$((", position) and text.endswith("))", position, close):
-            self._computed(
-                evaluated(text[position + 3 : close - 2], self._state.number), position, close
-            )
+        elif is_old_arithmetic and text[close - 1] == "]":
+            number = evaluated(text[position + 2 : close - 1], self._state.number)
+            self._computed(number, position, close)
+        elif is_arithmetic and text.endswith("))", position, close):
+            number = evaluated(text[position + 3 : close - 2], self._state.number)
+            self._computed(number, position, close)
         else:
             self._printed(position, close, quoted)
         return close
@@ -291,27 +287,29 @@ class Expander:
         """`$(echo ...)` and its kin: what a command prints, where that is known."""
         text = self._source.text
         first = start + (1 if text[start] == "`" else 2)
-        pieces: tuple[Piece, ...] | None = None
-        is_plain = text[start] != "`" or "\\" not in text[first : end - 1]
-        is_small = (
-            self._depth < _DEEPEST_DEFAULT and text.count("<<", first, end) <= _MOST_DOCUMENTS
-        )
-        if (
-            is_plain
-            and PRINTS.match(text, first, end)
-            and is_small
-            and self._state.spend((end - first) // 8)
-        ):
-            inner = Source(text[first : end - 1], self._source.pieces(first, end - 1))
-            pieces = piped(Tokens(inner.text).found, self.reads(inner))
+        pieces = self._output(first, end, in_backticks=text[start] == "`")
+        if pieces is None and STARTS.search(text, first, end):
+            self._started[first] = end - 1
         if pieces is None or not self._state.spend(len(pieces) + _characters(pieces) // 2):
-            if pieces is None and STARTS.search(text, first, end):
-                self._started[first] = end - 1
             self._unknown(start, end)
         elif not quoted and self._splits:
             self._split_into_fields(pieces, True)
         else:
             self._add(*pieces)
+
+    def _output(self, first: int, end: int, *, in_backticks: bool) -> tuple[Piece, ...] | None:
+        """What the command prints that begins at `first`; None where it can't be known."""
+        text = self._source.text
+        if not PRINTS.match(text, first, end):
+            return None
+        has_escapes = in_backticks and "\\" in text[first : end - 1]  # which backticks take away
+        has_many_documents = text.count("<<", first, end) > _MOST_DOCUMENTS
+        if has_escapes or has_many_documents or self._depth >= _DEEPEST_DEFAULT:
+            return None
+        if not self._state.spend((end - first) // 8):
+            return None
+        inner = Source(text[first : end - 1], self._source.pieces(first, end - 1))
+        return piped(Tokens(inner.text).found, self.reads(inner))
 
     def take_started(self) -> list[tuple[int, int]]:
         """The places of commands in `$(...)` that start others, each once."""
@@ -389,6 +387,7 @@ class Expander:
             self._embed(self._scalar(name, index), name, start, end, quoted)
 
     def _scalar(self, name: str, index: str | None) -> Sequence[Piece] | None:
+        """The one value of `$NAME`, `${NAME[i]}` or `$1`; None where it can't be known."""
         if is_whole(name):
             number, arguments = whole(name), self._positional or ()
             return arguments[number].pieces if number < len(arguments) else None
@@ -400,71 +399,77 @@ class Expander:
         place = read_whole(index)
         if value.elements is None or place is None:
             return None
+        # An unknown element before it may be no word or several, so that places shift.
         elements = value.elements[: place + 1]
-        all_known = len(elements) == place + 1 and all(
-            text_of_pieces(e.pieces) is not None for e in elements
-        )
-        return elements[-1].pieces if all_known else None
+        are_known = all(text_of_pieces(element.pieces) is not None for element in elements)
+        return elements[-1].pieces if are_known and len(elements) == place + 1 else None
 
     def _count(self) -> Sequence[Piece] | None:
         """The number of arguments; None where one of them may be several words."""
-        if self._positional is None or any(
-            text_of_pieces(each.pieces) is None for each in self._positional[1:]
-        ):
+        if self._positional is None:
             return None
-        return (Piece(str(len(self._positional) - 1), 0, 0),)
+        arguments = self._positional[1:]
+        if any(text_of_pieces(argument.pieces) is None for argument in arguments):
+            return None
+        return (Piece(str(len(arguments)), 0, 0),)
 
     def _changed(
         self, name: str, index: str | None, operation: int, start: int, end: int, quoted: bool
     ) -> None:
         """`${NAME:-default}` and its kin; operations on the text are unknown unless simple."""
-        text, state = self._source.text, self._state
+        text = self._source.text
         colon = text.startswith(":", operation)
         mark = text[operation + colon : operation + colon + 1]
-        pieces = None if index in ("@", "*") or name in ("@", "*") else self._scalar(name, index)
+        is_list = index in ("@", "*") or name in ("@", "*")
+        pieces = None if is_list else self._scalar(name, index)
         value = text_of_pieces(pieces) if pieces is not None else None
-        defaults = False
         if mark in ("-", "=", "+", "?") and value is not None and pieces is not None:
-            if (bool(value) or not colon) != (mark == "+"):
+            is_set = bool(value) or not colon
+            if is_set != (mark == "+"):
                 self._embed(pieces if mark != "+" else (), name, start, end, quoted)
                 return
-            defaults = mark != "?"
-        elif mark == "-" and is_whole(name):
-            # An argument of the script, which may be started without.
-            is_called = self._positional is not None or not state.calling
-            defaults = pieces is None and is_called and not state.in_function
-        elif mark in ("-", "=") and pieces is None and index is None and name[0] not in "@*#?$!-":
-            defaults = not _SET_OUTSIDE.fullmatch(name) and state.get(name) is None
-        elif mark in ("%", "#") and not colon and value is not None:
-            cut, pattern = text[operation : end - 1], text[operation : end - 1].lstrip(mark)
-            if not re.search(r"[*?\[\]$`'\"\\{}~()]", pattern) and len(cut) - len(pattern) <= 2:
-                value = value.removesuffix(pattern) if mark == "%" else value.removeprefix(pattern)
-                self._embed(
-                    (Piece(value, *self._source.region(start, end), (name,)),),
-                    name,
-                    start,
-                    end,
-                    quoted,
-                )
+            uses_default = mark != "?"
+        else:
+            uses_default = self._is_unset(name, index, mark, pieces)
+        if mark in ("%", "#") and not colon and value is not None:
+            shortened = _shortened(value, text[operation : end - 1])
+            if shortened is not None:
+                piece = Piece(shortened, *self._source.region(start, end), (name,))
+                self._embed((piece,), name, start, end, quoted)
                 return
+
         # An empty default of what the script doesn't set says nothing: whoever starts the script
         # gives the value, or none.
         default = text[operation + colon + 1 : end - 1]
-        defaults &= value is not None or default not in ("", '""', "''")
-        if (not defaults and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
+        uses_default &= value is not None or default not in ("", '""', "''")
+        if (not uses_default and mark != "+") or self._depth >= _DEEPEST_DEFAULT:
             self._unknown(start, end, (name,))
             return
         if self._deeper is None:
-            self._deeper = Expander(self._source, state, self._positional, self._depth + 1)
+            self._deeper = Expander(self._source, self._state, self._positional, self._depth + 1)
         pieces = self._deeper.pieces(operation + colon + 1, end - 1)
-        if not defaults:  # that text, or none
-            self._add(
-                Piece(None, *self._source.region(start, end), (name,), perhaps([split(pieces)]))
-            )
+        if not uses_default:  # `${NAME:+text}`: that text, or none
+            words = perhaps([split(pieces)])
+            self._add(Piece(None, *self._source.region(start, end), (name,), words))
             return
         if mark == "=":
-            state.set(name, Value(pieces=pieces))
+            self._state.set(name, Value(pieces=pieces))
         self._embed(pieces, name, start, end, quoted)
+
+    def _is_unset(
+        self, name: str, index: str | None, mark: str, pieces: Sequence[Piece] | None
+    ) -> bool:
+        """Tell whether the script, as it is started, leaves a variable to its default."""
+        if pieces is not None:
+            return False
+        if mark == "-" and is_whole(name):
+            # An argument of the script, which may be started without.
+            is_scripts = self._positional is not None or not self._state.calling
+            return is_scripts and not self._state.in_function
+        is_variable = index is None and name[0] not in "@*#?$!-"
+        if mark not in ("-", "=") or not is_variable or _SET_OUTSIDE.fullmatch(name):
+            return False
+        return self._state.get(name) is None
 
     # What an expansion adds to the word that is being written, and where it splits one into
     # several.
@@ -588,6 +593,22 @@ class Expander:
                 field = self._open()
                 field.foreign = elsewhere and (fresh or field.foreign)
                 field.pieces.append(cut)
+
+
+def _makes_words(bare: str) -> bool:
+    """Tell whether bash makes other words of an unquoted text: file names, or several by braces."""
+    braces = set(_BRACES.findall(bare)) if "{" in bare else set()
+    return _GLOB.search(bare) is not None or ({"{", "}"} <= braces and len(braces) > 2)
+
+
+def _shortened(value: str, operation: str) -> str | None:
+    """A value without the text of `%text` or `#text`; None where that is a pattern."""
+    mark = operation[0]
+    text = operation.lstrip(mark)
+    is_pattern = re.search(r"[*?\[\]$`'\"\\{}~()]", text) is not None
+    if is_pattern or len(operation) - len(text) > len("%%"):
+        return None
+    return value.removesuffix(text) if mark == "%" else value.removeprefix(text)
 
 
 def _characters(pieces: Sequence[Piece]) -> int:

@@ -15,7 +15,7 @@ from ..text import Text, UnreadableText, text_of
 from .records import SHELLS, Word
 from .values import Piece
 
-#: Programs that run what follows on their line; whether several times or elsewhere, others say.
+#: Programs that run what follows on their line, here or elsewhere, once or often.
 _RUNNERS: Final = frozenset(
     {"srun", "mpirun", "mpiexec", "singularity", "apptainer", "docker", "podman", "enroot", "ray"}
     | {"exec", "nohup", "setsid", "time", "timeout", "env", "command", "sudo", "numactl", "nice"}
@@ -45,8 +45,8 @@ class Followed:
 
     def __init__(self, text: Text) -> None:
         self._path = text.path
-        self.texts: list[tuple[int, Text]] = []  #: with the offset at which each begins
-        self.content = text.content  #: the script's own, and all of theirs behind it
+        self.texts: list[tuple[int, Text]] = []  #: of files, with the offset at which each begins
+        self.content = text.content  #: the script's own text, and all of theirs behind it
         self._chain = [text.path]  # the files that are being read, each called by the one before
         #: texts that the script itself writes to files, by their names as it writes them
         self.made: dict[str, tuple[Piece, ...]] = {}
@@ -149,18 +149,17 @@ def remote_text(words: Sequence[Word]) -> int | None:
 
 def remote_prefix(word: Word) -> int:
     """How many characters of the word that `remote_text` finds are before the text."""
-    option = next(
-        (
-            text_option
-            for text_option in _TEXT_OPTIONS.values()
-            if word.prefix.startswith(f"{text_option}=")
-        ),
-        "",
-    )
-    return len(option) + 1 if option else 0
+    for option in _TEXT_OPTIONS.values():
+        if word.prefix.startswith(f"{option}="):
+            return len(option) + 1
+    return 0
 
 
 def _last_text(words: Sequence[Word], valued: str, operands: int) -> int | None:
+    """The index of a text that is the last word; `valued` are the letters of options with a value.
+
+    So many operands come before it.
+    """
     index, count = 1, len(words)
     while index < count and words[index].prefix.startswith("-"):
         option = words[index].prefix

@@ -1,4 +1,4 @@
-"""What the loops of a script change: from their first line on it isn't known."""
+"""The variables that the loops of a script change: they are unknown from a loop's first line on."""
 
 from __future__ import annotations
 

@@ -48,9 +48,11 @@ def printed(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
         if token.kind == REDIRECT:
             if token.body is not None:
                 input_text = body_of(token.body, reads)
-            elif (file := next(remaining, None)) is not None and token.text == "<<<":
-                read = (piece for word in reads.words(file) for piece in word)
-                input_text = (*read, _written("\n"))
+            else:
+                file = next(remaining, None)
+                if file is not None and token.text == "<<<":
+                    pieces = (piece for word in reads.words(file) for piece in word)
+                    input_text = (*pieces, _written("\n"))
         elif token.kind != WORD:
             return None
         else:
@@ -103,9 +105,11 @@ def piped(tokens: Sequence[Token], reads: Reads) -> tuple[Piece, ...] | None:
 
 def _writes(token: Token, reads: Reads) -> bool:
     """Tell whether a redirection takes the output away, and not only errors."""
-    return token.kind == REDIRECT and not (
-        token.text.startswith("<") or reads.raw(token).startswith("2")
-    )
+    if token.kind != REDIRECT:
+        return False
+    is_input = token.text.startswith("<")
+    is_of_errors = reads.raw(token).startswith("2")
+    return not is_input and not is_of_errors
 
 
 def _written(text: str) -> Piece:
@@ -121,11 +125,16 @@ def _joined(words: Sequence[tuple[Piece, ...]], behind: str) -> tuple[Piece, ...
 def _echo(words: list[tuple[Piece, ...]]) -> tuple[Piece, ...] | None:
     """What `echo` prints of its arguments."""
     reads_escapes = False
-    while words and _ECHO_OPTIONS.fullmatch(option := text_of_pieces(words[0]) or ""):
+    while words:
+        option = text_of_pieces(words[0]) or ""
+        if not _ECHO_OPTIONS.fullmatch(option):
+            break
         reads_escapes = reads_escapes or "e" in option
         words = words[1:]
-    if reads_escapes and any(_ESCAPE in (p.text or _ESCAPE) for word in words for p in word):
-        return None
+    if reads_escapes:
+        pieces = (piece for word in words for piece in word)
+        if any(_ESCAPE in (piece.text or _ESCAPE) for piece in pieces):  # an unknown one may have
+            return None
     return (*_joined(words, " ")[:-1], _written("\n"))
 
 

@@ -1,5 +1,4 @@
-"""Goes through a script's tokens in order, as bash would: blocks open and close, and commands are
-noted.
+"""Read a script's tokens in order, as bash would: blocks open and close, commands are noted.
 
 What isn't understood is skipped; nothing in a script makes the reader fail.
 """
@@ -40,7 +39,7 @@ _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING) | {"in"}
-# a list goes on behind them, on the next line too
+#: Operators behind which a list goes on, on the next line too.
 _JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 _PIPES: Final = frozenset({"|", "|&"})
 _LISTS: Final = frozenset({"&&", "||"})
@@ -70,9 +69,7 @@ _ONE_VARIABLE: Final = lazy_pattern(r"\"?\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})
 def read_command_text(
     content: str, place: Callable[[int], Location], path: str = ""
 ) -> ShellScript:
-    """Reads a command within another document; `place` gives the place there of an offset in
-    `content`.
-    """
+    """Read a command within another document, in which `place` locates an offset of `content`."""
     return read_script(Text(path=path, content=content, lines=content.splitlines()), place)
 
 
@@ -83,8 +80,7 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
     collects = gc.isenabled()
-    # a script's parts have no cycles, and Python would go through all of them often to look for
-    # some
+    # A script's parts have no cycles, and Python would look for some in all of them, often.
     gc.disable()
     try:
         reader = Reader(shell)
@@ -154,7 +150,7 @@ class Reader:
         for token in tokens:
             if self._ended:
                 # bash reads one command at a time, so a quote that nothing closes below `exit` does
-                # no harm
+                # no harm.
                 if is_whole and (unterminated or 0) >= token.start:
                     shell.script.unterminated = None
                 break
@@ -227,10 +223,11 @@ class Reader:
             state.close()
 
     def _open_block(self, kind: str, place: int = -1) -> None:
-        """Opens a block; a loop's begins at `place`."""
+        """Open a block, of which a loop begins at `place`."""
         changes = self._changes.get(place, {})
         changing = set(changes)
-        runs, self._last_result, self._is_expected = self._chain.runs, None, True
+        runs = self._chain.runs
+        self._last_result, self._is_expected = None, True
         self._blocks.append(_Block(kind, place, self._chain))
         self._chain = Chain()
         self._open_counts[kind] = self._open_counts.get(kind, 0) + 1
@@ -244,7 +241,7 @@ class Reader:
         self._state.open(kind, changing, added, runs=runs)
 
     def _close_within(self, kind: str) -> None:
-        """Closes what was left open inside the innermost block of a kind: bash refuses that."""
+        """Close what was left open inside the innermost block of a kind: bash refuses that."""
         while self._state.frames[-1].kind != kind:
             self._unclosed(self._blocks[-1:])
             self._close_block(self._state.frames[-1].kind)
@@ -317,17 +314,17 @@ class Reader:
             self._finish_chain()
 
     def _command(self, tokens: list[Token], separator: str) -> None:
-        """Notes a simple command, and reads what it starts."""
+        """Note a simple command, and read what it starts."""
         shell, chain = self._shell, self._chain
         raw, is_piped = shell.raw(tokens[0]), self._before in _PIPES
         is_test = tokens[0].kind == TEST or raw in _TESTS
         holds = None
-        if is_piped or separator in _PIPES:
-            pass  # the last command of the pipe says it
-        elif raw in _ALWAYS or (separator in _LISTS and shell.only_sets(tokens)):
-            holds = True
-        elif shell.may_be_condition(tokens[0], raw):
-            holds = self._condition(tokens)
+        is_in_pipe = is_piped or separator in _PIPES  # whose last command decides
+        if not is_in_pipe:
+            if raw in _ALWAYS or (separator in _LISTS and shell.only_sets(tokens)):
+                holds = True
+            elif shell.may_be_condition(tokens[0], raw):
+                holds = self._condition(tokens)
         if chain.runs and chain.called and shell.only_sets(tokens):
             chain.runs = None  # `is_large && N=16` asks: what a function says isn't known
         chain.called = raw in self._state.functions
@@ -347,17 +344,19 @@ class Reader:
             self._state.open("(")
             Reader(substituted).read()
             self._state.close()
-        if inner is None:
-            return
+        if inner is not None:
+            self._read_inner(inner, is_apart=is_in_pipe or separator == "&")
+
+    def _read_inner(self, inner: Shell, *, is_apart: bool) -> None:
+        """Read what a command starts; a function `is_apart` in a pipe or in the background."""
         # A file that may not be sourced sets its variables in a block that may not run; where a
         # condition only asks whether it is there, it is.
         in_same_shell = inner.state is self._state
-        runs = chain.runs if in_same_shell and not chain.only_files else True
+        runs = self._chain.runs if in_same_shell and not self._chain.only_files else True
         if runs is not True:
             self._state.open("{", runs=runs)
         reader = Reader(inner)
         if inner.function:
-            is_apart = is_piped or separator in _PIPES or separator == "&"
             self._call(inner, is_apart=is_apart)
         else:
             reader.read()
@@ -366,7 +365,7 @@ class Reader:
         if runs is not True:
             self._state.close()
         if not in_same_shell:
-            shell.script.set_inside.update(inner.state.history)
+            self._shell.script.set_inside.update(inner.state.history)
         if inner.is_file:
             inner.followed.close()  # which `Shell._file` opened
 
@@ -389,26 +388,27 @@ class Reader:
         return self._shell.conditions.holds(tokens)
 
     def _finish_chain(self) -> None:
-        """Ends the commands that are joined; the next one is on its own."""
+        """End the commands that are joined; the next one is on its own."""
         if self._chain.begun:
             self._last_result, self._is_expected = self._chain.holds, self._chain.expected
             self._chain = Chain()
 
     def _decide_branch(self) -> None:
-        """Takes from a branch's condition whether it runs, and a variable's value: `if [ "$MODE" =
-        "train" ]; then`.
+        """Take from a branch's condition whether it runs, and what it tells of variables.
+
+        In `if [ "$MODE" = "train" ]; then` the variable has that value.
         """
         state, self._in_condition = self._state, False
         if not state.frames or state.frames[-1].kind != "if":
             return
-        written, told = " ".join(self._condition_parts), self._equalities or ()
-        names = [name for one in self._condition_parts for name in names_in(one)]
+        written = " ".join(self._condition_parts)
+        names = [name for part in self._condition_parts for name in names_in(part)]
         state.decide(self._last_result, names, fixed=not names and "$" not in written)
-        for name, piece in told:
+        for name, piece in self._equalities or ():
             state.assume(name, Value((piece,)))
 
     def _read_pattern(self, tokens: list[Token], separator: str) -> bool:
-        """Reads a pattern of `case`, and decides of its branch; whether these tokens are of one."""
+        """Read a pattern of `case`, and decide on its branch; tell whether the tokens are one."""
         if tokens and self._shell.raw(tokens[0]) == "esac":
             self._awaits_pattern = False
             return False
@@ -426,18 +426,15 @@ class Reader:
             raw = self._shell.source.text[start:end]
             state.decide(frame.matches, frame.subject_names)
             frame.total = frame.total or raw == "*"
-            if (
-                frame.matches is not True
-                and is_first_pattern
-                and (literal := _LITERAL.fullmatch(raw))
-            ):
+            literal = _LITERAL.fullmatch(raw)
+            if frame.matches is not True and is_first_pattern and literal:
                 place = self._shell.source.place(start + literal.start(1))
                 for name in frame.subject_names:
                     state.assume(name, Value((Piece(literal[1], place, place),)))
         return True
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
-        """Handles the reserved words before a command; the tokens that are left."""
+        """Handle the reserved words before a command, and return the tokens that are left."""
         for position, token in enumerate(tokens):
             raw = self._shell.raw(token)
             if raw not in _RESERVED or token.kind != WORD:
@@ -458,17 +455,18 @@ class Reader:
                     self._state.frames[-1].name, self._awaits_body_of = self._awaits_body_of, ""
             elif raw in _CLOSING:
                 kind, frames = _CLOSING[raw], self._state.frames
-                self._close_block(
-                    "function" if kind == "{" and frames and frames[-1].kind == "function" else kind
-                )
+                if kind == "{" and frames and frames[-1].kind == "function":
+                    kind = "function"
+                self._close_block(kind)
             elif raw in ("else", "elif") and self._open_counts.get("if"):
                 self._close_within("if")
                 self._state.next_branch(total=raw == "else")
         return []
 
     def _header(self, raw: str, tokens: list[Token]) -> list[Token]:
-        """`for NAME in words`, `case WORD in`, `function NAME`; the tokens of a command that
-        follows.
+        """Handle `for NAME in words`, `case WORD in` or `function NAME`.
+
+        Returns the tokens of a command that follows on the line.
         """
         names = [self._shell.raw(token) for token in tokens]
         if raw == "function":

@@ -1,6 +1,4 @@
-"""A bash launch script as far as it can be known without running it: its parts, each with its
-offset.
-"""
+"""The parts of a bash script, each with its offset, as far as they are known without running it."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Word(NamedTuple):
 
     @property
     def path(self) -> str | None:
-        """The path that it is; its end where the folders before it are a variable:
-        `$HERE/ds.json`.
-        """
+        """The path that it is; of `$HERE/ds.json` the end, which is known."""
         if self.value is not None:
             return self.value
         tail = ((self.parts[-1] if self.parts else None) or "").partition("/")[2]
@@ -90,9 +86,7 @@ class Command:
 
     @property
     def single_quoted(self) -> bool:
-        """Return whether that text is in single quotes, so that the outer shell expands nothing in
-        it.
-        """
+        """Return whether it is in a `bash -c '...'`, in which the outer shell expands nothing."""
         return (self.shell or "").startswith("'")
 
 
@@ -125,8 +119,9 @@ History = dict[str, list[tuple[int, str | None]]]
 
 @dataclass(slots=True, kw_only=True)
 class ShellScript:
-    """A script's commands, assignments, directives and here-documents, each in order, over all its
-    nested shells.
+    """A script's commands, assignments, directives and here-documents, in order.
+
+    Those of its nested shells are among them.
     """
 
     text: Text

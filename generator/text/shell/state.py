@@ -231,7 +231,7 @@ class State:
         inner = list[Frame]()
         for frame in reversed(self.frames):
             if frame.kind == "call":
-                may_run = not any(one.runs is False or one.chosen for one in inner)
+                may_run = not any(block.runs is False or block.chosen for block in inner)
                 frame.returns = frame.returns or (may_run and (bool(inner) or not certain))
                 break
             inner.append(frame)

@@ -182,11 +182,8 @@ class Tokens:
         if operator:
             self.found.append(_OPERATORS[operator[0]])
             return operator.end()
-        if (
-            text.startswith("[[", position)
-            and text[position + 2 : position + 3].isspace()
-            and self._begins_command()
-        ):
+        is_test = text.startswith("[[", position) and text[position + 2 : position + 3].isspace()
+        if is_test and self._begins_command():
             return self._test(position)
         end = self._word_end(position)
         # A character that begins nothing is passed over.
@@ -195,22 +192,19 @@ class Tokens:
     def _word(self, start: int, end: int) -> int:
         """A word, or an array where it is `NAME=` with a bracket behind it."""
         text = self._text
-        if (
-            text[end : end + 1] == "("
-            and text[end - 1] == "="
-            and ASSIGNMENT.fullmatch(text, start, end)
-        ):
+        has_bracket = text[end : end + 1] == "(" and text[end - 1] == "="
+        if has_bracket and ASSIGNMENT.fullmatch(text, start, end):
             return self._array(start, end)
         plain = _PLAIN_WORD.fullmatch(text, start, end)
         self.found.append(Token(WORD, start, end, plain[0] if plain else ""))
         return end
 
     def _begins_command(self) -> bool:
+        """Return whether a command may begin behind the last token."""
         last = self.found[-1] if self.found else _NEWLINE
-        return (
-            last.kind in (OPERATOR, NEWLINE, COMMENT)
-            or self._text[last.start : last.end] in _BEFORE_COMMAND
-        )
+        if last.kind in (OPERATOR, NEWLINE, COMMENT):
+            return True
+        return self._text[last.start : last.end] in _BEFORE_COMMAND
 
     def _test(self, position: int) -> int:
         start = position
@@ -239,9 +233,12 @@ class Tokens:
             close = _closing_line(self._text, position, delimiter, strips)
             if close is None and self.unterminated is None:
                 self.unterminated = token.start
-            end = close[0] if close else len(self._text)
+            end = behind = len(self._text)
+            if close:
+                end, line_end = close
+                behind = min(line_end + 1, len(self._text))
             token.body = Document(position, end, expands, strips)
-            position = min(close[1] + 1, len(self._text)) if close else end
+            position = behind
         self._waiting.clear()
         return position
 

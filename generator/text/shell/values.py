@@ -24,16 +24,12 @@ _OPTION_OR_KEY: Final = lazy_pattern(r"-|\+{0,2}\w+\.[\w.]*=")
 BEGUN: Final = lazy_pattern(r"--[\w.-]+=|\+{0,2}\w+\.[\w.]*=")
 
 
-# Named tuples, where the house has frozen dataclasses: a long script makes hundreds of thousands of
-# them.
+# Named tuples, as they are made faster than dataclasses: a long script makes hundreds of thousands.
 class Piece(NamedTuple):
-    """A part of a value; `text` is None where it can't be known.
+    """A part of a value."""
 
-    `start` and `end` are places in the document.
-    """
-
-    text: str | None
-    start: int
+    text: str | None  #: None where it can't be known
+    start: int  #: its place in the document
     end: int
     names: tuple[str, ...] = ()  #: the variables whose expansion gave this piece
     #: Where branches differ: the texts of words of which some may be here, None for an unknown one.
@@ -156,7 +152,10 @@ class Source:
         """The place in the document of the characters `start` up to `end`."""
         if self.direct:
             return start, end
-        return region_of(self.pieces(start, end)) if end > start else (self.place(start),) * 2
+        if end > start:
+            return region_of(self.pieces(start, end))
+        place = self.place(start)
+        return place, place
 
     def place(self, offset: int) -> int:
         """The place in the document of one character."""
@@ -215,11 +214,12 @@ def merged(values: Sequence[Value | None]) -> Value:
         return Value(elements=_common(arrays))
     if arrays:
         return UNKNOWN
-    words = _common([split(value.pieces) for value in known_values])
-    spaced = [
-        piece for word in words for piece in (Piece(" ", word.start, word.start), *word.pieces)
-    ]
-    return Value(pieces=tuple(spaced[1:]))
+    pieces = list[Piece]()
+    for word in _common([split(value.pieces) for value in known_values]):
+        if pieces:
+            pieces.append(Piece(" ", word.start, word.start))
+        pieces += word.pieces
+    return Value(pieces=tuple(pieces))
 
 
 def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
@@ -232,13 +232,10 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
         back += 1
     longest = max(lists, key=len)
     place = longest[front] if front < len(longest) else Element((), 0, 0)
+    between = [elements[front : len(elements) - back] for elements in lists]
     differing = [
-        [
-            element
-            for element in elements[front : len(elements) - back]
-            if not any(piece is _MORE for piece in element.pieces)
-        ]
-        for elements in lists
+        [element for element in elements if not any(piece is _MORE for piece in element.pieces)]
+        for elements in between
     ]
     piece = Piece(
         None,
@@ -252,11 +249,10 @@ def _common(lists: Sequence[Sequence[Element]]) -> tuple[Element, ...]:
 
 
 def perhaps(lists: Sequence[Sequence[Element]]) -> tuple[str | None, ...]:
-    """The texts of the words of all lists, one of which is there; None for an option's value that
-    isn't known.
+    """The texts of the words of all lists, where one of the lists is there.
 
-    Empty where a list begins with anything but an option or a key, where another word isn't known,
-    or where there are too many.
+    An option's value that isn't known is None. Empty where a list begins with anything but an
+    option or a key, where another word isn't known, or where there are too many.
     """
     texts_of_words: list[str | None] = []
     for elements in lists:
@@ -281,8 +277,9 @@ def _either(lists: Sequence[Sequence[Element]]) -> tuple[str, ...]:
 
 
 def texts_of_pieces(pieces: Sequence[Piece]) -> tuple[str, ...]:
-    """The texts that pieces may have; none where a part can't be known, or two depend on
-    branches.
+    """The texts that pieces may have.
+
+    None where a part can't be known, or where more than one depends on branches.
     """
     unknown = [piece for piece in pieces if piece.text is None]
     if not unknown:
@@ -320,7 +317,9 @@ def _identity_of_words(value: Value) -> tuple[object, ...]:
 def _identity(pieces: Sequence[Piece]) -> tuple[object, ...] | str:
     """The mark of a value, by which two are the same: the text, or the place of what is unknown."""
     text = text_of_pieces(pieces)
-    return text if text is not None else tuple((p.text, p.start, p.end) for p in pieces)
+    if text is not None:
+        return text
+    return tuple((piece.text, piece.start, piece.end) for piece in pieces)
 
 
 def split(pieces: Sequence[Piece]) -> list[Element]:
