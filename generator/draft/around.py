@@ -1,4 +1,4 @@
-"""What the plan's launch has around the training program, and the files that were read have not."""
+"""Name what the plan's launch files have around the training program, and the original has not."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ def added_around(draft: Draft, plan: Plan) -> Iterator[str]:
 
 def _added_to_sbatch(draft: Draft, plan: Plan) -> Iterator[str]:
     """The options of sbatch that the launch file has, and the script that was read has not."""
-    asked = next((each for each in draft.found.submission.scripts if each.directives.entries), None)
-    if asked is None:
+    scripts = (each for each in draft.found.submission.scripts if each.directives.entries)
+    script = next(scripts, None)
+    if script is None:
         return
-    before = Request(shell=asked.shell, options=asked.directives, program="sbatch", block=asked)
+    before = Request(shell=script.shell, options=script.directives, program="sbatch", block=script)
     for file in launch_files(plan, program_for(plan), DEFAULT_COMMAND):
-        lines = (line for line in file.text.splitlines() if line.startswith("#SBATCH --"))
-        for line in lines:
-            name = line.split()[1].partition("=")[0]
-            if not before.has(name):
-                yield line
+        for line in file.text.splitlines():
+            if line.startswith("#SBATCH --"):
+                name = line.split()[1].partition("=")[0]
+                if not before.has(name):
+                    yield line

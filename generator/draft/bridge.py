@@ -83,7 +83,7 @@ _PLAIN: Final[Mapping[str, Any]] = {
     "layout.recompute": "none",
     "layout.zero_stage": 1,
 }
-#: Overrides that change what is trained: the user is told of those that only dsgen's files have.
+#: How overrides begin that change what is trained: the user is told of those that dsgen adds.
 _TOLD: Final = ("optimizer.", "scheduler.", "train.", "mixed_precision")
 
 
@@ -96,7 +96,7 @@ def bridge_run(run: ExistingRun) -> BridgeOverrides | None:
 
 
 def read_bridge(draft: Draft, overrides: BridgeOverrides) -> None:
-    """Everything that the overrides say, but for what is carried over as it is."""
+    """Set the keys that the overrides say; other overrides are carried over as they are."""
     draft.overrides = overrides
     draft.set("framework", BRIDGE)
     set_script(draft)
@@ -120,9 +120,10 @@ def read_bridge(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _read_release(draft: Draft, overrides: BridgeOverrides) -> None:
-    """The release that the files name, where it has a writer."""
+    """Set the release that the files name, where it has a writer."""
     release, oldest = overrides.release, min(FRAMEWORKS[BRIDGE].brings)
-    is_numbered = release.where and release.exact and not release.named  # not by an image's month
+    # An image names a month, which isn't exact.
+    is_numbered = release.where and release.exact and not release.named
     if is_numbered and release.version != NEWEST[BRIDGE]:
         if release.version >= oldest:
             draft.set("megatron_bridge_version", dots(release.version))
@@ -133,8 +134,8 @@ def _read_release(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _place(launch: Launch) -> Location:
-    """The first argument of a launch, or its program; its call, where that can't be known."""
-    word = next(iter(launch.arguments), launch.program)
+    """The place of a launch's first argument, else of its program, else of its first call."""
+    word = launch.arguments[0] if launch.arguments else launch.program
     return launch.calls[0].where if word is None else launch.script.locate(word)
 
 
@@ -146,7 +147,7 @@ def _recipe_in(overrides: BridgeOverrides) -> Recipe | None:
 
 
 def _read_recipe(draft: Draft, overrides: BridgeOverrides) -> None:
-    """The model, and what is done with it."""
+    """Set the model, and what is done with it."""
     recipe = _recipe_in(overrides)
     if recipe is not None:
         draft.set("model", recipe.model)
@@ -162,7 +163,7 @@ def _read_recipe(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _read_model(draft: Draft, overrides: BridgeOverrides) -> None:
-    """The model by Hugging Face's keys; nothing where its layers or its width aren't written."""
+    """Set the model by Hugging Face's keys, where its layers, width and heads are written."""
     values = {key: override for key, override in overrides.last.items() if not override.is_null}
     needed = ("model.num_layers", "model.hidden_size", "model.num_attention_heads")
     if any(key not in values for key in needed):
@@ -191,7 +192,7 @@ def _read_model(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
-    """Precision, kernels, optimizer and recomputation."""
+    """Set precision, kernels, optimizer and recomputation."""
     precision = overrides.get("mixed_precision")
     text = "" if precision is None else precision.text
     name = text.strip("'\"").partition("_")[0]
@@ -229,12 +230,10 @@ def _read_training(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _read_sharding(draft: Draft, overrides: BridgeOverrides) -> None:
-    """The stage of ZeRO, as Megatron's optimizer or its FSDP has it, and what is offloaded."""
+    """Set the stage of ZeRO, as Megatron's optimizer or its FSDP has it, and what is offloaded."""
     distributed = overrides.get("ddp.use_distributed_optimizer")
-    fsdp, strategy = (
-        overrides.get(f"ddp.{name}")
-        for name in ("use_megatron_fsdp", "data_parallel_sharding_strategy")
-    )
+    fsdp = overrides.get("ddp.use_megatron_fsdp")
+    strategy = overrides.get("ddp.data_parallel_sharding_strategy")
     if fsdp is not None and fsdp.text.lower() == "true":
         stages = {name: stage for stage, name in SHARDINGS.items()}
         draft.set("layout.zero_stage", stages.get(strategy.text) if strategy is not None else None)
@@ -246,7 +245,7 @@ def _read_sharding(draft: Draft, overrides: BridgeOverrides) -> None:
 
 
 def _is_known(draft: Draft, override: Override) -> bool:
-    """Tell whether an override has a value that a spec can have; one that isn't known is told."""
+    """Tell whether an override has a value that a spec can have; name one that isn't known."""
     if not override.text:
         draft.leave(override.key, override.where, "its value is not in the files")
     return bool(override.text) and not override.is_null and override.sign != "~"
@@ -267,27 +266,30 @@ def value_of(text: str) -> Any:
 def carry_overrides(draft: Draft, overrides: BridgeOverrides, plan: Plan) -> Iterator[str]:
     """Put the user's overrides that the plan's files lack into `launch.arguments`.
 
-    The answer has the overrides of the plan's files, on what is trained, that the user's lack.
+    Yields those of the plan's files on what is trained that the user's lack.
     """
     all_arguments = program_for(plan).arguments
-    of_plan = all_arguments[: len(all_arguments) - len(plan.job.launch.arguments)]
-    written = dict(overrides_of(of_plan))
+    own_arguments = all_arguments[: len(all_arguments) - len(plan.job.launch.arguments)]
+    of_plan = dict(overrides_of(own_arguments))
     decided = {key for key, path in _KEYS.items() if path.startswith("layout.")}
     carried = list[str]()
     for key, override in overrides.last.items():
-        text, ours = override.text, written.get(key)
+        text, planned_text = override.text, of_plan.get(key)
         if not text:
             draft.leave(key, override.where, "its value is not in the files")
-        elif ours is not None and (text == ours or same_value(text, ours)):
+        elif planned_text is not None and (text == planned_text or same_value(text, planned_text)):
             continue
         elif key in decided:
-            now = f"{key}={ours}" if ours is not None else "left out"
-            if ours is not None or not (override.is_null or text in ("1", "false")):
-                draft.leave(override.shown, override.where, f"the plan decides it: {now}")
-        elif ours is not None or not override.is_null:
+            asks_for_nothing = override.is_null or text in ("1", "false")
+            if planned_text is not None:
+                why = f"the plan decides it: {key}={planned_text}"
+                draft.leave(override.shown, override.where, why)
+            elif not asks_for_nothing:
+                draft.leave(override.shown, override.where, "the plan decides it: left out")
+        elif planned_text is not None or not override.is_null:
             carried.append(f"{override.sign}{key}={text}")
     draft.drop("launch.arguments")
     draft.set("launch.arguments", carried)
-    for key, text in written.items():
+    for key, text in of_plan.items():
         if key.startswith(_TOLD) and key not in overrides.last:
             yield f"{key}={text}"

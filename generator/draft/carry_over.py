@@ -1,4 +1,8 @@
-"""Compares the planned files with the originals: what is missing is carried over or named."""
+"""Compare the plan's files with the originals: what they lack is carried over, or named.
+
+An option goes into `launch.arguments`, a key of a DeepSpeed config into `deepspeed_config`. What
+neither can hold, or the plan decides itself, is named at the end of the spec.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ from .refused import Outcome, planned_draft, prune, replanned_without_refused, t
 
 #: Parameters of the optimizer, and the Trainer's arguments of the same values.
 _OF_ARGUMENTS: Final = {"betas": ("--adam_beta1", "--adam_beta2"), "eps": ("--adam_epsilon",)}
-#: Keys whose value the layout has, in other words than the plan's config.
+#: Old keys for offloading: the layout says it, and the plan's config says it by other keys.
 _OFFLOADS: Final = tuple(f"{ZERO}/{name}" for name in ("cpu_offload", "cpu_offload_param"))
 #: Keys that the Trainer fills in from its arguments, and refuses other values of.
 _OF_TRAINER: Final = {
@@ -41,21 +45,23 @@ _OF_TRAINER: Final = {
     *(f"/optimizer/params/{n}" for n in ("lr", "betas", "eps", "weight_decay")),
 }
 _MISSING: Final = object()
+_MOST_ROUNDS: Final = 3  # of planning
 
 
 def carry_over(draft: Draft) -> Outcome:
-    """Plan the draft's job, and carry over into the draft what its files lack.
+    """Plan the draft's job, and carry over into the draft what the plan's files lack.
 
-    Never raises for what is in them.
+    Never raises for what is in the files.
     """
     outcome = Outcome()
     job = prune(draft)
     if job is not None:
         pin_defaults(draft, job)
-    base = dict(draft.left)
-    for _ in range(3):
+    left_before = dict(draft.left)
+    # What is carried over may change the plan, and so what its files have.
+    for _ in range(_MOST_ROUNDS):
         before = copy.deepcopy(draft.spec)
-        draft.left = dict(base)
+        draft.left = dict(left_before)
         outcome = planned_draft(draft)
         plan = outcome.plan
         if plan is None:
@@ -71,7 +77,7 @@ def carry_over(draft: Draft) -> Outcome:
 
 
 def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
-    """Put what the plan's files lack into the draft; give the options that they have beyond it."""
+    """Put what the plan's files lack into the draft; yield the options that they have besides."""
     if draft.overrides is not None:
         yield from carry_overrides(draft, draft.overrides, plan)
         return
@@ -85,26 +91,25 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
     by_front_end = found.launch is not None and found.launch.front_end
     if by_front_end:
         carried = _of_front_end(draft, carried)
-    started = found.launch is not None or found.megatron is not None or draft.options
-    if started and not by_front_end:
+    is_started = found.launch is not None or found.megatron is not None or draft.options
+    if is_started and not by_front_end:
         # The DeepSpeed config of a Trainer's launch says these, whatever its arguments' defaults.
         decides = plan.job.framework.decides if found.trainer and found.config else {}
-        said = {key_of(option) for option, key in decides.items() if draft.get(key) is not None}
-        carried += _restored(draft, rendered, carried, said)
+        decided = {key_of(option) for option, key in decides.items() if draft.get(key) is not None}
+        carried += _restored(draft, rendered, carried, decided)
     if plan.job.framework.planned:
         carried += _carry_config(draft, plan, carried)
     draft.drop("launch.arguments")
-    draft.set("launch.arguments", [word for one in carried for word in one])
-    if by_front_end:
+    draft.set("launch.arguments", [word for words_of_option in carried for word in words_of_option])
+    if by_front_end or not draft.options:
         return
 
     given = _given(draft, carried)
     # Options that a launch file may have beside the original's without a change of what is trained.
-    asked = given & scripts.CONFIGS
-    given |= {"--do-train", "--deepspeed", "--deepspeed_config"} if asked else set()
-    given |= {"--fsdp", "--fsdp-config"} if draft.get("training.sharding") else set()
-    if not draft.options:
-        return
+    if not given.isdisjoint(scripts.CONFIGS):
+        given |= {"--do-train", "--deepspeed", "--deepspeed_config"}
+    if draft.get("training.sharding"):
+        given |= {"--fsdp", "--fsdp-config"}
     for key, option in rendered.items():
         if key not in given and not _is_default(parser, key, option):
             yield " ".join(option)
@@ -113,7 +118,7 @@ def _carry(draft: Draft, plan: Plan) -> Iterator[str]:
 def _of_front_end(draft: Draft, carried: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The words of a front end's own launch line: its subcommand, and none of its YAML file."""
     program = draft.found.where.path
-    of_file = {one.words for one in draft.options if one.where.path != program}
+    of_file = {option.words for option in draft.options if option.where.path != program}
     subcommand = subcommand_of(draft)
     rest = [words for words in carried if words not in of_file]
     return [subcommand, *rest] if subcommand else rest
@@ -121,20 +126,24 @@ def _of_front_end(draft: Draft, carried: Iterable[tuple[str, ...]]) -> list[tupl
 
 def _given(draft: Draft, carried: Iterable[tuple[str, ...]]) -> set[str]:
     """The options that the files or `launch.arguments` give, under any name, and a plan's own."""
-    parser, names = draft.parser, {option.name for option in draft.options}
-    given = {option.key for option in draft.options} | {
-        parser.key(words[0].partition("=")[0]) for words in carried
-    }
-    given |= {other for name in names for other in megatron.said_by().get(name, ())}
-    given |= {megatron.WARMUPS[0]} if given.intersection(megatron.WARMUPS) else set()
-    return given | (megatron.FOLLOWS if parser.flavour else set()) | _decided(parser)
+    parser = draft.parser
+    given = {option.key for option in draft.options}
+    given |= {parser.key(words[0].partition("=")[0]) for words in carried}
+    for option in draft.options:
+        given.update(megatron.said_by().get(option.name, ()))
+    if given.intersection(megatron.WARMUPS):
+        given.add(megatron.WARMUPS[0])
+    if parser.flavour:
+        given |= megatron.FOLLOWS
+    return given | _decided(parser)
 
 
 def _carry_config(
     draft: Draft, plan: Plan, carried: list[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """Put the merge patch from the plan's DeepSpeed config to the files' one into the draft; give
-    the Trainer's arguments that repeat it.
+    """Put the merge patch from the plan's DeepSpeed config to that of the files into the draft.
+
+    Returns the Trainer's arguments that repeat it.
     """
     config, is_trainers = draft.found.config, plan.job.framework.goes_on_from_weights
     unpatched = program_for(replace(plan, job=replace(plan.job, deepspeed_config={})))
@@ -154,11 +163,10 @@ def _carry_config(
 def _repeated_arguments(
     patch: dict[str, Any], planned: Mapping[str, Any], carried: list[tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """The Trainer's arguments for the optimizer's parameters that the patch has, in the place of
-    those that are `carried`.
+    """The Trainer's arguments for the optimizer's parameters that the patch has.
 
-    The Trainer compares these parameters with its arguments. Those that only the arguments have
-    are "auto" in the patch.
+    The Trainer compares these parameters with its arguments, so they replace those that are
+    `carried`. Parameters that only the arguments have are "auto" in the patch.
     """
     optimizer = patch.get("optimizer", {})
     patched = optimizer.get("params", {}) if isinstance(optimizer, dict) else None
@@ -200,10 +208,12 @@ def _carried(draft: Draft, rendered: Mapping[str, tuple[str, ...]]) -> list[tupl
             if new is not None or not _changes_nothing(draft.parser, option):
                 now = " ".join(new) if new else "left out"
                 draft.leave(str(option), option.where, f"the plan decides it: {now}")
-        elif reason := _why_not_carried(draft, option):
-            draft.leave(str(option), option.where, reason)
         else:
-            carried += _carried_words(draft, option)
+            reason = _why_not_carried(draft, option)
+            if reason:
+                draft.leave(str(option), option.where, reason)
+            else:
+                carried += _carried_words(draft, option)
     return carried
 
 
@@ -221,13 +231,14 @@ def _changes_nothing(parser: Parser, option: Given) -> bool:
 
 
 def _why_not_carried(draft: Draft, option: Given) -> str | None:
-    """Return why a Megatron doesn't take an option of the original, or doesn't run as planned."""
+    """Return why Megatron refuses an option of the original, or isn't planned with it."""
     if not draft.parser.flavour:
         return None
     if not is_option(option.words[0]) and not _is_key(draft, option):
         return "no option takes it"
-    if gone := _gone(draft, option):
-        return gone
+    reason = _why_gone(draft, option)
+    if reason:
+        return reason
     if draft.parser.flavour != LM:
         return None
     uncounted = why_uncounted(option.key, values_of(option.words))
@@ -243,9 +254,9 @@ def _carried_words(draft: Draft, option: Given) -> list[tuple[str, ...]]:
 
 
 def _instead_of_gone(draft: Draft, option: Given) -> tuple[str, ...] | None:
-    """What is written for an argument that the plan's transformers no longer has; None of others.
+    """The words for an argument that the plan's transformers no longer has; None for any other.
 
-    Its new name with the same value where that is all; else nothing. Either is said.
+    They are its new name with the value where it was renamed, else none. Either is told.
     """
     launch, trainer = draft.found.launch, draft.found.trainer
     name = option.key.lstrip("-").replace("-", "_")
@@ -259,16 +270,17 @@ def _instead_of_gone(draft: Draft, option: Given) -> tuple[str, ...] | None:
         return None
 
     instead = entry["instead"]
-    new, _, condition = instead.partition(" ")
-    # "warmup_steps with a fraction": the value that a ratio had
-    is_renamed = new in known_arguments() and (not condition or condition.startswith("with "))
-    is_free = all(other.key != f"--{new.replace('_', '-')}" for other in draft.options)
-    hint = instead if instead.startswith("remove") else f"use {instead}"
+    new_name, _, condition = instead.partition(" ")
+    # "warmup_steps with a fraction" takes the value that the ratio had.
+    keeps_value = not condition or condition.startswith("with ")
+    is_renamed = new_name in known_arguments() and keeps_value
+    is_free = all(other.key != f"--{new_name.replace('_', '-')}" for other in draft.options)
     since = f"transformers {entry['release']} has no such argument"
     if is_renamed and is_free:
-        words = (f"--{new}", *values_of(option.words))
+        words = (f"--{new_name}", *values_of(option.words))
         draft.leave(str(option), option.where, f"{since}; written as {' '.join(words)}")
         return words
+    hint = instead if instead.startswith("remove") else f"use {instead}"
     draft.leave(str(option), option.where, f"{since}; {hint}")
     return ()
 
@@ -297,14 +309,18 @@ def _is_in_spec(draft: Draft, option: Given) -> bool:
 
 def _is_said(draft: Draft, option: Given, rendered: Mapping[str, tuple[str, ...]]) -> bool:
     """Return whether the plan's files have an option, by this name or another."""
-    new, off = rendered.get(option.key), draft.get("layout.recompute") == "none"
-    others = megatron.said_by().get(option.name, ())
-    if any(name in rendered or (off and name == "--recompute-granularity") for name in others):
+    names = set(megatron.said_by().get(option.name, ()))
+    if not names.isdisjoint(rendered):
         return True
-    return new is not None and same_values(values_of(option.words), values_of(new))
+    is_off = draft.get("layout.recompute") == "none"  # which the plan says by leaving it out
+    if is_off and "--recompute-granularity" in names:
+        return True
+    planned = rendered.get(option.key)
+    return planned is not None and same_values(values_of(option.words), values_of(planned))
 
 
 def _decided(parser: Parser) -> frozenset[str]:
+    """The options that a plan decides."""
     if parser.flavour:
         return megatron.PLANNED
     if parser.trainer:
@@ -312,13 +328,13 @@ def _decided(parser: Parser) -> frozenset[str]:
     return frozenset()
 
 
-def _gone(draft: Draft, one: Given) -> str | None:
-    """Return why the release that the arguments are written for refuses an option."""
+def _why_gone(draft: Draft, given: Given) -> str | None:
+    """Return why the release that the arguments are written for has no such option."""
     table = option_table(draft.parser.flavour or "megatron-lm")
-    option, stated = table.get(one.name), draft.get("megatron_version")
+    option, stated = table.get(given.name), draft.get("megatron_version")
     release = NEWEST["megatron-core"] if stated is None else release_from(str(stated))
     index = table.index(release)
-    # what is newer, a repository of that release may have for itself
+    # A repository of that release may have taken over what is newer.
     if option is None or any(version >= index for version in option.versions or (index,)):
         return None
     return f"Megatron-LM {dots(release)} has no such option"
@@ -328,36 +344,30 @@ def _restored(
     draft: Draft,
     rendered: Mapping[str, tuple[str, ...]],
     carried: Iterable[tuple[str, ...]],
-    said: Collection[str],
+    decided: Collection[str],
 ) -> list[tuple[str, ...]]:
-    """Defaults of the parser that the plan's own values would replace: nobody asked for these.
+    """The parser's defaults that the plan's own values would replace, though nobody asked for them.
 
-    `said`: the options that keys of the draft decide, as a DeepSpeed config does clipping.
+    Options that are `decided` by keys of the draft stay, as clipping by a DeepSpeed config.
     """
-    parser, given = draft.parser, _given(draft, carried) | {*said}
+    parser, given = draft.parser, _given(draft, carried) | {*decided}
     if draft.found.trainer is not None:  # the program's own class may have another default
         given |= {parser.key(f"--{name}") for name in draft.found.trainer.redefined}
-    found: list[tuple[str, ...]] = []
+    restored: list[tuple[str, ...]] = []
     for key, words in rendered.items():
         option = parser.option(key)
-        if (
-            key in given
-            or _is_default(parser, key, words)
-            or (option is not None and option.kind == "flag")
-        ):
+        is_flag = option is not None and option.kind == "flag"
+        if key in given or is_flag or _is_default(parser, key, words):
             continue
         default = parser.default(key)
+        is_plain = isinstance(default, int | float | str) and not isinstance(default, bool)
         if key == "--lr-warmup-fraction":
-            found.append(("--lr-warmup-iters", "0"))
+            restored.append(("--lr-warmup-iters", "0"))
         elif key == "--min-lr" and default is None:
-            found.append(("--min-lr", "0.0"))
-        elif (
-            isinstance(default, int | float | str)
-            and not isinstance(default, bool)
-            and default != ""
-        ):
-            found.append((words[0], str(default)))
-    return found
+            restored.append(("--min-lr", "0.0"))
+        elif is_plain and default != "":
+            restored.append((words[0], str(default)))
+    return restored
 
 
 def _is_default(parser: Parser, key: str, words: tuple[str, ...]) -> bool:
@@ -386,71 +396,73 @@ def _config_patch(
     fills: bool,
     at: str = "",
 ) -> dict[str, Any]:
-    """Return the patch of the plan's section, `theirs`, that makes it read as the config's own.
+    """Return the patch that makes the plan's section, `theirs`, read as the files' own, `ours`.
 
-    `at`: where it is.
-
-    Keys that the plan decides, and "auto" that nothing fills in before, are named where they
-    differ.
+    The sections are at `at`. Keys that the plan decides are named where they differ, and so are
+    those with "auto" that no program `fills` in before DeepSpeed.
     """
     patch: dict[str, Any] = {}
-    # change nothing
-    named = {_now(config, at, key) for key in ours} | {"steps_per_print", "wall_clock_breakdown"}
-    named |= {
-        f"offload_{name}" for name in OFFLOADED if at == ZERO and config.offload(name) == "cpu"
-    }
     for key, value in ours.items():
         pointer = f"{at}/{escape(key)}"
-        new = _now(config, at, key)
-        their_value = theirs.get(new, _MISSING)
+        new_key = _key_now(config, at, key)
+        their_value = theirs.get(new_key, _MISSING)
+        is_missing = their_value is _MISSING
         if _is_planned(draft, config, pointer, value, their_value):
             continue
-        if isinstance(value, Mapping) and (
-            isinstance(their_value, Mapping) or their_value is _MISSING
-        ):
-            new_section = their_value if isinstance(their_value, Mapping) else {}
-            inner = _config_patch(draft, config, value, new_section, fills=fills, at=pointer)
-            if inner or (their_value is _MISSING and not value):
-                patch[new] = inner
+        if isinstance(value, Mapping) and (is_missing or isinstance(their_value, Mapping)):
+            their_section = {} if is_missing else their_value
+            inner = _config_patch(draft, config, value, their_section, fills=fills, at=pointer)
+            if inner or (is_missing and not value):
+                patch[new_key] = inner
         elif value == "auto" and not fills:
-            if their_value is _MISSING:
-                draft.leave(
-                    pointer[1:].replace("/", "."),
-                    config.locate(pointer),
-                    "DeepSpeed leaves out auto values",
-                )
-        elif their_value is _MISSING:
+            if is_missing:
+                name = pointer[1:].replace("/", ".")
+                draft.leave(name, config.locate(pointer), "DeepSpeed leaves out auto values")
+        elif is_missing:
             if value is not None and not _is_usual(config, pointer, value):
-                patch[new] = value
+                patch[new_key] = value
         elif value != "auto" and not _same(value, their_value):
-            patch[new] = value
+            patch[new_key] = value
+
+    kept = _kept_keys(config, ours, at)
     for key, value in theirs.items():
         pointer = f"{at}/{escape(key)}"
-        planned = key in named or pointer in PLANNED or (fills and pointer in _OF_TRAINER)
-        if not (planned or _is_usual(config, pointer, value)):
+        is_decided = pointer in PLANNED or (fills and pointer in _OF_TRAINER)
+        if key not in kept and not is_decided and not _is_usual(config, pointer, value):
             patch[key] = None  # which leaves it out
     return patch
 
 
-def _same(ours: Any, other: Any) -> bool:
-    if isinstance(ours, list) and isinstance(other, list):
-        return len(ours) == len(other) and all(map(_same, ours, other))
-    if isinstance(ours, dict | list) or isinstance(other, dict | list):
-        return bool(ours == other)
-    return same_value(ours, other)
+def _kept_keys(config: Config, ours: Mapping[str, Any], at: str) -> set[str]:
+    """The keys that the plan's section keeps: the files have them too, or they change nothing."""
+    keys = {_key_now(config, at, key) for key in ours}
+    keys |= {"steps_per_print", "wall_clock_breakdown"}
+    if at == ZERO:
+        keys |= {f"offload_{name}" for name in OFFLOADED if config.offload(name) == "cpu"}
+    return keys
 
 
-def _now(config: Config, section: str, key: str) -> str:
-    """The name that a key has now, of those whose value DeepSpeed moves to another."""
+def _same(value: Any, other: Any) -> bool:
+    """Return whether two values of a config are read alike."""
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_same, value, other))
+    if isinstance(value, dict | list) or isinstance(other, dict | list):
+        return bool(value == other)
+    return same_value(value, other)
+
+
+def _key_now(config: Config, section: str, key: str) -> str:
+    """The name that a key has now: DeepSpeed moves the values of some old keys to new ones."""
     home = config.schema.section(section)
-    known = home.keys.get(key) if home is not None else None
-    if home is None or known is None:
+    known_key = home.keys.get(key) if home is not None else None
+    if home is None or known_key is None:
         return "bf16" if (section, key) == ("", "bfloat16") else key
-    replaced = (
-        known.deprecated.by if known.deprecated is not None and known.deprecated.moved else ""
-    )
-    by = home.keys.get(replaced) if replaced else known
-    return by.written if by is not None and by.type == known.type else known.written
+    deprecated = known_key.deprecated
+    if deprecated is None or not deprecated.moved or not deprecated.by:
+        return known_key.written
+    new_key = home.keys.get(deprecated.by)
+    is_same_type = new_key is not None and new_key.type == known_key.type
+    return new_key.written if new_key is not None and is_same_type else known_key.written
 
 
 def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, their_value: Any) -> bool:
@@ -459,27 +471,25 @@ def _is_planned(draft: Draft, config: Config, pointer: str, value: Any, their_va
         return True
     if pointer not in PLANNED:
         return False
-    off = (value in (False, 0, 1, None, "auto")) and their_value is _MISSING
-    if not off and value != "auto" and not _same(value, their_value):
-        shown = "left out" if their_value is _MISSING else f"{their_value}"
+    is_missing = their_value is _MISSING
+    is_off = is_missing and value in (False, 0, 1, None, "auto")
+    if not is_off and value != "auto" and not _same(value, their_value):
+        shown = "left out" if is_missing else f"{their_value}"
         name = pointer[1:].replace("/", ".")
-        draft.leave(
-            f"{name}: {value}", config.locate(pointer), f"{PLANNED[pointer]} decides it: {shown}"
-        )
+        why = f"{PLANNED[pointer]} decides it: {shown}"
+        draft.leave(f"{name}: {value}", config.locate(pointer), why)
     return True
 
 
 def _is_usual(config: Config, pointer: str, value: Any) -> bool:
     """Return whether a value is what holds where the key is left out."""
     if isinstance(value, Mapping):
-        own = config.schema.section(pointer) is not None and pointer not in (
-            "/optimizer",
-            "/scheduler",
-        )
-        return own and all(
-            f"{pointer}/{escape(key)}" in PLANNED
-            or _is_usual(config, f"{pointer}/{escape(key)}", inner)
-            for key, inner in value.items()
+        has_defaults = config.schema.section(pointer) is not None
+        if not has_defaults or pointer in ("/optimizer", "/scheduler"):
+            return False
+        inner = {f"{pointer}/{escape(key)}": item for key, item in value.items()}
+        return all(
+            place in PLANNED or _is_usual(config, place, item) for place, item in inner.items()
         )
     if pointer.startswith("/optimizer/params/"):
         default = default_of_optimizer(config, pointer.rpartition("/")[2])

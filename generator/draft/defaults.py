@@ -1,4 +1,8 @@
-"""The layout keys that no file of a launch says: it ran with their defaults."""
+"""The layout keys that no file of a launch sets.
+
+Where the launch's program decides a key by its default, the draft pins that. Where something else
+does that isn't read, such as the script's own code, the key is named as open.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ _OF_SCRIPT: Final = frozenset({"context", "pipeline", "recompute"})
 
 
 def pin_defaults(draft: Draft, job: Job) -> None:
-    """Pin what a search of `job` would choose and the launch's program decided by its defaults."""
+    """Pin the keys that a search would choose, but the launch's program decides by default."""
     decided = open_fields(job) - _undecided(draft)
     for name, value in _defaults(draft, job).items():
         if name in decided:
@@ -34,10 +38,10 @@ def name_open_fields(draft: Draft, plan: Plan) -> None:
     """Say which keys of the layout the files leave open, and what the plan has for them."""
     usual, values = Layout(data=1).to_dict(), plan.layout.to_dict()
     undecided = open_fields(plan.job) & _undecided(draft)
-    # Of a detail that trades little, its usual value isn't worth a word.
-    small = DETAILED - {"recompute", "offload"}
-    unsaid = {name for name in small if values[name] == usual[name]}
-    names = [name for name in values if name in undecided - unsaid]
+    # A detail that matters little isn't worth a word where it has its usual value.
+    details = DETAILED - {"recompute", "offload"}
+    usual_details = {name for name in details if values[name] == usual[name]}
+    names = [name for name in values if name in undecided - usual_details]
     if names:
         has = ", ".join(f"{name}: {values[name]}".lower() for name in names)
         why = f"{_reason(draft)}; the plan has {has}"
@@ -68,7 +72,7 @@ def _undecided(draft: Draft) -> frozenset[str]:
 
 
 def _defaults(draft: Draft, job: Job) -> Mapping[str, Any]:
-    """What a launch has that asks for nothing, by field."""
+    """The values that a launch has which asks for nothing, by field."""
     values = {**Layout(data=1).to_dict(), "zero_copies": _copies(draft, job)}
     return {name: value for name, value in values.items() if name not in _OF_BATCH}
 

@@ -1,6 +1,6 @@
-"""`Keys`, a spec being written, and `Draft`, a spec from files with all that it leaves out.
+"""`Keys`, a spec that is being written, and `Draft`, a spec from files with all that it leaves out.
 
-A program's options, as its launch line gives them, and as its parser names them and fills them in.
+Also the options of the launch: as its line gives them, and as its program's parser reads them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .find import ExistingRun
 
 #: Why a value that looks like a secret, or is named like one, isn't carried over.
 SECRET: Final = "it may be a secret, which a spec doesn't hold"
-#: What is left out of a shell script; the lines of dsgen's own that this is true of are written
-#: again by `generate`.
+#: How reasons begin that aren't told of scripts that dsgen wrote: `generate` writes these lines
+#: again.
 _OF_SCRIPTS: Final = (
     "its value is not in the files",
     "whether it is given depends",
@@ -65,8 +65,8 @@ class Given(NamedTuple):
     name: str  #: as written, `--lr`
     words: tuple[str, ...]  #: the option and its values
     where: Location
-    known: bool  #: whether every value is known; what isn't is in `words` as it is written
-    key: str  #: the name that the program's own parser calls it by
+    known: bool  #: whether every value is known; others are in `words` as they are written
+    key: str  #: the name by which the program's own parser calls it
 
     def __str__(self) -> str:
         return " ".join(self.words)
@@ -77,7 +77,7 @@ class Keys:
     """The spec's keys so far."""
 
     spec: dict[str, Any] = field(default_factory=dict)
-    #: by dotted path: why a value that no file says
+    #: why a key has a value that no file says, by dotted path
     comments: dict[str, str] = field(default_factory=dict)
 
     def set(self, path: str, value: object) -> None:
@@ -85,10 +85,10 @@ class Keys:
         if value is None or value in ((), [], {}, ""):
             return
         *sections, last = _parts(path)
-        home = self.spec
+        mapping = self.spec
         for section in sections:
-            home = home.setdefault(section, {})
-        home[last] = value
+            mapping = mapping.setdefault(section, {})
+        mapping[last] = value
 
     def get(self, path: str | Sequence[str]) -> Any:
         """The value of a key; None where there is none."""
@@ -98,13 +98,14 @@ class Keys:
         """Take a key or item out, and the mappings and lists that are empty then."""
         parts = _parts(path)
         for end in range(len(parts), 0, -1):
-            home, last, held = self.get(parts[: end - 1]), parts[end - 1], self.get(parts[:end])
-            if end < len(parts) and held not in ({}, []):
+            holder, key, value = self.get(parts[: end - 1]), parts[end - 1], self.get(parts[:end])
+            is_around = end < len(parts)
+            if is_around and value not in ({}, []):
                 return
-            if isinstance(home, list) and held is not None:
-                del home[whole(last)]
-            elif isinstance(home, dict):
-                home.pop(last, None)
+            if isinstance(holder, list) and value is not None:
+                del holder[whole(key)]
+            elif isinstance(holder, dict):
+                holder.pop(key, None)
 
 
 def _parts(path: str | Sequence[str]) -> list[str]:
@@ -162,11 +163,11 @@ class Draft(Keys):
     options: tuple[Given, ...] = ()  #: of the program
     overrides: BridgeOverrides | None = None  #: of a run of Megatron-Bridge
     ours: frozenset[str] = frozenset()  #: paths of scripts that dsgen wrote
-    hide: Hider  #: of the secrets in the files
-    refused: LeftOut | None = None  #: why no spec says what the files run
+    hide: Hider  #: hides the files' secrets in a text
+    refused: LeftOut | None = None  #: why no spec can say what the files run
 
     def leave(self, what: str, where: Location, why: str) -> None:
-        """Say of something that the spec doesn't have it."""
+        """Note that the spec doesn't have something of the files, and why."""
         if not (where.path in self.ours and why.startswith(_OF_SCRIPTS)):
             self.left[LeftOut(self.hide(what), where, self.hide(why))] = None
 

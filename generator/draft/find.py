@@ -55,8 +55,10 @@ class ExistingRun:
     def program(self) -> str:
         """The program that the run starts, or the file that it is known by."""
         word = self.launch.program if self.launch else None
-        if word is None or word.value is not None:
-            return word.value if word and word.value else self.where.path
+        if word is None or word.value == "":
+            return self.where.path
+        if word.value is not None:
+            return word.value
         return word.raw.strip("\"'").rpartition("/")[2]  # the folder is a variable's
 
 
@@ -66,32 +68,35 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Reading, tuple[E
     Files that a launch names are read with it. Megatron's runs come first, then other launches,
     then configs that nothing starts.
     """
-    reading = read_documents(paths := tuple(paths))
+    paths = tuple(paths)
+    reading = read_documents(paths)
     files = follow(reading, paths)
 
     runs: list[ExistingRun] = []
     for group in submissions_of(reading.documents, files, PROGRAMS):
-        documents = list[Document]()
-        # arguments of which some are in variables, as if these held none: the rest has its default
-        for one in group:
-            if isinstance(one, MegatronArguments):
-                documents.append(replace(one, complete=True, extended=False))
-            elif not isinstance(one, JobSpec):
-                documents.append(
-                    replace(one, complete=True) if isinstance(one, TrainingArguments) else one
-                )
+        documents = tuple(
+            _as_complete(document) for document in group if not isinstance(document, JobSpec)
+        )
         if documents:
-            runs += _runs_of(
-                Submission(
-                    documents=tuple(documents), programs=PROGRAMS, texts=reading.texts, around=files
-                )
+            submission = Submission(
+                documents=documents, programs=PROGRAMS, texts=reading.texts, around=files
             )
+            runs += _runs_of(submission)
     runs.sort(key=lambda run: (not run.megatron, not run.launch, not run.trainer))
     return reading, tuple(_through_callers(runs))
 
 
+def _as_complete(document: Document) -> Document:
+    """Arguments of which some are in variables, as if these held none: the rest has its default."""
+    if isinstance(document, MegatronArguments):
+        return replace(document, complete=True, extended=False)
+    if isinstance(document, TrainingArguments):
+        return replace(document, complete=True)
+    return document
+
+
 def _through_callers(runs: Iterable[ExistingRun]) -> Iterator[ExistingRun]:
-    """The runs, of each launch line those first that go through a script that calls its own.
+    """The runs; where several have one launch line, those first that a calling script starts.
 
     The caller is what is submitted: it has the scheduler's options.
     """
@@ -111,23 +116,30 @@ def _runs_of(submission: Submission) -> Iterator[ExistingRun]:
             submission=submission, megatron=facts, launch=run.launch, config=run.config
         )
     for launch in submission.launches:
-        if id(launch) not in launches and (found := _run_of(launch, submission)):
-            yield found
+        of_launch = _run_of(launch, submission) if id(launch) not in launches else None
+        if of_launch is not None:
+            yield of_launch
             launches.add(id(launch))
-    if launches:
+    if not launches:
+        yield from _runs_without_launch(submission)
+
+
+def _runs_without_launch(submission: Submission) -> Iterator[ExistingRun]:
+    """The runs of files that nothing starts: arguments, else configs, else accelerate's config."""
+    files = [each for each in submission.of(TrainingArguments) if each.launch is None]
+    for arguments in files:
+        config = ds_config_of(submission, arguments) or used_config(submission)
+        yield ExistingRun(submission=submission, trainer=arguments, config=config)
+    if files:
         return
-    alone = [one for one in submission.of(TrainingArguments) if one.launch is None]
-    for one in alone:
-        own = ds_config_of(submission, one) or used_config(submission)
-        yield ExistingRun(submission=submission, trainer=one, config=own)
-    if not alone:
-        for config in configs_of(submission):
-            # with a key of DeepSpeed's: JSON that is named by itself may be anything
-            top = config.schema.section("")
-            keys = config.json.data if isinstance(config.json.data, dict) else {}
-            if top is not None and any(key in top.keys for key in keys):
-                yield ExistingRun(submission=submission, config=config)
-    if not alone and not configs_of(submission) and used_accelerate_config(submission) is not None:
+    configs = configs_of(submission)
+    for config in configs:
+        # JSON that is named by itself may be anything: it needs a key of DeepSpeed's.
+        top = config.schema.section("")
+        keys = config.json.data if isinstance(config.json.data, dict) else {}
+        if top is not None and any(key in top.keys for key in keys):
+            yield ExistingRun(submission=submission, config=config)
+    if not configs and used_accelerate_config(submission) is not None:
         yield ExistingRun(submission=submission)
 
 
@@ -137,21 +149,27 @@ def _run_of(launch: Launch, submission: Submission) -> ExistingRun | None:
     starts_ranks = launchers or launch.front_end or configs_of(submission)
     if launch.program is None or not starts_ranks or not trains(launch.front_end):
         return None
-    arguments, words = submission.of(TrainingArguments), {word.value for word in launch.arguments}
-    of_launch = [one for one in arguments if one.launch is launch]
-    files = (
-        argument
-        for argument in arguments
-        if argument.launch is None and any(w and end_alike(argument.path, w) for w in words)
-    )
-    trainer = of_launch[-1] if of_launch else next(files, None)
+    trainer = _trainer_of(launch, submission)
     if trainer is None and is_sharded(submission, launch):
         trainer = from_launch(launch)
     config = ds_config_of(submission, trainer) if trainer else None
     if config is None:  # the one that the script names, else the only one there is
         named = named_in(submission, launch.script.text.path) or frozenset()
-        configs = [one for one in configs_of(submission) if id(one.json) in named]
+        configs = [each for each in configs_of(submission) if id(each.json) in named]
         config = configs[0] if len(configs) == 1 else used_config(submission)
     if trainer is None and config is None and is_data_parallel(launch):
         trainer = from_launch(launch)
     return ExistingRun(submission=submission, launch=launch, trainer=trainer, config=config)
+
+
+def _trainer_of(launch: Launch, submission: Submission) -> TrainingArguments | None:
+    """The Trainer's arguments of a launch line: those on it, else those in a file that it names."""
+    arguments = submission.of(TrainingArguments)
+    on_line = [each for each in arguments if each.launch is launch]
+    if on_line:
+        return on_line[-1]
+    words = {word.value for word in launch.arguments if word.value}
+    for each in arguments:
+        if each.launch is None and any(end_alike(each.path, word) for word in words):
+            return each
+    return None

@@ -27,7 +27,7 @@ _ADAPTERS: Final = (
     "megatron-bridge plans those of its own recipes)"
 )
 _STAGE: Final = lazy_pattern(r"zero([0-3])(?:_offload)?$")
-#: Settings of launches that generate samples.
+#: Settings that only launches have which generate samples.
 _GENERATES: Final = ("prompts", "generated", "vllm")
 
 
@@ -38,11 +38,34 @@ def read_front_end(draft: Draft) -> None:
         return
 
     draft.refused = draft.refused or _other_engine(draft, settings)
-    names = settings.front_end.settings.keys()
-    # a count is the product of the settings that it names
-    gpus = settings.count("nodes per_node") if {"nodes", "per_node"} <= names else None
+    for key, value in _keys_of(draft, settings).items():
+        if draft.get(key) is None:
+            draft.set(key, value)
+    # The front end's own values where the engine's defaults would be.
+    for key, entry in settings.front_end.instead.items():
+        if settings.meets(entry["where"]):
+            draft.set(key, entry["value"])
+    _accumulate(draft, settings)
+
+    # Where no file says how long the model's contexts are, they hold what it is trained on.
+    longest = draft.get("training.sequence_length")
+    assumed = "model.max_position_embeddings"
+    is_assumed = assumed in draft.comments  # by which a spec says that no file has it
+    if is_assumed and (longest or 0) > (draft.get(assumed) or 0):
+        draft.set(assumed, longest)
+
+    _read_adapters(draft, settings)
+    _name_unplanned(draft, settings)
+
+
+def _keys_of(draft: Draft, settings: Settings) -> dict[str, Any]:
+    """The keys of the spec that settings give; None where a setting doesn't."""
+    # A count is the product of the settings that it names.
+    has_counts = {"nodes", "per_node"} <= settings.front_end.settings.keys()
+    gpus = settings.count("nodes per_node") if has_counts else None
     experts = _number(settings, "expert")
-    experts = experts if experts and experts > 1 else None
+    if experts is not None and experts <= 1:
+        experts = None
     keys: dict[str, Any] = {
         "gpus": gpus.value if gpus else None,
         "model": _model(draft, settings),
@@ -60,23 +83,11 @@ def read_front_end(draft: Draft) -> None:
     for key, short in settings.front_end.pins.items():
         setting = settings.get(short)
         keys[key] = setting.number if setting is not None else None
-    for key, value in keys.items():
-        if draft.get(key) is None:
-            draft.set(key, value)
+    return keys
 
-    # The front end's own values where the engine's defaults would be.
-    for key, entry in settings.front_end.instead.items():
-        if settings.meets(entry["where"]):
-            draft.set(key, entry["value"])
-    _accumulate(draft, settings)
 
-    # Where no file says how long the model's contexts are, they hold what it is trained on.
-    longest = draft.get("training.sequence_length")
-    assumed = "model.max_position_embeddings"
-    is_assumed = assumed in draft.comments  # by which a spec says that no file has it
-    if is_assumed and (longest or 0) > (draft.get(assumed) or 0):
-        draft.set(assumed, longest)
-
+def _read_adapters(draft: Draft, settings: Settings) -> None:
+    """Set the adapters that the launch trains, or name them where they aren't planned."""
     tuner = _get(settings, "tuner")
     rank = _get(settings, "rank")  # of a front end whose adapters are planned
     if tuner is not None and tuner.text == "lora" and rank is not None:
@@ -85,12 +96,6 @@ def read_front_end(draft: Draft) -> None:
         draft.set("training.lora", lora if alpha is None else {**lora, "alpha": alpha.number})
     elif tuner is not None and tuner.text != "full":
         draft.leave(str(tuner), tuner.where or settings.place, _ADAPTERS)
-    _name_unplanned(draft, settings)
-    generates = settings.front_end.generates
-    generates_itself = bool(generates) and settings.meets(generates)
-    if generates_itself or any(_is_set(settings, one) for one in _GENERATES if one in names):
-        why = "generation isn't planned: the spec has the training alone"
-        draft.leave(settings.front_end.name, settings.place, why)
 
 
 def _settings(draft: Draft) -> Settings | None:
@@ -119,7 +124,7 @@ def _other_engine(draft: Draft, settings: Settings) -> LeftOut | None:
 
 
 def _name_unplanned(draft: Draft, settings: Settings) -> None:
-    """Name what a launch does and no plan has: split sequences, further models, its kind."""
+    """Name what a launch does and no plan has: split sequences, further models, generation."""
     split = _get(settings, "cut")  # of sequences over GPUs
     if split is not None and split.where is not None and (split.number or 1) > 1:
         draft.leave(
@@ -129,16 +134,23 @@ def _name_unplanned(draft: Draft, settings: Settings) -> None:
     for entry in settings.front_end.beside:
         if settings.meets(entry["where"]):
             setting = _get(settings, entry["at"])
-            what = settings.front_end.name if setting is None else str(setting)
-            where = settings.place if setting is None else setting.where or settings.place
-            draft.leave(what, where, f"not planned: {entry['needs']}")
+            text, where = settings.front_end.name, settings.place
+            if setting is not None:
+                text, where = str(setting), setting.where or settings.place
+            draft.leave(text, where, f"not planned: {entry['needs']}")
 
     kind = _get(settings, "kind")
-    if kind is None or kind.where is None:
-        return
-    reason = settings.front_end.kinds_not_planned.get(kind.text)
-    if reason is not None:
-        draft.leave(str(kind), kind.where, f"not planned: {reason}")
+    if kind is not None and kind.where is not None:
+        reason = settings.front_end.kinds_not_planned.get(kind.text)
+        if reason is not None:
+            draft.leave(str(kind), kind.where, f"not planned: {reason}")
+
+    generates = settings.front_end.generates
+    generates_itself = bool(generates) and settings.meets(generates)
+    written = [name for name in _GENERATES if name in settings.front_end.settings]
+    if generates_itself or any(_is_set(settings, name) for name in written):
+        why = "generation isn't planned: the spec has the training alone"
+        draft.leave(settings.front_end.name, settings.place, why)
 
 
 def subcommand_of(draft: Draft) -> tuple[str, ...]:
@@ -213,7 +225,7 @@ def _is_unset(settings: Settings, short: str) -> bool:
 def _accumulate(draft: Draft, settings: Settings) -> None:
     """Set the accumulation and the batch that a front end takes where no option says them.
 
-    It accumulates as many steps as make a batch of at least `accumulates_to` sequences.
+    It accumulates as many steps as a batch of at least `accumulates_to` sequences needs.
     """
     least_batch, gpus = settings.front_end.accumulates_to, draft.get("gpus")
     micro = draft.get("layout.micro_batch") or 1
@@ -238,8 +250,8 @@ def _number(settings: Settings, short: str) -> int | None:
     """
     if short in settings.front_end.counts:
         count = settings.count(settings.front_end.counts[short])
-        # its `settings` are those that are written
-        return count.value if count is not None and count.settings else None
+        is_written = count is not None and bool(count.settings)  # which has the written ones alone
+        return count.value if count is not None and is_written else None
     setting = _get(settings, short)
     return setting.number if setting is not None and setting.where is not None else None
 

@@ -62,7 +62,7 @@ _RENDEZVOUS: Final = lazy_pattern(
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES"
     r"|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
-#: Commands that a job needs no key for: dsgen's script does the same, or nothing needs it.
+#: Commands that need no key of the spec: dsgen's script does the same, or nothing depends on them.
 _NEEDS_NO_KEY: Final = frozenset(
     {
         "[",
@@ -90,11 +90,12 @@ _OF_PODS: Final = {
 
 
 def read_machines(draft: Draft) -> None:
-    """GPUs, the scheduler's options and the environment."""
+    """Set GPUs, the scheduler's options and the environment."""
     run = draft.found
     submission = run.submission
     world = world_of(submission)
-    gpus = (run.megatron.run.gpus if run.megatron else None) or world.gpus
+    gpus = run.megatron.run.gpus if run.megatron else None
+    gpus = gpus or world.gpus
     draft.set("gpus", gpus)
     if not gpus:
         draft.set("nodes", world.nodes)
@@ -119,11 +120,12 @@ def read_machines(draft: Draft) -> None:
         _read_cluster(draft, accelerator, world.gpus_per_node, world.nodes)
     _read_environment(draft)
     for launch in submission.launches:
-        if not trains(launch.front_end) and launch.program is not None:
-            last = [launch.program, *launch.arguments][-1]
+        program = launch.program
+        if not trains(launch.front_end) and program is not None:
+            last = launch.arguments[-1] if launch.arguments else program
             content = launch.script.text.content
-            text = content[launch.program.offset : last.offset + len(last.raw)]
-            where = launch.script.locate(launch.program)
+            text = content[program.offset : last.offset + len(last.raw)]
+            where = launch.script.locate(program)
             draft.leave(text, where, "it serves the training: the spec has the training alone")
 
 
@@ -170,6 +172,7 @@ def _read_cluster(draft: Draft, name: object, per_node: int | None, nodes: int |
 
 
 def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
+    """Read the directives and the commands of a script; without directives it is a shell's."""
     request = Request(shell=script.shell, options=script.directives, program="sbatch", block=script)
     if not script.directives.entries:
         if script.launches:
@@ -200,9 +203,9 @@ def _read_sbatch(draft: Draft, script: LaunchScript) -> None:
 
 
 def _read_option(draft: Draft, script: LaunchScript, option: Option, tasks: int | None) -> None:
-    """Take one option as a key or as a directive of its own, else name it.
+    """Take one option of sbatch as a key or as a directive of its own, else name it.
 
-    `tasks` are those of a node.
+    `tasks` is the number of tasks on a node.
     """
     value = option.values[0].value if option.values else None
     where, shown = script.shell.locate(option.written), option.written.raw
@@ -249,8 +252,10 @@ def _read_commands(draft: Draft, script: LaunchScript) -> None:
 
 
 def _read_preparation(draft: Draft, script: LaunchScript) -> list[str]:
-    """Read modules and the virtual environment; name other commands, but for those of the lines
-    that are returned: they prepare the environment, and run after these keys, in this order.
+    """Read modules and the virtual environment, and name other commands.
+
+    Returns the lines of those that prepare the environment otherwise: they run after these keys,
+    in this order.
     """
     shell, environment = script.shell, "launch.slurm.virtual_environment"
     launched = [call.command for launch in script.launches for call in launch.calls]
@@ -265,18 +270,23 @@ def _read_preparation(draft: Draft, script: LaunchScript) -> list[str]:
             continue
         if within(command, shell.commands) or _evaluates(command, launched):
             continue
-        is_followed = command.offset > len(shell.text.content)  # in a file that is sourced
-        changes, folder = words[0] in CHANGES_THE_SHELL and not is_followed, _entered_by(words)
-        line = line_of(shell, command) if changes and command.index < first else None
-        line = line if line == draft.hide(line or "") else None
+        is_sourced = command.offset > len(shell.text.content)  # it is in another file
+        changes_shell = words[0] in CHANGES_THE_SHELL and not is_sourced
+        loads_modules = words[0] in _LOADERS and words[1:2] == ["load"] and all(words[2:])
+        folder = _entered_by(words)
+        line = line_of(shell, command) if changes_shell and command.index < first else None
+        if line is not None and line != draft.hide(line):  # it has a secret
+            line = None
+
         comes_first = not setup and not draft.get(environment)
-        if comes_first and words[0] in _LOADERS and words[1:2] == ["load"] and all(words[2:]):
+        if comes_first and loads_modules:
             modules += [word for word in words[2:] if word]
         elif comes_first and folder:
             draft.set(environment, folder)
         elif line is not None:
-            setup += [line] if line not in setup[-1:] else []
-        elif changes:
+            if line not in setup[-1:]:  # as of two commands on one line
+                setup.append(line)
+        elif changes_shell:
             draft.leave(f"`{text_of(shell, command)}`", shell.locate(command), _OF_SCRIPT)
         elif words[0] not in _NEEDS_NO_KEY | {*named, *_LOADERS}:
             named.add(words[0] or "")
@@ -287,10 +297,11 @@ def _read_preparation(draft: Draft, script: LaunchScript) -> list[str]:
 
 def _evaluates(command: Command, launched: Iterable[Command]) -> bool:
     """Return whether a command is the `eval` of the text that starts a launch."""
-    text = (command.words[-1].value or "").split()
-    return command.words[0].value == "eval" and any(
-        each.index == command.index + 1 and each.words[0].value in text for each in launched
-    )
+    if command.words[0].value != "eval":
+        return False
+    words = (command.words[-1].value or "").split()
+    following = (each for each in launched if each.index == command.index + 1)
+    return any(each.words[0].value in words for each in following)
 
 
 def _leave_preparation(draft: Draft, shell: ShellScript) -> None:
@@ -304,13 +315,16 @@ def _leave_preparation(draft: Draft, shell: ShellScript) -> None:
 
 def _entered_by(words: Sequence[str | None]) -> str:
     """The folder of the virtual environment that a command enters; empty: none."""
-    path = (words[1] or "") if words[0] in ("source", ".") and len(words) == 2 else ""
-    return path.removesuffix("/bin/activate") if path.endswith("/bin/activate") else ""
+    if words[0] not in ("source", ".") or len(words) != 2:
+        return ""
+    folder, activate, rest = (words[1] or "").rpartition("/bin/activate")
+    return folder if activate and not rest else ""
 
 
 def _setup_lines(content: str) -> list[str]:
-    """The lines of `launch.slurm.setup` in a script that dsgen wrote: those between `set +u` and
-    `set -u`, behind modules and the virtual environment.
+    """The lines of `launch.slurm.setup` in a script that dsgen wrote.
+
+    They are between `set +u` and `set -u`, behind modules and the virtual environment.
     """
     block = content.partition("\nset +u # ")[2].partition("\nset -u\n")[0]
     lines = [line for line in block.split("\n")[1:] if line.strip()]  # the first is a comment's
@@ -340,11 +354,12 @@ def _read_our_container(draft: Draft, content: str) -> None:
 
 
 def _read_environment(draft: Draft) -> None:
-    """The variables that the program gets, but for those that dsgen's launch files set."""
-    launch, options = draft.found.launch, draft.spec.get("launch", {}).get("kubernetes", {})
+    """Set the variables that the program gets, but for those that dsgen's launch files set."""
+    launch = draft.found.launch
     if launch is None:
         return
-    from_secrets = {text.rpartition(":")[2] for text in options.get("variables_from", ())}
+    of_secrets = draft.get("launch.kubernetes.variables_from") or ()
+    from_secrets = {text.rpartition(":")[2] for text in of_secrets}
     for name, assignment in launch.environment.items():
         if _RENDEZVOUS.fullmatch(name) or name in from_secrets or _is_of_line(launch, assignment):
             continue
@@ -368,8 +383,9 @@ def _is_of_line(launch: Launch, assignment: Assignment) -> bool:
 
 
 def _take(draft: Draft, document: Any, keys: Mapping[str, str], handled: tuple[str, ...]) -> None:
-    """Take the values of a YAML document that are keys of the spec; name its other keys, but for
-    those that are handled elsewhere.
+    """Take the values of a YAML document for keys of the spec, and name its other keys.
+
+    `keys` has the paths in the spec. Keys that are `handled` elsewhere aren't named.
     """
     for name, path in keys.items():
         value = document.value(name)
@@ -381,22 +397,24 @@ def _take(draft: Draft, document: Any, keys: Mapping[str, str], handled: tuple[s
 
 
 def _read_azureml(draft: Draft, job: AzureMLJob, config: Config | None) -> None:
+    """Read an AzureML job."""
     draft.set("launch.target", "azureml")
     texts = ("compute", "environment", "experiment_name", "display_name", "code")
-    keys = {name: f"launch.azureml.{name}" for name in texts} | {
-        "resources/shm_size": "launch.azureml.shm_size"
-    }
+    keys = {name: f"launch.azureml.{name}" for name in texts}
+    keys["resources/shm_size"] = "launch.azureml.shm_size"
     keys["identity/type"] = "launch.azureml.identity"
     limit_s = job.integer("limits/timeout")
     draft.set("launch.time_limit", clock(limit_s) if limit_s else None)
     blocks = ("inputs", "outputs", "tags", "services", "queue_settings")
     for name in blocks:
         draft.set(f"launch.azureml.{name}", dict(job.block(name)) or None)
-    # The config and what ends a run are written anew, and become inputs again.
-    own_files = {ENDS, *([] if config is None else [Path(config.path).name])}
+    # The config and the program that ends a run are written anew, and become inputs again.
+    rewritten = {ENDS}
+    if config is not None:
+        rewritten.add(Path(config.path).name)
     for name, _, entry in job.entries("inputs"):
         path = str(entry.get("path")) if isinstance(entry, dict) else ""
-        if ":" not in path and Path(path).name in own_files:
+        if ":" not in path and Path(path).name in rewritten:
             draft.drop(("launch", "azureml", "inputs", str(name)))
     planned = (
         "$schema",
@@ -409,29 +427,23 @@ def _read_azureml(draft: Draft, job: AzureMLJob, config: Config | None) -> None:
     )
     _take(draft, job, keys, (*blocks, *planned))
     if not isinstance(job.value("environment"), str) and job.has("environment"):
-        draft.leave(
-            "environment",
-            job.locate("environment"),
-            "the spec can name an environment, not define one",
-        )
+        why = "the spec can name an environment, not define one"
+        draft.leave("environment", job.locate("environment"), why)
 
 
 def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
+    """Read a job of Kubernetes: its first role that trains decides."""
     draft.set("launch.target", "kubernetes")
-    draft.set(
-        "launch.kubernetes.kind", job.kind_of_job if job.kind_of_job != "PyTorchJob" else None
-    )
+    if job.kind_of_job != "PyTorchJob":  # the default
+        draft.set("launch.kubernetes.kind", job.kind_of_job)
     keys = {"metadata/name": "name", "metadata/namespace": "launch.kubernetes.namespace"}
     for role in job.trainers[:1]:
         keys[f"{role.container}/image"] = "launch.kubernetes.image"
         keys |= {f"{role.pod}/{name}": f"launch.kubernetes.{key}" for name, key in _OF_PODS.items()}
         for name in ("initContainers", "affinity"):
-            if job.has(f"{role.pod}/{name}"):
-                draft.leave(
-                    name,
-                    job.locate_key(f"{role.pod}/{name}"),
-                    "launch.kubernetes has no key for it",
-                )
+            place = f"{role.pod}/{name}"
+            if job.has(place):
+                draft.leave(name, job.locate_key(place), "launch.kubernetes has no key for it")
         for key, values in _of_pod(draft, job, role).items():
             draft.set(f"launch.kubernetes.{key}", [text for text in values if text])
         for part in ("spec/runPolicy", role.pod.removesuffix("/template/spec")):
@@ -443,7 +455,8 @@ def _read_kubernetes(draft: Draft, job: KubernetesJob) -> None:
 def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str | None]]:
     """Read what a pod mounts, gets and asks for; name entries that a spec can't have."""
 
-    def each(place: str, why: str, read: Callable[[Any], str | None]) -> list[str | None]:
+    def texts(place: str, why: str, read: Callable[[Any], str | None]) -> list[str | None]:
+        """The entries of a list as `read` writes them; others are named, with the reason."""
         values = list[str | None]()
         for at, entry in job.items(place):
             try:
@@ -452,7 +465,29 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
                 draft.leave(place.rpartition("/")[2], job.locate(at), f"launch.kubernetes.{why}")
         return values
 
-    counted = {name for name, _, _ in gpu_requests(job, role.resources)}
+    selector = job.block(f"{role.pod}/nodeSelector")
+    limits = job.block(f"{role.resources}/limits")
+    gpus = {name for name, _, _ in gpu_requests(job, role.resources)}
+    return {
+        "volumes": texts(
+            f"{role.pod}/volumes", "volumes has claims alone", _volume_reader(draft, job, role)
+        ),
+        "variables_from": texts(
+            f"{role.container}/env", "variables_from has secrets alone", _variable
+        ),
+        "tolerations": texts(
+            f"{role.pod}/tolerations", "tolerations has those of a key and an effect", _toleration
+        ),
+        "image_pull": texts(
+            f"{role.pod}/imagePullSecrets", "image_pull has names", lambda entry: str(entry["name"])
+        ),
+        "node_selector": [f"{name}={value}" for name, value in selector.items()],
+        "resources": [f"{name}={value}" for name, value in limits.items() if name not in gpus],
+    }
+
+
+def _volume_reader(draft: Draft, job: KubernetesJob, role: Role) -> Callable[[Any], str | None]:
+    """A function that writes a volume of a pod as a spec has it: `CLAIM:PATH`, `CLAIM:PATH:ro`."""
     mounts = {
         mount.get("name"): mount
         for _, mount in job.items(f"{role.container}/volumeMounts")
@@ -471,36 +506,20 @@ def _of_pod(draft: Draft, job: KubernetesJob, role: Role) -> dict[str, list[str 
         mode = ":ro" if mount.get("readOnly") is True else ""
         return f"{entry['persistentVolumeClaim']['claimName']}:{mount['mountPath']}{mode}"
 
-    def variable(entry: Any) -> str | None:
-        if "valueFrom" not in entry:
-            return None
-        secret = entry["valueFrom"]["secretKeyRef"]
-        return f"{secret['name']}/{secret['key']}:{entry['name']}"
+    return volume
 
-    def toleration(entry: Any) -> str:
-        value = "=" + entry["value"] if "value" in entry else ""
-        return f"{entry['key']}{value}:{entry['effect']}"
 
-    return {
-        "volumes": each(f"{role.pod}/volumes", "volumes has claims alone", volume),
-        "variables_from": each(
-            f"{role.container}/env", "variables_from has secrets alone", variable
-        ),
-        "tolerations": each(
-            f"{role.pod}/tolerations", "tolerations has those of a key and an effect", toleration
-        ),
-        "image_pull": each(
-            f"{role.pod}/imagePullSecrets", "image_pull has names", lambda entry: str(entry["name"])
-        ),
-        "node_selector": [
-            f"{name}={value}" for name, value in job.block(f"{role.pod}/nodeSelector").items()
-        ],
-        "resources": [
-            f"{name}={value}"
-            for name, value in job.block(f"{role.resources}/limits").items()
-            if name not in counted
-        ],
-    }
+def _variable(entry: Any) -> str | None:
+    """A variable from a secret as a spec has it; None for one with a plain value."""
+    if "valueFrom" not in entry:
+        return None
+    secret = entry["valueFrom"]["secretKeyRef"]
+    return f"{secret['name']}/{secret['key']}:{entry['name']}"
+
+
+def _toleration(entry: Any) -> str:
+    value = "=" + entry["value"] if "value" in entry else ""
+    return f"{entry['key']}{value}:{entry['effect']}"
 
 
 def _accelerator_of(task: SkyPilotTask) -> str | None:
@@ -511,14 +530,14 @@ def _accelerator_of(task: SkyPilotTask) -> str | None:
 
 def _is_whole_bucket(source: object) -> TypeGuard[Mapping[str, object]]:
     """Return whether an entry of `file_mounts` mounts a bucket as a whole."""
-    return (
-        isinstance(source, dict)
-        and source.keys() <= {"source", "mode"}
-        and source.get("mode", "MOUNT") == "MOUNT"
-    )
+    if not isinstance(source, dict):
+        return False
+    has_other_keys = not source.keys() <= {"source", "mode"}
+    return not has_other_keys and source.get("mode", "MOUNT") == "MOUNT"
 
 
 def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
+    """Read a task of SkyPilot."""
     draft.set("launch.target", "skypilot")
     keys = {"name": "name", "resources/image_id": "launch.skypilot.image"}
     keys |= {name: f"launch.skypilot.{name}" for name in ("workdir", "setup")}
@@ -531,18 +550,15 @@ def _read_skypilot(draft: Draft, task: SkyPilotTask) -> None:
         elif _is_whole_bucket(source):
             buckets.append(f"{source.get('source')}:{target}")
         else:
-            draft.leave(
-                f"file_mounts {target}",
-                task.locate_key(at),
-                "launch.skypilot.buckets mounts whole buckets",
-            )
+            why = "launch.skypilot.buckets mounts whole buckets"
+            draft.leave(f"file_mounts {target}", task.locate_key(at), why)
     draft.set("launch.skypilot.file_mounts", copied)
     draft.set("launch.skypilot.buckets", buckets)
-    draft.set(
-        "launch.skypilot.passed_variables",
-        [name for name, _, value in task.entries("secrets") if value is None],
-    )
+    passed = list[str]()
     for name, at, value in task.entries("secrets"):
-        if value is not None:
+        if value is None:  # it is taken from the user's environment
+            passed.append(name)
+        else:
             draft.leave(name, task.locate_key(at), SECRET)
+    draft.set("launch.skypilot.passed_variables", passed)
     _take(draft, task, keys, ("run", "num_nodes", "resources", "envs", "file_mounts", "secrets"))

@@ -28,7 +28,7 @@ def _several(degree: int | None) -> bool:
     return degree is not None and degree > 1
 
 
-#: When a pin means something, of those that mean it only beside others; the second argument says
+#: Pins that mean something only beside others, with the condition for it; the second argument says
 #: whether the model has experts.
 _RELEVANT: Final[Mapping[str, Callable[[Pins, bool], bool]]] = {
     "expert": lambda pins, moe: moe,
@@ -57,16 +57,14 @@ _DTYPES: Final = ("fp8_parameters", "fp8_recipe", "gradient_dtype", "master_dtyp
 
 
 def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
-    """Everything that the arguments say, but for what is carried over as it is."""
+    """Set the keys that the arguments say; other arguments are carried over as they are."""
     run, front_end = facts.run, facts.run.front_end
     explicit = front_end is not None and front_end.explicit_flags
     draft.parser = Parser(flavour=run.flavour, explicit_flags=explicit)
-    given = (
-        options_of_launch(run.launch, draft.parser)
-        if run.launch
-        else options_of_file(run, draft.parser)
-    )
-    draft.options = tuple(given)
+    if run.launch:
+        draft.options = tuple(options_of_launch(run.launch, draft.parser))
+    else:
+        draft.options = tuple(options_of_file(run, draft.parser))
     draft.set("framework", run.flavour)
     _read_release(draft, run)
     set_script(draft)
@@ -92,7 +90,7 @@ def read_megatron(draft: Draft, facts: MegatronFacts) -> None:
 
 
 def _read_release(draft: Draft, run: MegatronRun) -> None:
-    """The release of Megatron-Core that the repository names, where files are written for it."""
+    """Set the release of Megatron-Core that the repository names, where it has a writer."""
     release = run.release
     if not run.is_lm or not release.where or not release.exact:
         return
@@ -123,7 +121,7 @@ def _pins(facts: MegatronFacts) -> Iterator[tuple[str, Any]]:
 
 
 def _read_model(draft: Draft, facts: MegatronFacts, read: dict[str, Any]) -> None:
-    """The model by Hugging Face's keys; nothing where its layers or its width aren't written."""
+    """Set the model by Hugging Face's keys, where its layers, width and heads are written."""
     if not facts.knows("layers", "hidden", "heads"):
         return
     run, model = facts.run, at_least(facts.job).model
@@ -194,7 +192,7 @@ def _experts(model: Model, run: MegatronRun) -> dict[str, Any]:
 
 
 def _first_dense(model: Model, run: MegatronRun) -> int | None:
-    """How many layers, the first ones, have no experts, where --moe-layer-freq says it of all."""
+    """How many of the first layers have no experts, where --moe-layer-freq lists all layers."""
     written = run.value("--moe-layer-freq")
     match = _FIRST_DENSE.fullmatch(written) if isinstance(written, str) else None
     if match is None:
@@ -204,10 +202,11 @@ def _first_dense(model: Model, run: MegatronRun) -> int | None:
 
 
 def _vocabulary(draft: Draft, run: MegatronRun) -> int:
-    """The tokenizer's size: as given, by its kind, by the model that its path names, or a guess."""
+    """The tokenizer's size: as given, by the model that its path names, by its kind, or a guess."""
     kind, vocabulary = str(run.value("--tokenizer-type")), run.size("--vocab-size")
     if vocabulary:
-        return vocabulary + 1 if kind == NULL_TOKENIZER else vocabulary  # it adds an end token
+        adds_end_token = kind == NULL_TOKENIZER
+        return vocabulary + 1 if adds_end_token else vocabulary
     path = run.value("--tokenizer-model") or run.value("--tokenizer-name-or-path")
     entry = find_model(PurePath(str(path)).name) if path else None
     size = entry.config.get("vocab_size") if entry is not None else None
@@ -221,6 +220,7 @@ def _vocabulary(draft: Draft, run: MegatronRun) -> int:
 
 
 def _read_training(draft: Draft, facts: MegatronFacts) -> None:
+    """Set the keys of the training that no option has as it is."""
     run, training = facts.run, facts.job.training
     for key in ("sequence_length", "global_batch", "precision", "attention"):
         draft.set(f"training.{key}", getattr(training, key, None))
@@ -249,8 +249,9 @@ GRAPHS: Final = {
 
 
 def _read_graphs(draft: Draft, run: MegatronRun, *, has_experts: bool) -> None:
-    """What is captured as CUDA graphs; of whole iterations with experts, where HybridEP gives these
-    static sizes.
+    """Set what is captured as CUDA graphs.
+
+    With experts, whole iterations are captured only where HybridEP gives these static sizes.
     """
     kind = GRAPHS.get(str(run.value("--cuda-graph-impl")))
     if run.has("--external-cuda-graph") or run.has("--enable-cuda-graph"):

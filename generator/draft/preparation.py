@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Final
 
-from ..text.shell.records import Command, ShellScript, Word
+from ..text.shell.records import Command, ShellScript
 from ..text.shell.tokens import Tokens
 
 #: Commands that change the shell in which the launch starts: bash(1)'s, and the functions that
@@ -26,7 +26,7 @@ CHANGES_THE_SHELL: Final = frozenset(
         "umask",
     }
 )
-#: What such a line may have beside these: what goes on, or ends, where one fails.
+#: Commands that such a line may have besides: for what happens where one of these fails.
 _BESIDE: Final = frozenset({":", "echo", "exit", "printf", "set", "true"})
 
 
@@ -47,9 +47,9 @@ def within(command: Command, others: Iterable[Command]) -> bool:
 
 
 def line_of(shell: ShellScript, command: Command) -> str | None:
-    """The whole line of a command, for a script that has none of the variables of this one.
+    """The whole line of a command, as another script can have it: without this one's variables.
 
-    None where the line holds anything else, or can't be known.
+    None where the line has other commands, or where it can't be known.
     """
     begin, end = _span(shell, command)
     line = shell.text.content[begin:end]
@@ -64,7 +64,8 @@ def line_of(shell: ShellScript, command: Command) -> str | None:
     if command.words[0].value == "eval" and all(word.value for word in command.words):
         return None  # it may start anything
     words = [word for each in on_line for word in each.words]
-    for word in sorted(words, key=_offset, reverse=True):
+    # From the end, so that the places of those before it stay.
+    for word in sorted(words, key=lambda word: word.offset, reverse=True):
         if any(name in shell.history or not name.isidentifier() for name in word.variables):
             if word.value is None or "$" in word.value:
                 return None
@@ -73,15 +74,12 @@ def line_of(shell: ShellScript, command: Command) -> str | None:
     return line.strip()
 
 
-def _offset(word: Word) -> int:
-    return word.offset
-
-
 def _span(shell: ShellScript, command: Command) -> tuple[int, int]:
     """Where the line of a command begins and ends."""
     content = shell.text.content
-    begin, end = content.rfind("\n", 0, command.offset) + 1, content.find("\n", command.offset)
-    return begin, len(content) if end < 0 else end
+    begin = content.rfind("\n", 0, command.offset) + 1
+    end = content.find("\n", command.offset)
+    return begin, end if end >= 0 else len(content)
 
 
 def _is_elsewhere(shell: ShellScript, command: Command) -> bool:

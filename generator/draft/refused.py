@@ -1,4 +1,4 @@
-"""Plans a draft, and takes out of it, by name, what a spec or `dsgen generate` refuses."""
+"""Plan a draft, and take out of it what a spec or `dsgen generate` refuses, naming each thing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..programs.frameworks import FRAMEWORKS
 from ..programs.job_rules import check_job
 from ..render import render
 from ..search import Infeasible, Plan, estimate, search
-from ..text.source import escape
+from ..text.source import Source, escape
 from ..text.text import UnreadableText
 from ..text.wording import walk
 from .draft import SECRET, Draft
@@ -32,6 +32,7 @@ _NEVER_PRUNED: Final = frozenset(
     {"training", "training.global_batch", "layout", "launch", "launch.target"}
 )
 _ARGUMENTS: Final = "/launch/arguments/"
+_MOST_ROUNDS: Final = 5  # of pruning: what is taken out may show what else is refused
 
 
 class Outcome(NamedTuple):
@@ -58,26 +59,31 @@ def _checked(spec: Mapping[str, Any]) -> tuple[Job, tuple[Finding, ...]]:
 
 
 def take_out_secrets(draft: Draft) -> None:
-    """Take secrets out of the draft: by look, by name, or by value elsewhere in the files."""
-    source = None
-    while source is None:
-        # A config may be nested deeper, or be longer, than a spec may be: such sections go, one by
-        # one, until the spec can be read.
+    """Take out what looks like a secret, is named like one, or has one's value from the files."""
+    pointers = {secret.pointer for secret in spec_secrets(_source(draft))}
+    for pointer, value in walk("", draft.spec):
+        if isinstance(value, str) and draft.hide(value) != value:
+            pointers.add(pointer)
+    # Items of a list go from its end, so that the numbers of those before it stay.
+    for pointer in sorted(pointers, key=_order, reverse=True):
+        is_argument = pointer.startswith(_ARGUMENTS)
+        if not is_argument or not _drop_argument(draft, pointer, SECRET):
+            _take_out(draft, _keys(pointer), SECRET)
+
+
+def _source(draft: Draft) -> Source:
+    """The draft's spec as the source of a job.
+
+    A config may be nested deeper, or be longer, than a spec may be: such sections go, one by one,
+    until the spec can be read.
+    """
+    while True:
         try:
-            source = plain_source(draft.spec)
+            return plain_source(draft.spec)
         except UnreadableText as problem:
             keys = _keys(problem.finding.where.pointer)[:2]
             _take_out(draft, keys, problem.finding.message)
             draft.drop(keys)
-    pointers = {secret.pointer for secret in spec_secrets(source)}
-    pointers |= {
-        at
-        for at, value in walk("", draft.spec)
-        if isinstance(value, str) and draft.hide(value) != value
-    }
-    for pointer in sorted(pointers, key=_order, reverse=True):  # items of a list from its end
-        if not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, SECRET)):
-            _take_out(draft, _keys(pointer), SECRET)
 
 
 def prune(draft: Draft) -> Job | None:
@@ -86,14 +92,16 @@ def prune(draft: Draft) -> Job | None:
     Returns the job that is left; None where it is refused still.
     """
     take_out_secrets(draft)
-    for _ in range(5):
+    for _ in range(_MOST_ROUNDS):
         try:
-            return _checked(draft.spec)[0]
+            job, _ = _checked(draft.spec)
+            return job
         except InvalidJob as invalid:
             before = copy.deepcopy(draft.spec)
-            for finding in sorted(
-                invalid.findings, key=lambda one: _order(one.where.pointer), reverse=True
-            ):
+            from_end = sorted(
+                invalid.findings, key=lambda each: _order(each.where.pointer), reverse=True
+            )
+            for finding in from_end:
                 keys = _keys(finding.where.pointer)
                 if finding.severity is Severity.ERROR and keys[0] in _PRUNED_SECTIONS:
                     _take_out(draft, keys, f"{finding.message} [{finding.rule}]")
@@ -103,6 +111,7 @@ def prune(draft: Draft) -> Job | None:
 
 
 def _keys(pointer: str) -> list[str]:
+    """The keys of a JSON pointer."""
     return [key.replace("~1", "/").replace("~0", "~") for key in pointer[1:].split("/")]
 
 
@@ -121,14 +130,14 @@ def _take_out(draft: Draft, keys: list[str], why: str) -> None:
     while keys and draft.get(keys) is None:
         keys = keys[:-1]
     path, where, config = ".".join(keys), draft.found.where, draft.found.config
-    if keys and path not in _NEVER_PRUNED:
-        if keys[0] == "deepspeed_config" and config is not None:
-            draft.leave(
-                ".".join(keys[1:]), config.locate("/" + "/".join(map(escape, keys[1:]))), why
-            )
-        elif "tokenizer" not in keys:
-            draft.leave(path, where, why)
-        draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
+    if not keys or path in _NEVER_PRUNED:
+        return
+    if keys[0] == "deepspeed_config" and config is not None:
+        pointer = "/" + "/".join(map(escape, keys[1:]))
+        draft.leave(".".join(keys[1:]), config.locate(pointer), why)
+    elif "tokenizer" not in keys:
+        draft.leave(path, where, why)
+    draft.drop("data.tokenizer" if "tokenizer" in keys else keys)
 
 
 def planned(spec: Mapping[str, Any]) -> Outcome:
@@ -152,44 +161,45 @@ def planned_draft(draft: Draft) -> Outcome:
 def replanned_without_refused(draft: Draft, added: tuple[str, ...]) -> Outcome:
     """Plan the draft again; what `dsgen generate` would refuse is taken out of it, and named.
 
-    `added` are the options of the outcome that the files don't have.
+    `added` are the options of the plan's launch that the files don't have.
     """
-    config, again = draft.found.config, planned_draft(draft)
-    if again.plan is None:
-        return again
+    config, outcome = draft.found.config, planned_draft(draft)
+    if outcome.plan is None:
+        return outcome
     errors: list[Finding] = []
-    for finding in check_rendered(render(again.plan), again.plan.job):
-        pointer, why = finding.where.pointer, f"{finding.message} [{finding.rule}]"
-        keys = ["deepspeed_config", *_keys(pointer)]
+    for finding in check_rendered(render(outcome.plan), outcome.plan.job):
         if finding.severity is not Severity.ERROR:
             continue
+        pointer, why = finding.where.pointer, f"{finding.message} [{finding.rule}]"
+        keys = ["deepspeed_config", *_keys(pointer)]
+        is_argument = pointer.startswith(_ARGUMENTS)
         if finding.where.path == FILE_NAME and draft.get(keys) is not None:
             draft.drop(keys)
-            draft.leave(
-                ".".join(keys[1:]), config.locate(pointer) if config else finding.where, why
-            )
-        elif not (pointer.startswith(_ARGUMENTS) and _drop_argument(draft, pointer, why)):
+            where = config.locate(pointer) if config else finding.where
+            draft.leave(".".join(keys[1:]), where, why)
+        elif not is_argument or not _drop_argument(draft, pointer, why):
             errors.append(finding)
-    return again._replace(findings=(*again.findings, *errors), added=added)
+    return outcome._replace(findings=(*outcome.findings, *errors), added=added)
 
 
 def _drop_argument(draft: Draft, pointer: str, why: str) -> bool:
     """Take an option with its values out of the arguments, and name it.
 
-    `pointer` is the place of one of its words. Return whether there is such an option.
+    `pointer` is the place of one of its words. Returns whether there is such an option.
     """
-    index = pointer.removeprefix(_ARGUMENTS)
     words: list[str] = draft.get("launch.arguments") or []
-    place = read_whole(index)
-    groups, at = list(grouped(words)), len(words) if place is None else place
-    for number, group in enumerate(groups):
-        at -= len(group)
-        if at < 0:
+    place = read_whole(pointer.removeprefix(_ARGUMENTS))
+    if place is None:
+        return False
+    first = 0  # the place of a group's first word
+    for group in grouped(words):
+        behind = first + len(group)
+        if place < behind:
             given = next((option for option in draft.options if option.words == group), None)
             where = given.where if given else draft.found.where
             draft.leave(group[0] if why == SECRET else " ".join(group), where, why)
-            left = [word for one in (*groups[:number], *groups[number + 1 :]) for word in one]
             draft.drop("launch.arguments")
-            draft.set("launch.arguments", left)
+            draft.set("launch.arguments", [*words[:first], *words[behind:]])
             return True
+        first = behind
     return False

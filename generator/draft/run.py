@@ -1,4 +1,4 @@
-"""A run that exists as a draft of a spec, with its user's overrides, and the spec as YAML."""
+"""Draft the spec of an existing run, with the user's answers, and write the spec as YAML."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from .machines import read_machines
 from .megatron import read_megatron
 from .scripts import read_config, read_script
 
+_USUAL_GPUS_PER_NODE: Final = 8  #: where no file says it
+
 
 def draft_run(
     run: ExistingRun,
     others: Sequence[ExistingRun] = (),
     answers: Mapping[str, object] | None = None,
 ) -> Draft:
-    """The spec of a run as its files say it; `answers`, by dotted path, go before what they say."""
+    """The spec of a run as its files say it; `answers`, by dotted path, replace what they say."""
     texts = run.submission.texts
     ours = {path for path, text in texts.items() if "# Written by dsgen " in text.content[:4096]}
     # Not AzureML jobs: only the service has the values of their expressions, so they are named.
@@ -53,32 +55,42 @@ def draft_run(
         for other in others:
             if (other.where, other.program) == (run.where, run.program):
                 continue  # the same line, on another way through the scripts
-            draft.leave(
-                other.program, other.where, "another run: for its spec, give init its files alone"
-            )
-    for path, value in (answers or {}).items():
-        if path in ("gpus", "nodes"):
+            why = "another run: for its spec, give init its files alone"
+            draft.leave(other.program, other.where, why)
+    _take_answers(draft, answers or {})
+    reserve_share(draft)
+    _complete(draft, run.where)
+    _add_hostfile(draft)
+    return draft
+
+
+def _take_answers(draft: Draft, answers: Mapping[str, object]) -> None:
+    """Set the user's answers, in place of what the files say."""
+    for path, value in answers.items():
+        if path in ("gpus", "nodes"):  # one of them is enough
             draft.spec.pop("gpus", None)
             draft.spec.pop("nodes", None)
         if path == "launch.target" and draft.get(path) not in (None, value):
-            draft.spec["launch"].pop(str(draft.get(path)), None)
+            draft.spec["launch"].pop(str(draft.get(path)), None)  # options of the other target
         draft.set(path, value)
-    reserve_share(draft)
-    _complete(draft, run.where)
-    # Machines without a scheduler are named in a file, where they are several.
+
+
+def _add_hostfile(draft: Draft) -> None:
+    """Name a hostfile for a job on several nodes without a scheduler."""
     target, nodes, gpus = str(draft.get("launch.target")), draft.get("nodes"), draft.get("gpus")
-    node = draft.get("cluster.accelerators_per_node") or 8  # GPUs, where nobody says
-    several = (isinstance(nodes, int) and nodes > 1) or (isinstance(gpus, int) and gpus > node)
-    if several and "hostfile" in launch_keys(target) and not draft.get(f"launch.{target}"):
+    per_node = draft.get("cluster.accelerators_per_node") or _USUAL_GPUS_PER_NODE
+    has_several = (isinstance(nodes, int) and nodes > 1) or (
+        isinstance(gpus, int) and gpus > per_node
+    )
+    if has_several and "hostfile" in launch_keys(target) and not draft.get(f"launch.{target}"):
         draft.set(f"launch.{target}.hostfile", "hostfile")
         draft.comments[f"launch.{target}.hostfile"] = (
             "to be written: a line `HOST slots=GPUS` for each node"
         )
-    return draft
 
 
 def _unfit(batch: int, replicas: int, micro: int | None, steps: int | None) -> tuple[str, ...]:
-    """The fewest of the pins that have to go for a batch to come out on so many replicas."""
+    """The fewest pins that have to go, so that a batch can be divided among the replicas."""
     pinned_steps = ("gradient_accumulation",) if steps else ()
     pinned_micro = ("micro_batch",) if micro else ()
     if micro and steps and micro * steps * replicas == batch:
@@ -114,18 +126,11 @@ def _complete(draft: Draft, where: Location) -> None:
             draft.leave(f"{name} {layout.pop(name)}", where, why)
     if batch is None and replicas is not None and micro:
         draft.set("training.global_batch", micro * (steps or 1) * replicas)
-    elif (
-        gpus is None
-        and draft.get("nodes") is None
-        and batch
-        and micro
-        and steps
-        and batch % (micro * steps) == 0
-    ):
+    has_machines = gpus is not None or draft.get("nodes") is not None
+    if not has_machines and batch and micro and steps and batch % (micro * steps) == 0:
         draft.set("gpus", batch // (micro * steps) * ranks)
-        draft.comments["gpus"] = (
-            f"of the batch: {batch} / ({micro} × {steps}){f' × {ranks}' if ranks > 1 else ''}"
-        )
+        times_ranks = f" × {ranks}" if ranks > 1 else ""
+        draft.comments["gpus"] = f"of the batch: {batch} / ({micro} × {steps}){times_ranks}"
 
 
 #: Text that needs no quotes: no word of YAML's, no number, nothing that begins or ends something.
@@ -135,6 +140,7 @@ _WORDS: Final = frozenset(
 )
 _NUMBER: Final = lazy_pattern(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?")
 _WIDTH: Final = 110  # of a spec's lines
+_MOST_IN_LINE: Final = 3  # keys of a mapping that is written in one line
 ORDER: Final = (
     "name",
     "framework",
@@ -155,9 +161,10 @@ ORDER: Final = (
     "memory",
     "launch",
 )
-#: Places of keys below `launch`; keys that it doesn't have come third.
+#: The order of keys below `launch`; any other key, such as the target's own, has `_OTHERS`.
 _OF_LAUNCH: Final = {"target": 0, "script": 1, "time_limit": 2, "environment": 4, "arguments": 5}
-_THIRD: Final = 3
+_OTHERS: Final = 3
+#: Comments above keys of a spec made of files.
 _ABOVE: Final[Mapping[str, str]] = {
     "layout": "pinned as the files have it: remove a key to let dsgen choose it",
     "deepspeed_config": "merged into the DeepSpeed config that dsgen writes; null leaves a key out",
@@ -179,13 +186,13 @@ def spec_text(
     for key in sorted(spec, key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER)):
         value = spec[key]
         if isinstance(value, Mapping) and key == "launch":
-            value = {
-                name: value[name]
-                for name in sorted(value, key=lambda name: _OF_LAUNCH.get(name, _THIRD))
-            }
+            names = sorted(value, key=lambda name: _OF_LAUNCH.get(name, _OTHERS))
+            value = {name: value[name] for name in names}
         lines += _lines(key, value, 0, key, beside, from_files)
-    rest = [_comment(line) for line in tail]
-    return "\n".join([*lines, *([""] if rest else []), *rest]) + "\n"
+    below = [_comment(line) for line in tail]
+    if below:
+        lines += ["", *below]
+    return "\n".join(lines) + "\n"
 
 
 def _comment(line: str) -> str:
@@ -218,31 +225,31 @@ def _lines(
 
 
 def _is_short(value: Mapping[str, Any], path: str, beside: Mapping[str, str]) -> bool:
-    deep = any(isinstance(item, Mapping) for item in value.values())
-    noted = any(name.startswith(f"{path}.") for name in beside)
-    return (
-        "." in path
-        and not deep
-        and not noted
-        and len(value) <= 3
-        and len(_flow(value)) < _WIDTH // 2
-    )
+    """Tell whether a mapping is written in one line."""
+    is_at_top = "." not in path
+    is_nested = any(isinstance(item, Mapping) for item in value.values())
+    has_comments = any(name.startswith(f"{path}.") for name in beside)
+    if is_at_top or is_nested or has_comments:
+        return False
+    return len(value) <= _MOST_IN_LINE and len(_flow(value)) < _WIDTH // 2
 
 
 def _flow(value: Any) -> str:
+    """A value in one line."""
     if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
-        )
+        items = ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items())
+        return f"{{{items}}}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(map(_flow, value)) + "]"
     return _scalar(value)
 
 
 def _scalar(value: Any) -> str:
+    """A text, number or truth as YAML has it."""
     if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+        is_plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return value if is_plain else json.dumps(value, ensure_ascii=not value.isprintable())
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+        is_whole = value.is_integer() and abs(value) < 1e15  # which a float holds exactly
+        return str(int(value)) if is_whole else repr(value)
     return json.dumps(value)

@@ -1,9 +1,10 @@
-"""Arguments of scripts other than Megatron's, and configs, as keys of the spec."""
+"""Read the arguments of scripts other than Megatron's, and configs, as keys of the spec."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from ..programs.trainer.accelerate import STAGES, AccelerateConfig, is_true
 from ..programs.trainer.fsdp_config import Fsdp, of_accelerate
 from ..programs.trainer.submission import used_accelerate_config
 from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
+from ..programs.trainer.training_arguments import TrainingArguments
 from ..rules.job.training import FIRST_WITH_FSDP2
 from ..submission.launches import Call, Launch
 from ..text.around import is_readable
@@ -50,11 +52,12 @@ CONFIGS: Final = frozenset(
 )
 #: Switches with which a script repeats the forward pass of its layers.
 _RECOMPUTES: Final = frozenset({"--gradient-checkpointing", "--activation-checkpointing"})
-#: Options of scripts that say how large adapters are.
-_RANKS: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
-#: Options with which a program trains adapters: switches, and values of others.
-_ADAPTS: Final = ("--use-lora", "--use-peft", "--lora-enable")
-_KINDS: Final = ("--adapter", "--finetuning-type")
+#: Options of scripts that say how large adapters are, by the key of the spec.
+_LORA_SIZES: Final = {"rank": ("--lora-r", "--lora-rank"), "alpha": ("--lora-alpha",)}
+#: Options with which a program trains adapters: switches, and those that name a kind.
+_LORA_SWITCHES: Final = ("--use-lora", "--use-peft", "--lora-enable")
+_LORA_KINDS: Final = ("--adapter", "--finetuning-type")
+#: Options that name the model.
 _MODELS: Final = (
     "--model-name-or-path",
     "--model-name",
@@ -66,55 +69,37 @@ _MODELS: Final = (
 
 
 def read_script(draft: Draft) -> None:
-    """The options of the training script, and of the Trainer what the spec has keys for."""
+    """Take over the options of the training script, and set the keys that they and configs say."""
     found, trainer = draft.found, draft.found.trainer
     draft.parser = Parser(trainer=trainer is not None)
-    options: list[Given] = (
-        list(options_of_launch(found.launch, draft.parser)) if found.launch else []
-    )
+    options: list[Given] = []
+    if found.launch:
+        options += options_of_launch(found.launch, draft.parser)
     if trainer is not None and trainer.launch is None:
         options += options_of_values(trainer)
     draft.options = tuple(options)
-    alone = found.launch is None and (found.config is None or found.config.filled)
-    draft.set("framework", "huggingface" if trainer is not None or alone else "deepspeed")
+    # A config alone is the Trainer's where it has an "auto".
+    is_trainers_config = found.launch is None and (found.config is None or found.config.filled)
+    has_trainer = trainer is not None or is_trainers_config
+    draft.set("framework", "huggingface" if has_trainer else "deepspeed")
     set_script(draft)
     if trainer is not None:
-        for row in ROWS:
-            value = trainer.setting(row.name) if row.by_default else trainer.value(row.name)
-            if row.key and value is not None:
-                draft.set(row.key, row.decode(value) if row.decode is not None else value)
-        if all(map(trainer.lacks, ("bf16", "fp16"))):
-            draft.set("training.precision", "fp32")
-        if trainer.lacks("gradient_checkpointing"):
-            draft.set("layout.recompute", "none")
-        if trainer.value("save_strategy", "steps") != "steps":
-            draft.drop("output.save_interval")
+        _read_trainer(draft, trainer)
     _read_model(draft)
     _read_usual(draft)
     _read_releases(draft)
+
     config = used_accelerate_config(found.submission)
-    used = found.launch is None or found.launch.call("accelerate") is not None
-    fsdp = sharding_of(found.submission, found.launch, trainer)
-    if used:
+    uses_accelerate = found.launch is None or found.launch.call("accelerate") is not None
+    if uses_accelerate:
         _read_precision(draft, config)
-    if config is not None and used:
-        _read_accelerate(draft, config)
-    elif used and found.launch is not None:
-        _read_launch_line(draft, found.launch.call("accelerate"))
-    is_sharding_known = fsdp is not None or found.config is not None
-    for reference in found.submission.references:
-        if reference.documents:
-            continue
-        if reference.kind == "accelerate config":
-            name = f"--config_file {reference.path}"
-            if is_sharding_known or is_chosen_by_line(found.launch):
-                draft.leave(name, reference.where, "it isn't among the files")
-            else:
-                why = f"it says how the states are sharded, and {FILE_MISSING}"
-                draft.refused = LeftOut(name, reference.where, why)
-        if reference.kind == "DeepSpeed config" and not is_sharding_known:
-            why = f"it says the stage of ZeRO, and {FILE_MISSING}: add it, or set layout.zero_stage"
-            draft.leave(reference.path, reference.where, why)
+        if config is not None:
+            _read_accelerate(draft, config)
+        elif found.launch is not None:
+            _read_launch_line(draft, found.launch.call("accelerate"))
+
+    fsdp = sharding_of(found.submission, found.launch, trainer)
+    _name_missing_configs(draft, is_sharding_known=fsdp is not None or found.config is not None)
     if fsdp is not None and trainer is not None:
         _read_sharding(draft, fsdp)
     elif fsdp is not None or (found.launch and is_sharded(found.submission, found.launch)):
@@ -122,8 +107,44 @@ def read_script(draft: Draft) -> None:
         draft.refused = LeftOut(f"FSDP of {found.program}", found.where, why)
 
 
+def _read_trainer(draft: Draft, trainer: TrainingArguments) -> None:
+    """Set the keys that the Trainer's arguments say, by default too."""
+    for row in ROWS:
+        value = trainer.setting(row.name) if row.by_default else trainer.value(row.name)
+        if row.key and value is not None:
+            draft.set(row.key, row.decode(value) if row.decode is not None else value)
+    if trainer.lacks("bf16") and trainer.lacks("fp16"):
+        draft.set("training.precision", "fp32")
+    if trainer.lacks("gradient_checkpointing"):
+        draft.set("layout.recompute", "none")
+    if trainer.value("save_strategy", "steps") != "steps":
+        draft.drop("output.save_interval")
+
+
+def _name_missing_configs(draft: Draft, *, is_sharding_known: bool) -> None:
+    """Name configs of accelerate and DeepSpeed that aren't among the files.
+
+    Where accelerate's would say how the states are sharded, no spec can be written.
+    """
+    found = draft.found
+    for reference in found.submission.references:
+        if reference.documents:
+            continue
+        if reference.kind == "DeepSpeed config" and not is_sharding_known:
+            why = f"it says the stage of ZeRO, and {FILE_MISSING}: add it, or set layout.zero_stage"
+            draft.leave(reference.path, reference.where, why)
+        if reference.kind != "accelerate config":
+            continue
+        name = f"--config_file {reference.path}"
+        if is_sharding_known or is_chosen_by_line(found.launch):
+            draft.leave(name, reference.where, "it isn't among the files")
+        else:
+            why = f"it says how the states are sharded, and {FILE_MISSING}"
+            draft.refused = LeftOut(name, reference.where, why)
+
+
 def _read_releases(draft: Draft) -> None:
-    """The releases that the repository names, for which files are written then."""
+    """Set the releases that the repository names: files are written for these."""
     found = draft.found
     launches = [found.launch] if found.launch else []
     shards = sharding_of(found.submission, found.launch, found.trainer)
@@ -144,7 +165,7 @@ def _read_releases(draft: Draft) -> None:
 
 
 def set_script(draft: Draft) -> None:
-    """The training program; of one in a folder that only the shell knows, its name."""
+    """Set the training program. Where only the shell knows its folder, that is its name alone."""
     launch, name = draft.found.launch, draft.found.program
     if launch is None or launch.program is None:
         return
@@ -157,7 +178,11 @@ def set_script(draft: Draft) -> None:
 
 
 def _module_or_file(launch: Launch, name: str) -> str:
-    """The program's name as a spec has it: a module of one word as its file, or what it starts."""
+    """The program's name as a spec has it.
+
+    A module of one word looks like a file there: it is written as its file, or as the module in its
+    package that it starts.
+    """
     if not launch.starts_module or is_module_name(name):
         return name
     folder = launch.script.text.folder
@@ -172,13 +197,12 @@ def _read_usual(draft: Draft) -> None:
         for option in draft.options
         if option.known
     }
-    options = [f"--{name.replace('_', '-')}" for name in LENGTHS]
-    read = (read_whole(values.get(name)) for name in options)
-    length = next((number for number in read if number is not None), None)
+    lengths = (read_whole(values.get(f"--{name.replace('_', '-')}")) for name in LENGTHS)
+    length = next((number for number in lengths if number is not None), None)
     draft.set("training.sequence_length", length or None)
     for row in GROUPS[BATCH]:
-        value = values.get(row.option.replace("_", "-"), "")
-        if (number := read_whole(value)) and draft.get(row.key) is None:
+        number = read_whole(values.get(row.option.replace("_", "-"), ""))
+        if number and draft.get(row.key) is None:
             draft.set(row.key, number)
     rates = (python_float(values.get(name, "")) for name in ("--learning-rate", "--lr"))
     if draft.get("training.learning_rate") is None:
@@ -189,54 +213,58 @@ def _read_usual(draft: Draft) -> None:
             if name in _RECOMPUTES and is_true(values.get(name, "no")):
                 draft.set("layout.recompute", "full")
                 draft.comments["layout.recompute"] = f"as {option.key} says"
-    adapts = FRAMEWORKS[draft.get("framework")].adapters
-    kinds = {values.get(name) for name in _KINDS}
-    is_asked = any(is_true(values.get(name, "no")) for name in _ADAPTS)
-    if adapts and (is_asked or kinds & {"lora", "qlora"}):
-        found = {
-            key: next((values[one] for one in names if one in values), "")
-            for key, names in _RANKS.items()
-        }
-        lora: dict[str, object] = {
-            key: number for key, value in found.items() if (number := read_whole(value)) is not None
-        }
-        if "qlora" in kinds:
-            lora["base"] = "4bit"
-        draft.set("training.lora", lora)
+    _read_adapters(draft, values)
+
+
+def _read_adapters(draft: Draft, values: Mapping[str, str]) -> None:
+    """Set the adapters that options ask for; `values` has the options' values by name."""
+    kinds = {values.get(name) for name in _LORA_KINDS}
+    is_switched_on = any(is_true(values.get(name, "no")) for name in _LORA_SWITCHES)
+    trains_adapters = is_switched_on or not kinds.isdisjoint({"lora", "qlora"})
+    if not trains_adapters or not FRAMEWORKS[draft.get("framework")].adapters:
+        return
+    lora: dict[str, object] = {}
+    for key, names in _LORA_SIZES.items():
+        value = next((values[name] for name in names if name in values), "")
+        number = read_whole(value)
+        if number is not None:
+            lora[key] = number
+    if "qlora" in kinds:
+        lora["base"] = "4bit"
+    draft.set("training.lora", lora)
 
 
 def _read_model(draft: Draft) -> None:
-    """The model whose name or folder an option has: a preset, or a folder with a config.json."""
+    """Set the model that an option names: a preset, or a folder with a config.json."""
     folder = draft.found.launch.script.text.folder if draft.found.launch else None
     for option in draft.options:
-        if option.known and option.key.replace("_", "-") in _MODELS:
-            value = values_of(option.words)[0]
-            entry = find_model(value)
-            if entry is not None:
-                draft.set("model", entry.name)
-            elif folder is not None and is_readable(
-                path := Path(folder) / value / "config.json", Path(folder)
-            ):
-                if _is_planned(path):
-                    draft.set("model", str(path.parent))
-                else:
-                    draft.leave(str(option), option.where, "dsgen plans no such model")
+        if not option.known or option.key.replace("_", "-") not in _MODELS:
+            continue
+        value = values_of(option.words)[0]
+        entry = find_model(value)
+        if entry is not None:
+            draft.set("model", entry.name)
+            return
+        path = Path(folder or "") / value / "config.json"
+        if folder is not None and is_readable(path, Path(folder)):
+            if _is_planned(path):
+                draft.set("model", str(path.parent))
             else:
-                continue
+                draft.leave(str(option), option.where, "dsgen plans no such model")
             return
 
 
 def _is_planned(path: Path) -> bool:
     """Return whether a config.json is of a model that can be planned."""
     try:
-        read = read_json(path)
-        return isinstance(read, dict) and bool(model_from_config(read, name="", source=""))
+        config = read_json(path)
+        return isinstance(config, dict) and bool(model_from_config(config, name="", source=""))
     except (UnusableJson, ValueError):  # ConfigError is a ValueError
         return False
 
 
 def _read_precision(draft: Draft, config: AccelerateConfig | None) -> None:
-    """The precision of accelerate's launch line, else of its config, for what names none."""
+    """Set the precision of accelerate's launch line, else of its config, if no option has one."""
     launch = draft.found.launch
     call = launch.call("accelerate") if launch is not None else None
     precision = call.options.text("--mixed_precision") if call is not None else None
@@ -247,18 +275,18 @@ def _read_precision(draft: Draft, config: AccelerateConfig | None) -> None:
 
 
 def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
-    """The DeepSpeed settings of an accelerate config.
+    """Set the keys that an accelerate config says, and name its others.
 
-    Of one that names a DeepSpeed config, the rest only.
+    Its own DeepSpeed settings don't count where it names a DeepSpeed config.
     """
-    names = {
+    read = {
         "deepspeed_config",
         "distributed_type",
         "num_machines",
         "num_processes",
         "mixed_precision",
     }
-    usual = {
+    asking_nothing = {
         "machine_rank",
         "rdzv_backend",
         "same_network",
@@ -266,10 +294,10 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
         "debug",
         "main_training_function",
     }
-    # What shards the states is read apart.
-    names |= {"fsdp_config", "parallelism_config"} if of_accelerate(config) else set()
+    if of_accelerate(config):  # `_read_sharding` reads these
+        read |= {"fsdp_config", "parallelism_config"}
     for name, place, value in config.entries(""):
-        if name not in names | usual and value not in ("no", False, None, []):
+        if name not in read | asking_nothing and value not in ("no", False, None, []):
             why = "dsgen's launch files start the processes without accelerate launch"
             draft.leave(f"{name}: {value}", config.locate(place), why)
     if config.uses_deepspeed and not config.config_file:
@@ -278,7 +306,7 @@ def _read_accelerate(draft: Draft, config: AccelerateConfig) -> None:
 
 #: Why a launch is refused whose accelerate config wasn't given.
 FILE_MISSING: Final = "isn't among the files"
-#: What a spec has no word for, by the name of the setting, with the values that say nothing.
+#: Settings for which a spec has no key, with the values that ask for nothing.
 _UNSAID: Final = {
     "ignored_modules": (None, ""),
     "activation_checkpointing_offload": (None, False),
@@ -287,7 +315,7 @@ _UNSAID: Final = {
 
 
 def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
-    """FSDP's settings as keys of the spec; what runs as something else there is named."""
+    """Set the keys that FSDP's settings say."""
     if fsdp.version is None or fsdp.switch("xla", False):
         reason = "PyTorch/XLA's FSDP" if fsdp.switch("xla", False) else "FSDP"
         why = "its settings aren't in the files" if fsdp.version is None else "it isn't planned"
@@ -313,10 +341,14 @@ def _read_sharding(draft: Draft, fsdp: Fsdp) -> None:
     if draft.get("training.precision") == "fp32" and _is_loaded_in_bf16(draft):
         draft.set("training.precision", "bf16")
         draft.set("training.master_dtype", "same")
+    _name_differences(draft, fsdp)
 
+
+def _name_differences(draft: Draft, fsdp: Fsdp) -> None:
+    """Name what runs differently with the plan's FSDP."""
     if fsdp.version == 1:
         why = "the plan's files run FSDP2, which has the same stages"
-        draft.leave(f"FSDP1, {strategy}", fsdp.locate("version"), why)
+        draft.leave(f"FSDP1, {fsdp.running}", fsdp.locate("version"), why)
     if fsdp.units is not None:
         why = "not needed: the plan's FSDP takes the layers that the model's code names itself"
         name = "transformer_layer_cls_to_wrap"
@@ -345,7 +377,7 @@ def _is_loaded_in_bf16(draft: Draft) -> bool:
 
 
 def _read_mesh(draft: Draft, fsdp: Fsdp) -> None:
-    """Copies of the shards, and context parallelism, by a mesh's sizes."""
+    """Set copies of the shards, and context parallelism, by a mesh's sizes."""
     keys = {"dp_replicate_size": "zero_copies", "cp_size": "context"}
     for name, size in fsdp.mesh.items():
         number = whole_number(size.value)
@@ -364,7 +396,7 @@ _SYNC_EACH_BATCH: Final = lazy_pattern(
 
 
 def _read_accumulation(draft: Draft) -> None:
-    """When gradients are reduced, as `accelerator_config` says it; its other keys are named."""
+    """Set when gradients are reduced, as `accelerator_config` says it; name its other keys."""
     trainer, name = draft.found.trainer, "accelerator_config"
     value = None if trainer is None else trainer.value(name)
     text = json.dumps(value) if isinstance(value, dict) else str(value)
@@ -387,39 +419,45 @@ def is_hybrid(draft: Draft) -> bool:
 
 
 def _read_section(draft: Draft, config: AccelerateConfig) -> None:
+    """Set the keys that an accelerate config's own DeepSpeed settings say."""
     section, at = config.deepspeed, "deepspeed_config"
     draft.set("layout.zero_stage", config.zero_stage)
-    optimizer, params = (
-        str(section.get(f"offload_{name}_device", "none")) for name in ("optimizer", "param")
-    )
-    moved = "optimizer" if params == "none" else "optimizer+parameters"
-    if optimizer == "none":
-        moved = "none"
-    draft.set("layout.offload", moved if config.zero_stage else None)
+    if config.zero_stage:
+        optimizer = str(section.get("offload_optimizer_device", "none"))
+        parameters = str(section.get("offload_param_device", "none"))
+        draft.set("layout.offload", _offload_to(optimizer, parameters))
     steps = config.integer(f"{at}/gradient_accumulation_steps")
     if draft.get("layout.gradient_accumulation") is None:
         draft.set("layout.gradient_accumulation", steps)
     clipping = section.get("gradient_clipping")
     if isinstance(clipping, int | float) and not isinstance(clipping, bool):
         draft.set("training.gradient_clipping", clipping)
-    known = {
+    read = {
         "zero_stage",
         "offload_optimizer_device",
         "offload_param_device",
         "gradient_accumulation_steps",
+        "gradient_clipping",
+        "deepspeed_multinode_launcher",
+        "deepspeed_hostfile",
     }
-    known |= {"gradient_clipping", "deepspeed_multinode_launcher", "deepspeed_hostfile"}
     for name, value in section.items():
         if name == "zero3_init_flag" or (name == "zero3_save_16bit_model" and is_true(value)):
             continue  # the Trainer's config switches both on at stage 3
-        if name not in known:
-            draft.leave(
-                f"{at}.{name}: {value}", config.locate(f"{at}/{name}"), "the spec has no key for it"
-            )
+        if name not in read:
+            where = config.locate(f"{at}/{name}")
+            draft.leave(f"{at}.{name}: {value}", where, "the spec has no key for it")
+
+
+def _offload_to(optimizer: str | None, parameters: str | None) -> str:
+    """What is offloaded, by the devices for the optimizer and the parameters."""
+    if optimizer in (None, "none"):
+        return "none"
+    return "optimizer" if parameters in (None, "none") else "optimizer+parameters"
 
 
 def _read_launch_line(draft: Draft, call: Call | None) -> None:
-    """DeepSpeed's settings among the options of accelerate's launch line, without a config file.
+    """Set the keys that options of accelerate's launch line say of DeepSpeed, with no config file.
 
     **Source**: accelerate commands/launch.py @ 1.15.0, launch_command_parser: ZeRO 2 where no stage
     is named.
@@ -428,21 +466,22 @@ def _read_launch_line(draft: Draft, call: Call | None) -> None:
         return
     stage = read_whole(call.options.text("--zero_stage") or "2")
     draft.set("layout.zero_stage", stage if stage in STAGES else None)
-    devices = (call.options.text(f"--offload_{name}_device") for name in ("optimizer", "param"))
-    optimizer, params = (device not in (None, "none") for device in devices)
-    moved = "optimizer+parameters" if optimizer and params else "optimizer"
     if stage:
-        draft.set("layout.offload", moved if optimizer else "none")
+        optimizer = call.options.text("--offload_optimizer_device")
+        parameters = call.options.text("--offload_param_device")
+        draft.set("layout.offload", _offload_to(optimizer, parameters))
 
 
 def read_config(draft: Draft, config: Config) -> None:
-    """The keys that a DeepSpeed config says: batch, precision, optimizer, part of the layout."""
-    megatron = draft.found.megatron is not None
-    stated = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
-    known = {
-        "layout.gradient_accumulation": megatron and draft.get("training.global_batch") is not None,
-        "training.precision": not stated and draft.get("training.precision") is not None,
+    """Set the keys that a DeepSpeed config says: batch, precision, optimizer, parts of layout."""
+    has_megatron = draft.found.megatron is not None
+    has_precision = config.has("/fp16/enabled") or config.has(f"{config.bf16}/enabled")
+    has_batch = draft.get("training.global_batch") is not None
+    is_known = {  # by other files
+        "layout.gradient_accumulation": has_megatron and has_batch,
+        "training.precision": not has_precision and draft.get("training.precision") is not None,
     }
     for option in OPTIONS:
-        if (option.megatron or not megatron) and not known.get(option.spec):
+        is_read = option.megatron or not has_megatron
+        if is_read and not is_known.get(option.spec):
             draft.set(option.spec, option.decode(config, option.pointer))
