@@ -22,7 +22,7 @@ class Trust(IntEnum):
     CONFIG = 5
 
 
-# the first that is known is how many GPUs there are
+#: In order: the first that is known is how many GPUs there are.
 Quantity = Literal["GPUs", "processes", "GPUs per node", "nodes"]
 
 
@@ -53,6 +53,5 @@ def claims_of_nodes(
     if gpus:
         yield Claim("GPUs per node", gpus, gpus_at, f"{counted(gpus, 'GPU')} a node")
         if nodes:
-            yield Claim(
-                "GPUs", nodes * gpus, gpus_at, f"{counted(nodes, 'node')} × {counted(gpus, 'GPU')}"
-            )
+            product = f"{counted(nodes, 'node')} × {counted(gpus, 'GPU')}"
+            yield Claim("GPUs", nodes * gpus, gpus_at, product)

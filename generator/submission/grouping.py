@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from posixpath import dirname
 from typing import Final
 
@@ -38,15 +39,19 @@ def _units(documents: Iterable[Document]) -> Iterator[Unit]:
     """
     unit: Unit = []
     for document in documents:
-        starts_another = (
-            document.path != unit[0].path and not is_written(document) if unit else False
-        )
-        if starts_another or (unit and isinstance(document, CommandDocument)):
+        if unit and _begins_unit(document, unit):
             yield unit
             unit = []
         unit.append(document)
     if unit:
         yield unit
+
+
+def _begins_unit(document: Document, unit: Unit) -> bool:
+    """Return whether a document is not of the unit before it."""
+    if isinstance(document, CommandDocument):
+        return True
+    return document.path != unit[0].path and not is_written(document)
 
 
 class _Graph:
@@ -71,9 +76,9 @@ class _Graph:
 
     def _targets(self, number: int) -> Iterator[int]:
         """The units that one names. A script that starts several others starts a job with each."""
-        named = [each for link in self._links[number] for each in link.documents]
+        named = [document for link in self._links[number] for document in link.documents]
         named += templates_of(self._units[number][0], self._files, self._programs)
-        targets = dict.fromkeys(self._index[id(each)] for each in named)
+        targets = dict.fromkeys(self._index[id(document)] for document in named)
         scripts = [target for target in targets if isinstance(self._units[target][0], LaunchScript)]
         for target in targets:
             if target != number and (len(scripts) == 1 or target not in scripts):
@@ -103,24 +108,23 @@ class _Graph:
         free = defaultdict[Kind, list[int]](list)
         for number in members:
             free[self._units[number][0].document_kind].append(number)
-        jobs = free.pop("launch script", [])
-        centre = [number for number in jobs if _trains(self._units[number])]
-        centre = centre or [number for number in jobs if _launches(self._units[number][0])]
-        alone = {
-            kind: numbers
-            for kind in self._beside
-            if (numbers := [n for n in free[kind] if n not in self._named])
-        }
-        centre = centre or next(iter(alone.values()), [])
-        if len(centre) != 1:
+        scripts = free.pop("launch script", [])
+        training = [number for number in scripts if _trains(self._units[number])]
+        launching = [number for number in scripts if _launches(self._units[number][0])]
+        unnamed = {kind: [n for n in free[kind] if n not in self._named] for kind in self._beside}
+        of_first_kind = next(filter(None, unnamed.values()), [])
+        jobs = training or launching or of_first_kind
+        if len(jobs) != 1:
             return
-        for kind, numbers in alone.items():
-            if len(numbers) == 1 and numbers != centre and self._takes(centre[0], kind):
-                path = self._units[numbers[0]][0].path
-                if anywhere and has_programs(path) and not is_named_in_project(path):
-                    continue
-                self._next[centre[0]] += numbers
-                self._named |= set(numbers)
+        [job] = jobs
+        for kind, numbers in unnamed.items():
+            if len(numbers) != 1 or numbers == jobs or not self._takes(job, kind):
+                continue
+            path = self._units[numbers[0]][0].path
+            if anywhere and has_programs(path) and not is_named_in_project(path):
+                continue
+            self._next[job] += numbers
+            self._named |= set(numbers)
 
     def _takes(self, number: int, kind: Kind) -> bool:
         """Return whether a unit may use a file of a kind that it doesn't name.
@@ -134,28 +138,34 @@ class _Graph:
         if not calls:
             return True
 
-        # Another file has the settings, or names the one that has them.
-        elsewhere = beside.unless is not None and any(
-            call.program == beside.unless[0] and call.has(beside.unless[1]) for call in calls
-        )
-        asked = not beside.options or any(call.has(*beside.options) for call in calls)
-        reads = not beside.launchers or any(call.program in beside.launchers for call in calls)
-        return asked and reads and not elsewhere
+        if beside.unless is not None:
+            program, option = beside.unless
+            if any(call.program == program and call.has(option) for call in calls):
+                return False  # another file has the settings, or names the one that has them
+        is_asked = not beside.options or any(call.has(*beside.options) for call in calls)
+        is_read = not beside.launchers or any(call.program in beside.launchers for call in calls)
+        return is_asked and is_read
 
     def submissions(self) -> Iterator[tuple[Document, ...]]:
         """Each unit that no other names, with all that it names; of units in a ring, the first."""
-        seen, numbers = set[int](), range(len(self._units))
-        for number in sorted(numbers, key=lambda each: each in self._named):
+        seen = set[int]()
+        for number in sorted(range(len(self._units)), key=self._named.__contains__):
             if number in seen and number in self._named:
                 continue
-            reached, rest = set[int](), [number]
-            while rest:
-                each = rest.pop()
-                if each not in reached:
-                    reached.add(each)
-                    rest += self._next[each]
+            reached = self._reached_from(number)
             seen |= reached
-            yield tuple(document for each in sorted(reached) for document in self._units[each])
+            units = (self._units[member] for member in sorted(reached))
+            yield tuple(chain.from_iterable(units))
+
+    def _reached_from(self, number: int) -> set[int]:
+        """The unit, those that it names, those that these name, and so on."""
+        reached, rest = set[int](), [number]
+        while rest:
+            member = rest.pop()
+            if member not in reached:
+                reached.add(member)
+                rest += self._next[member]
+        return reached
 
 
 def _launches(document: Document) -> tuple[Launch, ...]:

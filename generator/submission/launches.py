@@ -72,13 +72,11 @@ class Launch:
         """Whether its program is started as a module: `-m trl.scripts.grpo`."""
         if not self.calls or self.program is None:
             return False
-        last, program = self.calls[-1], self.program
-        words = last.command.words
-        before = next(
-            (word.value for word, after in pairwise(words) if after.offset == program.offset), None
-        )
-        is_last = re.fullmatch(r"-[A-Za-z]*m|--module", before or "") is not None
-        return is_last or last.has("--module")
+        last, start = self.calls[-1], self.program.offset
+        pairs = pairwise(last.command.words)
+        before = next((word.value for word, following in pairs if following.offset == start), None)
+        has_option_before = re.fullmatch(r"-[A-Za-z]*m|--module", before or "") is not None
+        return has_option_before or last.has("--module")
 
     def is_left_empty(self, option: Word) -> bool:
         """Return whether an option has no value because its variable is empty.
@@ -86,13 +84,12 @@ class Launch:
         Such a variable is to be filled in.
         """
         variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
-        return variable is not None and not self.script.value_of(
-            variable[1], self.calls[0].command.index
-        )
+        if variable is None:
+            return False
+        return not self.script.value_of(variable[1], self.calls[0].command.index)
 
     @property
     def makes_steps(self) -> bool:
         """Return whether there are options that only a training program has."""
-        return any(
-            word.raw.partition("=")[0].replace("_", "-") in _OF_STEPS for word in self.arguments
-        )
+        options = (word.raw.partition("=")[0] for word in self.arguments)
+        return any(option.replace("_", "-") in _OF_STEPS for option in options)

@@ -32,8 +32,8 @@ _VERSIONS: Final = (
     "transformers_version",
     "megatron_bridge_version",
 )
-#: Of Megatron-Bridge, whose release brings that of Megatron-Core.
-_BRINGS, _BROUGHT = "megatron_bridge_version", "megatron_version"
+#: A release of Megatron-Bridge brings one of Megatron-Core: a spec names only the first.
+_OF_BRIDGE, _OF_CORE = "megatron_bridge_version", "megatron_version"
 
 
 def cluster_of(planned: Mapping[str, Any]) -> str | dict[str, Any]:
@@ -43,12 +43,10 @@ def cluster_of(planned: Mapping[str, Any]) -> str | dict[str, Any]:
     if node_type is not None and node_type.network_bytes_per_s_per_node == rate:
         return node_type.name
     keys = ("accelerator", "accelerators_per_node", "network", "price_per_node_hour")
-    rates = (
-        {"network_gbits_per_s_per_node": rate / GBIT_PER_S}
-        if isinstance(rate, (int, float)) and 0 < rate < _MOST_BYTES_PER_S
-        else {}
-    )
-    return {key: planned[key] for key in keys if planned.get(key) is not None} | rates
+    cluster = {key: planned[key] for key in keys if planned.get(key) is not None}
+    if isinstance(rate, (int, float)) and 0 < rate < _MOST_BYTES_PER_S:
+        cluster["network_gbits_per_s_per_node"] = rate / GBIT_PER_S
+    return cluster
 
 
 def planned_job(text: str, frameworks: Frameworks) -> Job | None:
@@ -63,23 +61,23 @@ def planned_job(text: str, frameworks: Frameworks) -> Job | None:
             "layout": dict(layout),
             "memory": dict(memory),
         }:
-            said = _model_of(model)
-            spec = _spec(plan["job"], said or _STAND_IN, cluster, training, layout, memory)
+            model_in_spec = _model_of(model)
+            spec = _spec(plan["job"], model_in_spec or _STAND_IN, cluster, training, layout, memory)
             try:
                 job, _ = load_with_findings(spec, frameworks)
             except InvalidJob:
                 return None
             job = _as_measured(job, memory, plan.get("calibration"))
-            return completed(job, model=UNKNOWN) if said is None else job
+            return completed(job, model=UNKNOWN) if model_in_spec is None else job
     return None
 
 
 def _as_measured(job: Job, memory: Mapping[str, Any], calibration: object) -> Job:
     """The job with what the plan leaves of the device's memory to it, and its measured factor."""
-    left, accelerator = memory.get("capacity_bytes"), job.cluster.accelerator
-    if isinstance(left, (int, float)) and 0 < left < accelerator.memory_bytes:
-        less = replace(accelerator, memory_bytes=float(left))
-        job = replace(job, cluster=replace(job.cluster, accelerator=less))
+    capacity, accelerator = memory.get("capacity_bytes"), job.cluster.accelerator
+    if isinstance(capacity, (int, float)) and 0 < capacity < accelerator.memory_bytes:
+        smaller = replace(accelerator, memory_bytes=float(capacity))
+        job = replace(job, cluster=replace(job.cluster, accelerator=smaller))
     match calibration:
         case {"memory_factor": (int() | float()) as factor} if 0 < factor < _MOST_FACTOR:
             return replace(job, calibration=replace(job.calibration, memory_factor=factor))
@@ -92,16 +90,16 @@ def _model_of(described: Mapping[str, Any]) -> str | dict[str, Any] | None:
     It is the preset of that name, or is made of the keys that the plan has.
     """
     name, config = str(described.get("name")), described.get("config")
-    said: str | dict[str, Any] = name
+    in_spec: str | dict[str, Any] = name
     if isinstance(config, dict):
-        said = {**config, "name": name}
+        in_spec = {**config, "name": name}
     elif find_model(name) is None:
         return None
-    model, _ = resolve_model(plain_source({"model": said}), said)
+    model, _ = resolve_model(plain_source({"model": in_spec}), in_spec)
     if model is None or parameter_count(model) != described.get("parameters"):
         return None
-    same = all(getattr(model, name, None) == described.get(name) for name in _OF_MODEL)
-    return said if same else None
+    is_same = all(getattr(model, fact, None) == described.get(fact) for fact in _OF_MODEL)
+    return in_spec if is_same else None
 
 
 def _spec(
@@ -113,20 +111,22 @@ def _spec(
     memory: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The spec that gives a plan's job and layout; its values are judged when it is loaded."""
-    said = {key: value for key, value in training.items() if key not in _OTHER_WORDS}
-    if isinstance(lora := training.get("lora"), Mapping):
+    training_in_spec = {key: value for key, value in training.items() if key not in _OTHER_WORDS}
+    lora = training.get("lora")
+    if isinstance(lora, Mapping):
         modules = lora.get("modules")
-        only = modules[0] if isinstance(modules, list) and len(modules) == 1 else modules
-        said["lora"] = {**lora, "modules": only}
+        if isinstance(modules, list) and len(modules) == 1:
+            [modules] = modules
+        training_in_spec["lora"] = {**lora, "modules": modules}
     versions = [key for key in _VERSIONS if key in job]
-    if _BRINGS in versions and _BROUGHT in versions:
-        versions.remove(_BROUGHT)
+    if _OF_BRIDGE in versions and _OF_CORE in versions:
+        versions.remove(_OF_CORE)
     return {
         **{key: job.get(key) for key in ("name", "framework", *versions)},
         "model": model,
         "cluster": cluster_of(cluster),
         "gpus": job.get("gpus"),
-        "training": said,
+        "training": training_in_spec,
         "layout": layout,
         "memory": {"headroom": memory.get("headroom_fraction")},
         "launch": {"target": job.get("target"), "script": job.get("script")},

@@ -47,11 +47,11 @@ def references_of(
 ) -> Iterator[Reference]:
     """Every file that these documents name, in launch lines or configs, where its name is known."""
     documents = tuple(documents)
-    reader_by_launch = {
-        id(getattr(document, "launch", None)): reader
-        for document in documents
-        if (reader := _reader_of(document)) is not None
-    }
+    reader_by_launch: dict[int, str] = {}
+    for document in documents:
+        reader = _reader_of(document)
+        if reader is not None:
+            reader_by_launch[id(getattr(document, "launch", None))] = reader
 
     for document in documents:
         # Kept: a document names the same files, whatever other documents there are.

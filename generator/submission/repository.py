@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..patterns import lazy_pattern
 from ..text.around import (
@@ -66,15 +66,17 @@ def program_path(launch: Launch | None) -> str | None:
     Where a variable names a folder, the path is from that one.
     """
     word = launch.program if launch is not None else None
-    last = word.parts[-1] if word is not None and word.parts else None
-    return last.lstrip("/") if word is not None and word.value is None and last else last
+    if word is None or not word.parts:
+        return None
+    last = word.parts[-1]
+    return last.lstrip("/") if last and word.value is None else last
 
 
 def program_of(launch: Launch | None) -> Path | None:
     """The Python file that a launch line starts, where it is there."""
-    programs = (
-        find_programs(program_path(launch), launch.script.text.path) if launch is not None else ()
-    )
+    if launch is None:
+        return None
+    programs = find_programs(program_path(launch), launch.script.text.path)
     return next(iter(programs), None)
 
 
@@ -85,8 +87,9 @@ def program_text(launch: Launch) -> str | None:
 
 
 def prepares_no_loader(text: str) -> bool:
-    """Return whether a program surely hands no loader to accelerate's `prepare`: it names none at
-    all, and each argument is a plain name.
+    """Return whether a program surely hands no loader to accelerate's `prepare`.
+
+    It names none at all, and each argument is a plain name.
     """
     try:
         tree = ast.parse(text)
@@ -99,9 +102,9 @@ def prepares_no_loader(text: str) -> bool:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "prepare"
     ]
-    plain = all(isinstance(word, ast.Name) for call in calls for word in call.args)
-    named = any(call.keywords for call in calls)
-    return bool(calls) and plain and not named and _LOADER.search(text) is None
+    are_names = all(isinstance(argument, ast.Name) for call in calls for argument in call.args)
+    has_keywords = any(call.keywords for call in calls)
+    return bool(calls) and are_names and not has_keywords and _LOADER.search(text) is None
 
 
 def sets_key(pointer: str, holder: str) -> bool:
@@ -151,49 +154,68 @@ def is_named_in_project(path: str) -> bool:
     Its code has the name, or a comment or prose has it after an option.
     """
     *_, project = (Path(path).parent, *folders_above(path))
-    named, made = _names_in(project)
+    names = _names_in(project)
     name, folder = PurePath(path).name, Path(path).absolute().parent.name
-    alike = (
-        home in ("", folder)
-        for home, first, last in made
-        if name.startswith(first) and name.endswith(last)
+    if not names.folders.get(name, set()).isdisjoint(("", folder)):
+        return True
+    return any(
+        made.folder in ("", folder) and name.startswith(made.first) and name.endswith(made.last)
+        for made in names.made
     )
-    return not named.get(name, set()).isdisjoint(("", folder)) or any(alike)
+
+
+class _MadeName(NamedTuple):
+    """A name of which a variable makes a part."""
+
+    folder: str  #: before it; "": in any, as enough letters are known
+    first: str  #: before the first variable
+    last: str  #: behind the last variable
+
+
+class _Names(NamedTuple):
+    """The names of configs that a project has in its code and commands."""
+
+    #: by name, those before it; "": none, or one on another machine
+    folders: Mapping[str, set[str]]
+    made: frozenset[_MadeName]
 
 
 @until_next_check(16)
-def _names_in(project: Path) -> tuple[Mapping[str, set[str]], frozenset[tuple[str, str, str]]]:
-    """Return the names of configs in code and commands of a project, with the folders before them.
-
-    The folder is "" where there is none, or it is one on another machine. Of names that variables
-    make, the beginnings and ends are returned, with the folder where little else is known.
-    """
-    names, left = set[str](), _MOST_BYTES
-    below = files_below(project, {name for name, ignored in ignored_in(project).items() if ignored})
-    for place in islice(
-        (place for place in below if place.name.endswith(_PROSE + _CODE)), _MOST_NAMING
-    ):
-        text = text_around(place, project, left)
-        prose = place.suffix in _PROSE or place.name.startswith("test")
-        left = max(left - len(text), 0)
-        for match in _SUFFIX.finditer(text):
-            line = text[max(match.start() - _MOST_BEFORE, 0) : match.start()].rpartition("\n")[2][
-                ::-1
-            ]
-            path = _PATH.match(line)[0]  # type: ignore[index]
-            before = line[len(path) :][::-1]
-            if _OF_OPTION.search(before) or not (prose or _IN_COMMENT.search(before)):
-                names.add(path[::-1] + match[0])
-    named, made = defaultdict[str, set[str]](set), set[tuple[str, str, str]]()
-    for folder, _, name in (path.rpartition("/") for path in names):
-        home = folder.rpartition("/")[2].strip(".")
-        home = "" if _VARIABLE.search(home) else home
-        named[name].add("" if folder.startswith("/") else home)
+def _names_in(project: Path) -> _Names:
+    """Return the names of configs in code and commands of a project."""
+    folders, made = defaultdict[str, set[str]](set), set[_MadeName]()
+    for path in _paths_in(project):
+        folder, _, name = path.rpartition("/")
+        last_folder = folder.rpartition("/")[2].strip(".")
+        last_folder = "" if _VARIABLE.search(last_folder) else last_folder
+        folders[name].add("" if folder.startswith("/") else last_folder)
         parts = _VARIABLE.split(name)
-        enough = len((parts[0] + parts[-1]).rpartition(".")[0]) >= _ENOUGH_LETTERS
-        if len(parts) > 1 and (enough or home):
-            made.add(("" if enough else home, parts[0], parts[-1]))
-    return named, frozenset(made)
+        stem = (parts[0] + parts[-1]).rpartition(".")[0]
+        has_enough = len(stem) >= _ENOUGH_LETTERS
+        if len(parts) > 1 and (has_enough or last_folder):
+            made.add(_MadeName("" if has_enough else last_folder, parts[0], parts[-1]))
+    return _Names(folders, frozenset(made))
+
+
+def _paths_in(project: Path) -> set[str]:
+    """The paths of JSON and YAML in code of a project, and behind options in its prose."""
+    paths, bytes_left = set[str](), _MOST_BYTES
+    ignored = {name for name, is_ignored in ignored_in(project).items() if is_ignored}
+    below = files_below(project, ignored)
+    naming = (place for place in below if place.name.endswith(_PROSE + _CODE))
+    for place in islice(naming, _MOST_NAMING):
+        text = text_around(place, project, bytes_left)
+        bytes_left = max(bytes_left - len(text), 0)
+        is_prose = place.suffix in _PROSE or place.name.startswith("test")
+        for match in _SUFFIX.finditer(text):
+            start = match.start()
+            line = text[max(start - _MOST_BEFORE, 0) : start].rpartition("\n")[2]
+            letters = len(_PATH.match(line[::-1])[0])  # type: ignore[index]
+            begin = len(line) - letters
+            before, path = line[:begin], line[begin:]
+            if _OF_OPTION.search(before) or not (is_prose or _IN_COMMENT.search(before)):
+                paths.add(path + match[0])
+    return paths
 
 
 @until_next_check(512)
@@ -226,21 +248,25 @@ def find_programs(program: str | None, holder: str) -> tuple[Path, ...]:
     machine: files of its name count that are beside, or in a folder of the same name as there.
     """
     if program and program.endswith(".py"):
-        return _found(program, holder, os.getcwd())  # noqa: PTH109 - a text is a faster key
+        return _programs_from(program, holder, os.getcwd())  # noqa: PTH109 - text is a faster key
     return ()
 
 
 @until_next_check(1024)
-def _found(program: str, holder: str, _: str) -> tuple[Path, ...]:
+def _programs_from(program: str, holder: str, _working_folder: str) -> tuple[Path, ...]:
+    """The files of `find_programs`, as they are from this working folder."""
     folder = Path(holder).parent
-    name, above = program, folders_above(folder / PurePath(program).name)
+    path = PurePath(program)
+    bases = folders_above(folder / path.name)
     if program.startswith("/"):
-        path = PurePath(program)
-        name = path.name
-        above = (
-            base for base in above if base == folder.absolute() or base.name == path.parent.name
-        )
-    return tuple(place for place in (base / name for base in above) if is_readable(place, folder))
+        places = [
+            base / path.name
+            for base in bases
+            if base == folder.absolute() or base.name == path.parent.name
+        ]
+    else:
+        places = [base / program for base in bases]
+    return tuple(place for place in places if is_readable(place, folder))
 
 
 @until_next_check(1024)
@@ -260,18 +286,17 @@ def python_beside(program: Path, *more: Path) -> list[Path]:
     folder, above = program.parent, tuple(folders_above(program))
     text = text_around(program, folder)
     names = {base: frozenset(names_in(str(base), str(folder))) for base in above}
-    imported = []
+    imported: list[Path] = []
     for module in dict.fromkeys(_IMPORT.findall(text)):
         # One look at a folder is less than one for each file that may be there.
         first, path = module.partition(".")[0], module.replace(".", "/")
         homes = (base for base in above if not names[base].isdisjoint((first, f"{first}.py")))
-        places = (
-            base / path_end for base in homes for path_end in (f"{path}.py", f"{path}/__init__.py")
-        )
-        imported.append(next((place for place in places if is_readable(place, folder)), None))
+        files = (f"{path}.py", f"{path}/__init__.py")
+        places = (base / file for base in homes for file in files)
+        imported += islice((place for place in places if is_readable(place, folder)), 1)
 
-    files = [*programs_in(folder, folder)[:MOST_FILES], *filter(None, imported), *more]
-    return list(islice(dict.fromkeys(files), MOST_FILES))
+    around = [*programs_in(folder, folder)[:MOST_FILES], *imported, *more]
+    return list(islice(dict.fromkeys(around), MOST_FILES))
 
 
 @until_next_check(64)

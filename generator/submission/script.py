@@ -66,18 +66,20 @@ class LaunchScript:
         `python - <<EOF` gets such a text. `$DIR/copy/a.json` is another file than `raw`, where that
         is `$DIR/a.json`.
         """
-        words = (*self.shell.written, *self.shell.edited)
-        in_variable = _IN_VARIABLE.match(raw.replace('"', ""))
-        others = (_IN_VARIABLE.match(word.raw.replace('"', "")) for word in words)
-        apart = (
-            in_variable and other and in_variable[1] == other[1] and in_variable[2] != other[2]
-            for other in others
-        )
-        written = (word.path for word, elsewhere in zip(words, apart, strict=True) if not elsewhere)
-        printed = (text.content for text in self.shell.heredocs if text.target is None)
-        return any(end_alike(each, path) for each in written if each) or any(
-            basename(path) in text for text in printed
-        )
+        for word in (*self.shell.written, *self.shell.edited):
+            if word.path and end_alike(word.path, path) and not _are_apart(word.raw, raw):
+                return True
+        piped = (text.content for text in self.shell.heredocs if text.target is None)
+        return any(basename(path) in content for content in piped)
+
+
+def _are_apart(raw: str, other: str) -> bool:
+    """Return whether two words, as written, are different paths from the same variable."""
+    first = _IN_VARIABLE.match(raw.replace('"', ""))
+    second = _IN_VARIABLE.match(other.replace('"', ""))
+    if first is None or second is None:
+        return False
+    return first[1] == second[1] and first[2] != second[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,18 +162,18 @@ def places(source: Source, text: Text, at: str, command: str) -> Callable[[int],
 
     It is the place of the text's key where characters can't be matched.
     """
-    pointer = source.locate(at).pointer
-    key = replace(source.locate_key(at), pointer=pointer)
     lines, where = Lines(text), source.locate(at)
-    line = where.line if where.line and where.line <= len(lines.starts) else 0
-    offsets = _aligned(
-        command, text.content, lines.starts[line - 1] + (where.column or 1) - 1 if line else 0
-    )
+    key = replace(source.locate_key(at), pointer=where.pointer)
+    begin = 0
+    if where.line and where.line <= len(lines.starts):
+        begin = lines.starts[where.line - 1] + (where.column or 1) - 1
+    offsets = _aligned(command, text.content, begin)
 
     def place(offset: int) -> Location:
         if offsets is None:
             return key
-        return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], pointer)
+        last = len(offsets) - 1
+        return lines.locate(offsets[min(max(offset, 0), last)], where.pointer)
 
     return place
 
@@ -185,25 +187,34 @@ def _aligned(value: str, content: str, begin: int) -> list[int] | None:
     """
     at = _PROPERTIES.match(content, begin).end()  # type: ignore[union-attr]
     block = _BLOCK.match(content, at)
-    at = block.end() if block else at
-    quoted = content[at : at + 1] if block is None and content[at : at + 1] in ("'", '"') else ""
-    at += len(quoted)
+    is_quoted = block is None and content[at : at + 1] in ("'", '"')
+    if block is not None:
+        at = block.end()
+    elif is_quoted:
+        at += 1
+    added = _SKIPPED if is_quoted else frozenset[str]()
     offsets: list[int] = []
     for char in value:
         if char.isspace():
             offsets.append(at)
             continue
-        while (
-            at < len(content)
-            and content[at] != char
-            and (content[at].isspace() or (quoted and content[at] in _SKIPPED))
-        ):
-            at += 1
-        if at >= len(content) or content[at] != char:
+        at = _offset_of(char, content, at, added)
+        if at < 0:
             return None
         offsets.append(at)
         at += 1
     return offsets or None
+
+
+def _offset_of(char: str, content: str, at: int, added: frozenset[str]) -> int:
+    """Where a character comes next, behind white space and what is `added`; -1: other text does."""
+    for offset in range(at, len(content)):
+        current = content[offset]
+        if current == char:
+            return offset
+        if not current.isspace() and current not in added:
+            return -1
+    return -1
 
 
 def constant(where: Location) -> Callable[[int], Location]:

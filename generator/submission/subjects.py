@@ -18,8 +18,7 @@ def subject(*reads: str) -> Callable[[Callable[[Submission], Iterable[S]]], Subj
     return lambda subjects: Subject(reads, subjects)
 
 
-#: A submission as a whole, for rules that hold its documents against one another, which they name
-#: by `reads`.
+#: A submission as a whole, for rules that compare its documents, whose kinds they name by `reads`.
 submissions: Final = Subject[Submission]((), lambda submission: (submission,))
 #: Launch scripts that are files.
 scripts: Final = Subject[LaunchScript](("launch script",), lambda submission: submission.scripts)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from posixpath import dirname
 from typing import Any, Final, TypeVar
@@ -82,10 +83,10 @@ class Submission:
 
     @cached_property
     def _by_kind(self) -> dict[Kind, tuple[Any, ...]]:
-        every = sorted(self.documents, key=lambda document: document.document_kind)
+        kind_of = attrgetter("document_kind")
         return {
             kind: tuple(documents)
-            for kind, documents in groupby(every, key=lambda document: document.document_kind)
+            for kind, documents in groupby(sorted(self.documents, key=kind_of), kind_of)
         }
 
     def of(self, kind: type[D]) -> tuple[D, ...]:
@@ -195,11 +196,10 @@ class Submission:
 
     @cached_property
     def planned(self) -> Job | None:
-        """The job of the plan that dsgen wrote beside the files, its layout pinned; it may lack its
-        model.
+        """The job of the plan that dsgen wrote beside the files, with its layout pinned.
 
-        None where there are several, and where a spec is there, which says of what job the files
-        are.
+        It may lack its model. None where there are several plans, and where a spec is there, which
+        says what job the files are of.
         """
         if self.job is not None or len(self.plan_files) != 1:
             return None

@@ -34,9 +34,8 @@ class Degree(NamedTuple):
     value: int | None
 
 
-#: Ranks of degrees: of arguments, of the job's pins, of a config, of the program's Python. Where
-#: something rules a degree out, that goes before these, and what the Python makes all the same
-#: before that.
+#: Ranks of degrees. What rules a degree out goes before what sets one: arguments, the job's pins, a
+#: config, the program's Python. Where the Python makes one all the same, that goes first.
 MADE_ALL_THE_SAME, RULED_OUT, OF_ARGUMENTS, OF_JOB, OF_CONFIG, OF_PYTHON = range(6)
 
 
@@ -67,12 +66,15 @@ class World:
         None where the GPUs or their division are unknown, or the GPUs are no multiple of a
         replica's.
         """
-        whole = self.gpus and not self.gpus % self.model_parallel and not self.divided
-        return self.gpus // self.model_parallel if self.gpus and whole else None
+        if not self.gpus or self.divided or self.gpus % self.model_parallel:
+            return None
+        return self.gpus // self.model_parallel
 
     @property
     def source(self) -> Claim | None:
-        return next(chain(*map(self.claims_on, get_args(Quantity))), None)
+        """The first claim on the first quantity that has one."""
+        claims = chain.from_iterable(map(self.claims_on, get_args(Quantity)))
+        return next(claims, None)
 
     def claims_on(self, quantity: Quantity) -> tuple[Claim, ...]:
         """Every claim on a quantity, in the order of trust."""
@@ -85,25 +87,25 @@ def world_of(submission: Submission) -> World:
 
     The command line goes before the job spec, which goes before scripts and configs.
     """
-    made = (
-        *_context_claims(submission),
-        *sorted(_claims(submission), key=lambda claim: claim.trust),
-    )
-    claims = tuple(claim for claim in made if claim.value <= MOST_GPUS)
-    beyond = tuple(claim for claim in made if claim.value > MOST_GPUS)
+    of_documents = sorted(_claims(submission), key=lambda claim: claim.trust)
+    every = (*_context_claims(submission), *of_documents)
+    claims = tuple(claim for claim in every if claim.value <= MOST_GPUS)
+    beyond = tuple(claim for claim in every if claim.value > MOST_GPUS)
 
     def first(quantity: Quantity) -> int | None:
         return next((claim.value for claim in claims if claim.quantity == quantity), None)
 
-    # A script may prepare data on one GPU before it trains on eight: which line is meant can't be
-    # known.
     started = {claim.value for claim in claims if claim.quantity == "processes"}
-    processes = started.pop() if len(started) == 1 else None
-
     per_node, nodes = first("GPUs per node"), first("nodes")
-    product = nodes * per_node if nodes and per_node and not started else None
-    gpus = first("GPUs") or processes or product
-    gpus = gpus if gpus and gpus <= MOST_GPUS else None
+    gpus = first("GPUs")
+    if not gpus and len(started) == 1:
+        [gpus] = started
+    # A script may prepare data on one GPU before it trains on eight: which of several numbers of
+    # processes is meant can't be known.
+    if not gpus and len(started) <= 1 and nodes and per_node:
+        gpus = nodes * per_node
+    if not gpus or gpus > MOST_GPUS:
+        gpus = None
 
     return World(
         claims=claims,
@@ -129,15 +131,17 @@ def cluster_of(submission: Submission) -> Cluster | None:
 
 
 def _claims(submission: Submission) -> Iterator[Claim]:
+    """What documents claim, in no order."""
     for job in submission.services:
         yield from job.claims()
-    every = (says for record in submission.programs for says in record.claims)
-    for says in every:
-        if says.when(submission):
-            yield from loaded(says.function)(submission)
+    readers = (reader for record in submission.programs for reader in record.claims)
+    for reader in readers:
+        if reader.when(submission):
+            yield from loaded(reader.function)(submission)
 
 
 def _context_claims(submission: Submission) -> Iterator[Claim]:
+    """What flags claim, and the job spec."""
     context, job, cluster = submission.context, submission.job, submission.cluster
 
     if context.gpus is not None:
@@ -153,9 +157,9 @@ def _context_claims(submission: Submission) -> Iterator[Claim]:
         yield Claim("nodes", job.nodes, where, "the job spec")
 
     if cluster is not None:
-        each = cluster.accelerators_per_node
+        gpus = cluster.accelerators_per_node
         where = Location(path=FLAGS, flag=f"--cluster {cluster.name}")
-        yield Claim("GPUs per node", each, where, f"{each} on a node of {cluster.name}")
+        yield Claim("GPUs per node", gpus, where, f"{gpus} on a node of {cluster.name}")
 
 
 def _is_divided(submission: Submission) -> bool:
@@ -187,21 +191,23 @@ def _degrees(submission: Submission) -> dict[str, int]:
 
 
 def _stated(submission: Submission) -> Iterator[Degree]:
-    every = (says for record in submission.programs for says in record.degrees)
-    for says in every:
-        if says.when(submission):
-            yield from loaded(says.function)(submission)
+    """The degrees that documents have, in no order."""
+    readers = (reader for record in submission.programs for reader in record.degrees)
+    for reader in readers:
+        if reader.when(submission):
+            yield from loaded(reader.function)(submission)
 
 
 def gpus_of(plan: Path) -> tuple[int | None, int | None]:
     """The GPUs and nodes of a plan's job; None where it has no such number."""
     job = plan_of(text_around(plan, plan.parent)).get("job")
-    keys = job if isinstance(job, dict) else {}
-    gpus, nodes = (
-        value if type(value) is int and 0 < value <= MOST_GPUS else None
-        for value in (keys.get("gpus"), keys.get("nodes"))
-    )
-    return gpus, nodes
+    if not isinstance(job, dict):
+        return None, None
+    return _count_or_none(job.get("gpus")), _count_or_none(job.get("nodes"))
+
+
+def _count_or_none(value: object) -> int | None:
+    return value if type(value) is int and 0 < value <= MOST_GPUS else None
 
 
 def gpus_planned_otherwise(submission: Submission) -> int | None:
