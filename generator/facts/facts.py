@@ -6,8 +6,7 @@ raises `AttributeError`, so no rule takes a default for something that a file sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -27,45 +26,43 @@ def partial(kind: type[R], **values: Any) -> R:
     Fields that are `UNKNOWN`, and fields with neither value nor default, are missing from it.
     """
     record = object.__new__(kind)
-    for name, default, factory in _defaults(kind):  # type: ignore[arg-type]  # a class can be hashed
-        value = values.get(name, default)
-        if name not in values and factory:
-            value = factory()
+    a_class: Any = kind  # which can be hashed, though mypy takes a `type[R]` for none that can
+    for field in _fields(a_class):
+        value = values.get(field.name, field.default)
+        if field.name not in values and field.default_factory is not MISSING:
+            value = field.default_factory()
         if value is not UNKNOWN:
-            object.__setattr__(record, name, value)
+            object.__setattr__(record, field.name, value)
     return record
 
 
 @cache
-def _defaults(kind: type[Any]) -> tuple[tuple[str, Any, Callable[[], Any] | None], ...]:
-    """The fields of a record, each with its default, and what makes that."""
-    return tuple(
-        (
-            field.name,
-            field.default,
-            None if field.default_factory is MISSING else field.default_factory,
-        )
-        for field in fields(kind)
-    )
+def _fields(kind: type[Any]) -> tuple[Field[Any], ...]:
+    """The fields of a class of records."""
+    return fields(kind)
 
 
 def completed(record: R, **values: Any) -> R:
     """A copy of a record in which these fields have the given values, known before or not."""
-    known = {field.name: getattr(record, field.name, UNKNOWN) for field in fields(record)}  # type: ignore[arg-type]
-    return partial(type(record), **{**known, **values})
+    kind: Any = type(record)
+    before = {field.name: getattr(record, field.name, UNKNOWN) for field in _fields(kind)}
+    return partial(type(record), **{**before, **values})
 
 
 def knows(job: Job, *names: str) -> bool:
-    """Whether all these facts are known: keys of the layout, or fields of the job, of its training,
-    its model or its cluster.
+    """Whether all these facts are known.
+
+    They are keys of the layout, or fields of the job, of its training, its model or its cluster.
     """
-    records = (job, *(getattr(job, name, None) for name in ("training", "model", "cluster")))
-    return all(
-        getattr(job.pins, name) is not None
-        if name in Pins.__slots__
-        else any(_has(record, name) for record in records)
-        for name in names
-    )
+    records = (job, *(getattr(job, part, None) for part in ("training", "model", "cluster")))
+    for name in names:
+        if name in Pins.__slots__:
+            is_known = getattr(job.pins, name) is not None
+        else:
+            is_known = any(_has(record, name) for record in records)
+        if not is_known:
+            return False
+    return True
 
 
 def _has(record: object, name: str) -> bool:
@@ -90,6 +87,5 @@ class Facts:
     def locate(self, *pointers: str) -> Location:
         """The place of the first of these values that is written; of the run, if none is."""
         places = self.job.origin.locations
-        return next(
-            (places[pointer] for pointer in pointers if pointer in places), self.job.locate("")
-        )
+        written = (places[pointer] for pointer in pointers if pointer in places)
+        return next(written, self.job.locate(""))

@@ -1,8 +1,7 @@
-"""A measured run as a document has it, before it is known what job it belongs to, and what can be
-wrong with one.
+"""A measured run as a document has it, and what can be wrong with one.
 
-What readers of logs share is here as well: the record that they fill, and how they look for
-numbers.
+It isn't known here what job the run belongs to. What readers of logs share is here as well: the
+record that they fill, and how they look for numbers.
 """
 
 from __future__ import annotations
@@ -82,9 +81,7 @@ class Read:
 
 
 def short_name(path: str) -> str:
-    """Return the name of a file where it is written down: without folders that only this machine
-    has.
-    """
+    """Return a file's name to be written down: without folders that only this machine has."""
     return Path(path).name if Path(path).is_absolute() else path
 
 
@@ -117,7 +114,5 @@ def positive(text: str) -> float | None:
 
 
 def positive_whole(text: str) -> int | None:
-    """A whole number above zero, of few enough digits to be one of a job; `None` for anything
-    else.
-    """
+    """A whole number above zero, of at most 9 digits; `None` for anything else."""
     return read_whole(text, 9) or None

@@ -78,12 +78,12 @@ def differences(
     """
     definitions = read_schemas(program)
     broken = breaches(document, definitions[kind], definitions, reader.dialect, odd_keys or ())
-    yield from _Words(reader, odd_keys or ()).problems(broken)
+    yield from _Differences(reader, odd_keys or ()).problems(broken)
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """Broken keywords as problems."""
+class _Differences:
+    """Makes problems of broken keywords."""
 
     reader: Reader
     odd_keys: Collection[str]
@@ -137,18 +137,13 @@ class _Words:
                 rule=rules.get("null", ""),
             )
         elif breach.keyword in ("type", "form"):
-            types, names = types_of(schema), tuple(schema.get("choices", ()))
-            kind = "value"  # by which the schema's `rules` are looked up
-            if types == ["integer"]:
-                kind = "integer"
-            elif {"object", "array"} & {*types}:
-                kind = "section"
+            names = tuple(schema.get("choices", ()))
             yield Problem(
                 kind="value" if names else "type",
                 pointer=breach.pointer,
                 expected=self._expected(schema),
                 choices=names,
-                rule=rules.get(kind) or rules.get("value", ""),
+                rule=rules.get(_kind_of_rule(schema)) or rules.get("value", ""),
             )
         else:
             choices = breach.wanted if breach.keyword in _ENUMS else ()
@@ -190,7 +185,8 @@ class _Words:
         if choices:
             return _one_of(choices)
 
-        types = [name for name in types_of(schema) if name != "null" or schema["type"] == "null"]
+        is_null = schema.get("type") == "null"
+        types = [name for name in types_of(schema) if name != "null" or is_null]
         words = " or ".join(TYPE_WORDS[name] for name in types)
         keys = sorted(schema.get("properties", ()))[:_SHOWN_KEYS] if lists_keys else ()
         if keys:
@@ -233,9 +229,18 @@ def _limit(breach: Breach) -> str:
     return _LIMITS[breach.keyword].format(breach.wanted)
 
 
+def _kind_of_rule(schema: Schema) -> str:
+    """The key by which the rule on a value of another type is looked up in a schema's `rules`."""
+    types = types_of(schema)
+    if types == ["integer"]:
+        return "integer"
+    return "section" if "object" in types or "array" in types else "value"
+
+
 def _rules(breach: Breach) -> dict[str, str]:
-    """The rules that report what is broken, by kind: those of an inner schema before those of an
-    outer one.
+    """The rules that report what is broken, by kind.
+
+    Those of an inner schema go before those of an outer one.
     """
     by_kind: dict[str, str] = {}
     for schema in breach.schemas:
@@ -248,8 +253,9 @@ def _one_of(choices: Collection[object]) -> str:
 
 
 def _is_text_or_number(value: object, types: Collection[str]) -> bool:
-    """Return whether a value has one of the types; a quantity may be any number, which the API
-    server reads as text.
+    """Return whether a value has one of the types.
+
+    A quantity may be any number, which the API server reads as text.
     """
     is_quantity = isinstance(value, float) and "string" in types and "integer" in types
     return is_quantity or has_type(value, types)

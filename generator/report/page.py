@@ -14,6 +14,7 @@ from ..estimate.products import peak_flops_per_s
 from ..estimate.roofline import operations
 from ..estimate.step_time import compute_parts
 from ..estimate.uncertainty import Band, accuracy_by_source, bands
+from ..job.records import Job
 from ..numerals import significant
 from ..programs.job_rules import PLANNING_RULES
 from ..resources import read_text
@@ -30,7 +31,7 @@ from ..search.summary import (
     rows,
     unlike,
 )
-from ..search.sweep import Sweep
+from ..search.sweep import Point, Sweep
 from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, gpu_hours, long_time, same_unit, seconds
 from ..version import __version__
@@ -59,8 +60,10 @@ def report_page(
     command: str = "dsgen",
     spec: str = "",
 ) -> str:
-    """The page: layouts that were found, the best plans where something is otherwise, the command
-    for the job, and its spec without secrets.
+    """The page of the layouts that were found.
+
+    `moved` are the best plans where something is otherwise, `command` is that for the job, and
+    `spec` its spec without secrets.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
@@ -74,12 +77,32 @@ def report_page(
     )
     scripts = [_asset("echarts.min.js"), "\n".join(map(_asset, _SCRIPTS))]
     later = _asset("later.js")
-    # Each script, and no other, is allowed to run.
-    hashes = [
-        b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (*scripts, later)
-    ]
+    drawn_data = _drawn_data(answer, feasible, sweep)
+    text = json.dumps(drawn_data, separators=(",", ":"), ensure_ascii=True)
+    return environment.get_template("report.html.j2").render(
+        version=__version__,
+        command=command,
+        spec=spec,
+        data=drawn_data,
+        # As escapes they end no script, and begin no comment.
+        json=re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text),
+        style=_asset("report.css"),
+        scripts=scripts,
+        later=later,
+        # Each script, and no other, is allowed to run.
+        hashes=[_hash_of(script) for script in (*scripts, later)],
+        **_texts(answer, drawn_data, moved),
+    )
+
+
+def _hash_of(script: str) -> str:
+    return b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _drawn_data(answer: SearchResult, feasible: Feasible, sweep: Sweep | None) -> dict[str, Any]:
+    """What the scripts of the page draw, as plain data."""
     best = answer.plans[0]
-    drawn_data = {
+    return {
         "memory": drawn_stages(best),
         "names": MEMORY_NAMES,
         "step": drawn(best, timeline(best)),
@@ -88,42 +111,17 @@ def report_page(
         | {"tokens_per_step_per_gpu": best.tokens_per_step / best.layout.world},
         "sweep": sweep_document(sweep) if sweep else None,
     }
-    text = json.dumps(drawn_data, separators=(",", ":"), ensure_ascii=True)
-    # ends no script, and begins no comment
-    inline = re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
-    page = {
-        "version": __version__,
-        "command": command,
-        "spec": spec,
-        "data": drawn_data,
-    }
-    page |= {
-        "json": inline,
-        "style": _asset("report.css"),
-        "scripts": scripts,
-        "later": later,
-        "hashes": hashes,
-    }
-    return environment.get_template("report.html.j2").render(
-        **page, **_texts(answer, drawn_data, moved)
-    )
 
 
 def _texts(
     answer: SearchResult, drawn_data: Mapping[str, Any], moved: Iterable[AfterChange]
 ) -> dict[str, Any]:
+    """The texts and tables of the page, by their names in its template."""
     best, stages, points = answer.plans[0], drawn_data["memory"], drawn_data["sweep"]
-    job, model = best.job, best.job.model
-    machines = (
-        f"{job.gpus:,} × {job.cluster.accelerator.name}, {counted(job.nodes, 'node')} "
-        f"of {job.cluster.name}"
-    )
-    sizes_by_name = {name: sizes for name, sizes in stages["own"].items() if any(sizes)}
     return {
         "plan": best,
         "answer": answer,
-        "headline": f"{model.name} ({count(parameter_count(model))} parameters) with "
-        f"{job.framework} on {machines}",
+        "headline": _headline(best.job),
         "short": best.in_words(),
         "tiles": [*tiles(best)],
         "table": plans_table(answer),
@@ -135,14 +133,27 @@ def _texts(
         "moved": moved_rows(best, moved),
         "rejected": rejected(answer),
         "certainty": certainty(best),
-        "memory": {  # a row for each stage, a column for each cause
-            "names": [MEMORY_NAMES.get(name, name) for name in sizes_by_name],
-            "rows": [
-                [gib(size) for size in row] for row in zip(*sizes_by_name.values(), strict=True)
-            ],
-        },
+        "memory": _memory_table(stages["own"]),
         "bars": [*memory_bars(stages)],
         "sweep": sweep_rows(points) if points else None,
+    }
+
+
+def _headline(job: Job) -> str:
+    model, cluster = job.model, job.cluster
+    parameters = count(parameter_count(model))
+    nodes = counted(job.nodes, "node")
+    machines = f"{job.gpus:,} × {cluster.accelerator.name}, {nodes} of {cluster.name}"
+    return f"{model.name} ({parameters} parameters) with {job.framework} on {machines}"
+
+
+def _memory_table(sizes_by_name: Mapping[str, list[int]]) -> dict[str, Any]:
+    """The memory of the stages: a row for each stage, a column for each cause that takes any."""
+    used = {name: sizes for name, sizes in sizes_by_name.items() if any(sizes)}
+    stages = zip(*used.values(), strict=True)
+    return {
+        "names": [MEMORY_NAMES.get(name, name) for name in used],
+        "rows": [[gib(size) for size in stage] for stage in stages],
     }
 
 
@@ -191,6 +202,9 @@ REGIMES: Mapping[str, str] = {
 }
 
 
+#: Evenly spaced bars of stages, at most.
+_MOST_BARS = 16
+
 Fact = tuple[str, str, str]  #: a figure's name, the figure, and what is to be known about it
 
 
@@ -235,22 +249,22 @@ def tiles(plan: Plan) -> Iterator[Fact]:
 def plans_table(answer: SearchResult) -> dict[str, Any]:
     """The named plans and the next best: a column for each dimension that any of them uses."""
     shown, best = rows(answer, len(answer.plans)), answer.plans[0]
-    cells = dimension_cells([row.plan for row in shown])
+    dimensions = dimension_cells([row.plan for row in shown])
     steps = same_unit([float(row.plan.step_time.total_s) for row in shown], steps=True)
     return {
-        "dimensions": [*cells[0]],
+        "dimensions": [*dimensions[0]],
         "rows": [
             {
                 "name": row.name,
                 "reason": row.reason,
-                "cells": [*own.values()],
+                "cells": [*cells.values()],
                 "gib": gib(row.plan.memory.required_bytes),
                 "step": step,
                 "mfu": percent(row.plan.throughput.mfu),
                 "change": compared(row.plan, best),
                 "unlike": unlike(row.plan, best),
             }
-            for row, own, step in zip(shown, cells, steps, strict=True)
+            for row, cells, step in zip(shown, dimensions, steps, strict=True)
         ],
     }
 
@@ -301,11 +315,13 @@ def roofline(plan: Plan) -> dict[str, Any]:
     peak = peak_flops_per_s(job, narrow=job.training.is_narrow)
     bandwidth = float(accelerator.memory_bytes_per_s)
     rows = []
-    for each in operations(job, plan.layout):
-        intensity, rate = each.flops / each.traffic_bytes, each.flops / each.seconds
+    for operation in operations(job, plan.layout):
+        intensity = operation.flops / operation.traffic_bytes
+        rate = operation.flops / operation.seconds
         roof = min(peak, intensity * bandwidth)
         numbers = {"intensity": intensity, "rate": rate, "share": rate / roof}
-        rows.append({"name": each.name, **{name: significant(n, 4) for name, n in numbers.items()}})
+        rounded = {name: significant(number, 4) for name, number in numbers.items()}
+        rows.append({"name": operation.name, **rounded})
     return {"peak": peak, "bandwidth": bandwidth, "operations": rows}
 
 
@@ -318,14 +334,16 @@ def moved_rows(best: Plan, moved: Iterable[AfterChange]) -> list[dict[str, Any]]
             rows.append({"change": change, "layout": "nothing fits", "figures": ["", "", "", ""]})
             continue
         speed = float(plan.throughput.tokens_per_s)
+        percent_more = round(100 * (speed / rate - 1))
         figures = [
             gib(plan.memory.required_bytes),
             seconds(float(plan.step_time.total_s)),
             count(speed),
-            f"{share:+} %" if (share := round(100 * (speed / rate - 1))) else "the same",
+            f"{percent_more:+} %" if percent_more else "the same",
         ]
-        same = plan.in_words() == best.in_words()
-        layout = "the same" if same else plan.in_words()
+        layout = plan.in_words()
+        if layout == best.in_words():
+            layout = "the same"
         rows.append({"change": change, "layout": layout, "figures": figures})
     return rows
 
@@ -337,8 +355,8 @@ def memory_bars(stages: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """
     peaks, required = stages["peak"], stages["own"]["required"]
     whole = max(stages["capacity_bytes"], *required)
-    every = range(0, len(required), -(-len(required) // 16))
-    for stage in sorted({*every, stages["fullest"], len(required) - 1}):
+    evenly_spaced = range(0, len(required), -(-len(required) // _MOST_BARS))
+    for stage in sorted({*evenly_spaced, stages["fullest"], len(required) - 1}):
         parts = ((name, sizes[stage]) for name, sizes in peaks.items() if sizes[stage])
         yield {
             "stage": stage + 1,
@@ -357,76 +375,86 @@ def rejected(answer: SearchResult) -> list[dict[str, Any]]:
     considered = max(answer.considered, 1)
     rejected_by: Any = answer.to_dict()["rejected_by"]
     return [
-        {"rule": rule, "count": count, "share": count / considered, "title": titles.get(rule, "")}
-        for rule, count in rejected_by.items()
-        if count
+        {
+            "rule": rule,
+            "count": layouts,
+            "share": layouts / considered,
+            "title": titles.get(rule, ""),
+        }
+        for rule, layouts in rejected_by.items()
+        if layouts
     ]
 
 
 def certainty(plan: Plan) -> dict[str, Any]:
     """Say how far such estimates are off, and what speaks for this one."""
-    sure, known, regime = plan.uncertainty, plan.uncertainty.evidence, plan.uncertainty.regime
+    uncertainty, sources = plan.uncertainty, accuracy_by_source()
+    evidence, regime = uncertainty.evidence, uncertainty.regime
+    required, device = uncertainty.required, uncertainty.device
     widths = {name: float(width.high) for name, width in bands("step_time").items()}
-    factor = float(plan.uncertainty.step_time.high) / float(plan.step_time.total_s)
 
-    def shown(size: float) -> str:
+    def gib_on_card(size: float) -> str:
         # The allocator gives its cache back before the card is full.
         return gib(min(float(size), plan.memory.capacity_bytes))
 
     return {
-        "coverage": f"{plan.uncertainty.coverage:.0%}",
-        "runs": known.runs,
-        "beyond": known.beyond,
-        "octaves": known.octaves,
+        "coverage": f"{uncertainty.coverage:.0%}",
+        "runs": evidence.runs,
+        "beyond": evidence.beyond,
+        "octaves": evidence.octaves,
         "regime": REGIMES[regime],
         "regime_key": regime,
-        "sources": accuracy_by_source(),
-        "measured": sum(source["runs"] for source in accuracy_by_source()),
-        "factor": factor,
+        "sources": sources,
+        "measured": sum(source["runs"] for source in sources),
+        "factor": float(uncertainty.step_time.high) / float(plan.step_time.total_s),
         "bands": [
             {"name": REGIMES[name], "factor": width, "own": name == regime}
             for name, width in sorted(widths.items())
         ],
         "memory": {name: float(width.high) for name, width in bands("memory").items()},
-        "step": band(sure.step_time),
-        "required": f"{gib(sure.required.low)} to {gib(sure.required.high)} GiB",
-        "device": f"{shown(sure.device.low)} to {shown(sure.device.high)} GiB",
+        "step": band(uncertainty.step_time),
+        "required": f"{gib(required.low)} to {gib(required.high)} GiB",
+        "device": f"{gib_on_card(device.low)} to {gib_on_card(device.high)} GiB",
     }
 
 
 def sweep_document(sweep: Sweep) -> dict[str, Any]:
     """The sweep as plain data: the keys, and a point for each combination of values."""
-    own = (
-        "gpus",
-        "step_time_s",
-        "step_time_low_s",
-        "step_time_high_s",
-        "mfu",
-        "tokens_per_s",
-        "required_bytes",
-    )
-    points = []
-    for point in sweep.points:
-        row = point.to_dict()
-        run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
-        layout = point.plan.in_words() if point.plan else None
-        kept = {name: row[name] for name in (*own, "rule", "message")}
-        kept |= {"values": [*point.values.values()], "layout": layout}
-        cost: float | None = run.get("wall_cost")
-        kept["price"] = None if point.plan is None or cost is None else money(point.plan.job, cost)
-        points.append(
-            kept | {name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")}
-        )
     keys = [axis.path for axis in sweep.axes]
-    currency = (
-        "US dollars" if any(_listed(point.plan) for point in sweep.points) else "your currency"
-    )
+    is_in_dollars = any(_has_list_price(point.plan) for point in sweep.points)
     return {
         "keys": keys,
         "axes": [_AXES.get(key.rpartition(".")[2], key) for key in keys],
-        "currency": currency,
-        "points": points,
+        "currency": "US dollars" if is_in_dollars else "your currency",
+        "points": [_point_document(point) for point in sweep.points],
     }
+
+
+def _point_document(point: Point) -> dict[str, Any]:
+    row, plan = point.to_dict(), point.plan
+    run: Mapping[str, Any] = row["run"] or {}  # type: ignore[assignment]  # of plain values
+    cost: float | None = run.get("wall_cost")
+    return {
+        **{name: row[name] for name in _OF_POINT},
+        "values": [*point.values.values()],
+        "layout": plan.in_words() if plan else None,
+        "price": None if plan is None or cost is None else money(plan.job, cost),
+        **{name: run.get(name) for name in ("wall_s", "wall_gpu_hours", "wall_cost")},
+    }
+
+
+#: What the page has of a point of a sweep, by its names in the answer of `dsgen sweep`.
+_OF_POINT = (
+    "gpus",
+    "step_time_s",
+    "step_time_low_s",
+    "step_time_high_s",
+    "mfu",
+    "tokens_per_s",
+    "required_bytes",
+    "rule",
+    "message",
+)
 
 
 #: What is along the axis of a key, with its unit.
@@ -446,16 +474,17 @@ _AXES: Mapping[str, str] = {
 }
 
 
-def _listed(plan: Plan | None) -> bool:
+def _has_list_price(plan: Plan | None) -> bool:
     """Whether a plan's price is a list price, in dollars."""
     return plan is not None and plan.job.cluster.list_price is not None
 
 
 def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The points as rows of a table."""
-    rows, planned = [], [point for point in document["points"] if point["layout"] is not None]
+    planned = [point for point in document["points"] if point["layout"] is not None]
     steps = iter(same_unit([point["step_time_s"] for point in planned], steps=True))
     runs = iter(same_unit([point["wall_s"] for point in planned if point["wall_s"] is not None]))
+    rows = []
     for point in document["points"]:
         cells = [
             f"{value:,}" if type(value) is int else in_spec(value) for value in point["values"]
@@ -467,6 +496,7 @@ def sweep_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         figures = [next(steps), percent(point["mfu"]), count(point["tokens_per_s"]), used]
         if point["wall_s"] is not None:
             figures += [next(runs), gpu_hours(point["wall_gpu_hours"])]
-            figures += [] if point["price"] is None else [point["price"]]
+            if point["price"] is not None:
+                figures.append(point["price"])
         rows.append({"values": cells, "layout": point["layout"], "figures": figures})
     return rows

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ..estimate.layout import Layout
 from ..search.plan import Plan
 
-#: Rows of a table of nodes, at most: the ends are always among them.
-_NODES = 16
+#: Rows of a table of nodes, at most, and one for the last node.
+_MOST_NODES = 16
 
 
 class Place(NamedTuple):
@@ -31,12 +31,12 @@ def place_of(layout: Layout, rank: int) -> Place:
     RankGenerator (order `tp-cp-ep-dp-pp`) @ core_v0.16.1; DeepSpeed runtime/pipe/topology.py,
     PipeModelDataParallelTopology (axes pipe, data, model) @ 0.19.8.
     """
-    of_stage = layout.world // layout.pipeline
-    within = rank % of_stage
-    rest, tensor = divmod(within, layout.tensor)
-    replica, context = divmod(rest, layout.context)
-    expert = within // layout.expert_tensor % layout.expert
-    return Place(rank, rank // of_stage, replica, context, tensor, expert)
+    ranks_per_stage = layout.world // layout.pipeline
+    stage, rank_in_stage = divmod(rank, ranks_per_stage)
+    tensor_group, tensor = divmod(rank_in_stage, layout.tensor)
+    replica, context = divmod(tensor_group, layout.context)
+    expert = rank_in_stage // layout.expert_tensor % layout.expert
+    return Place(rank, stage, replica, context, tensor, expert)
 
 
 def placement(plan: Plan) -> dict[str, Any]:
@@ -51,14 +51,14 @@ def placement(plan: Plan) -> dict[str, Any]:
     }
     names = [name for name, size in used.items() if size > 1]
     nodes = -(-layout.world // per_node)
-    every = range(0, nodes, -(-nodes // _NODES))
-    first = [place_of(layout, rank) for rank in range(min(per_node, layout.world))]
+    evenly_spaced = range(0, nodes, -(-nodes // _MOST_NODES))
+    first_node = [place_of(layout, rank) for rank in range(min(per_node, layout.world))]
     return {
         "names": names,
         "gpus": [
-            (place.rank, [str(getattr(place, name) + 1) for name in names]) for place in first
+            (place.rank, [str(getattr(place, name) + 1) for name in names]) for place in first_node
         ],
-        "nodes": [*_nodes(layout, per_node, names, sorted({*every, nodes - 1}))],
+        "nodes": [*_nodes(layout, per_node, names, sorted({*evenly_spaced, nodes - 1}))],
         "count": nodes,
     }
 
@@ -66,6 +66,7 @@ def placement(plan: Plan) -> dict[str, Any]:
 def _nodes(
     layout: Layout, per_node: int, names: list[str], numbers: list[int]
 ) -> Iterator[dict[str, Any]]:
+    """The rows of the nodes with these numbers, from 0, and of the groups with these names."""
     for node in numbers:
         ranks = range(node * per_node, min((node + 1) * per_node, layout.world))
         places = [place_of(layout, rank) for rank in ranks]

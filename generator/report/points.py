@@ -22,9 +22,9 @@ from ..search.summary import CAUSES
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
-_ALL_OF = 2000  #: so few are all shown
-#: Points near the front that are all shown, and how near these may be, as shares of the front's
-#: step time.
+_FEW = 2000  #: so few are all shown
+#: Points near the front that are all shown, at most, and how far these may be beyond it, as shares
+#: of the front's step time: the first share with no more points than that.
 _MOST_NEAR, _NEAR = 1200, (0.25, 0.1, 0.04, 0.02, 0.01, 0.0)
 #: Of the others, the fastest of each cell of such a grid over the logarithms of memory and time.
 _CELLS = (48, 36)
@@ -45,45 +45,57 @@ class Points(NamedTuple):
 
 def pareto_front(total_s: Floats, required_bytes: Floats) -> NDArray[np.bool_]:
     """Mark the rows that no other equals or beats in both."""
-    order = np.lexsort((total_s, required_bytes))
-    least = np.minimum.accumulate(total_s[order])
+    order = np.lexsort((total_s, required_bytes))  # by memory, then by time
+    fastest_so_far = np.minimum.accumulate(total_s[order])
     front = np.ones(len(order), np.bool_)
-    front[order[1:]] = least[1:] < least[:-1]
+    front[order[1:]] = fastest_so_far[1:] < fastest_so_far[:-1]
     return front
 
 
 def chosen_points(answer: SearchResult, estimated: Estimates) -> Points:
     """The layouts that are drawn: the front and its surroundings, named plans, an even sample."""
     front = pareto_front(estimated.total_s, estimated.required_bytes)
-    # The share by which each row is slower than the fastest with as little memory.
-    on = np.flatnonzero(front)
-    on = on[np.argsort(estimated.required_bytes[on], kind="stable")]
-    below = (
-        np.searchsorted(estimated.required_bytes[on], estimated.required_bytes, side="right") - 1
-    )
-    beyond: Floats = estimated.total_s / estimated.total_s[on[below]] - 1
-    few = len(front) <= _ALL_OF
+    beyond = _beyond_front(estimated, front)
     near = next(share for share in _NEAR if share == 0 or (beyond <= share).sum() <= _MOST_NEAR)
-    names: dict[int, str] = {}
-    for name, plan in answer.in_rows(len(answer.plans)).items():
-        same = np.ones(len(front), np.bool_)
-        for field in FIELDS:
-            same &= getattr(estimated.layouts, field) == getattr(plan.layout, field)
-        for row in np.flatnonzero(same)[:1].tolist():
-            names[row] = name
-    kept = front | few | (beyond <= near) if near else front | few
-    kept[_sample(estimated)] = True
-    kept[[*names]] = True
-    rows = np.flatnonzero(kept)
+    names = _names_by_row(answer, estimated)
+
+    is_kept = front | (len(front) <= _FEW)
+    if near:
+        is_kept |= beyond <= near
+    is_kept[_sample(estimated)] = True
+    is_kept[[*names]] = True
+    rows = np.flatnonzero(is_kept)
     rows = rows[np.lexsort((estimated.total_s[rows], estimated.required_bytes[rows]))]
-    place = {int(row): number for number, row in enumerate(rows)}
+    number_by_row = {int(row): number for number, row in enumerate(rows)}
     return Points(
         rows=rows,
         front=front[rows],
-        names={place[row]: name for row, name in names.items()},
+        names={number_by_row[row]: name for row, name in names.items()},
         near=near,
         of=len(front),
     )
+
+
+def _beyond_front(estimated: Estimates, front: NDArray[np.bool_]) -> Floats:
+    """The share by which each row is slower than the fastest one with as little memory."""
+    on_front = np.flatnonzero(front)
+    on_front = on_front[np.argsort(estimated.required_bytes[on_front], kind="stable")]
+    sizes = estimated.required_bytes[on_front]
+    last_below = np.searchsorted(sizes, estimated.required_bytes, side="right") - 1
+    beyond: Floats = estimated.total_s / estimated.total_s[on_front[last_below]] - 1
+    return beyond
+
+
+def _names_by_row(answer: SearchResult, estimated: Estimates) -> dict[int, str]:
+    """What the table of plans calls rows of the estimates."""
+    names: dict[int, str] = {}
+    for name, plan in answer.in_rows(len(answer.plans)).items():
+        is_plan = np.ones(len(estimated.total_s), np.bool_)
+        for field in FIELDS:
+            is_plan &= getattr(estimated.layouts, field) == getattr(plan.layout, field)
+        if is_plan.any():
+            names[int(is_plan.argmax())] = name
+    return names
 
 
 def _sample(estimated: Estimates) -> Rows:
@@ -92,7 +104,8 @@ def _sample(estimated: Estimates) -> Rows:
     for values, count in zip((estimated.required_bytes, estimated.total_s), _CELLS, strict=True):
         logs = np.log(values)
         width = max(float(np.ptp(logs)), 1e-12) / count
-        cells = cells * count + np.minimum((logs - logs.min()) // width, count - 1).astype(np.int64)
+        numbers = np.minimum((logs - logs.min()) // width, count - 1)
+        cells = cells * count + numbers.astype(np.int64)
     order = np.lexsort((estimated.total_s, cells))
     _, first = np.unique(cells[order], return_index=True)
     rows: Rows = order[first]
@@ -103,6 +116,8 @@ def drawn_points(job: Job, estimated: Estimates, points: Points) -> dict[str, An
     """The points as plain columns: what each is called, takes, and why. Six digits."""
     rows = estimated.layouts.take(points.rows)
     ledger, time = memory(job, rows), step_time(job, rows)
+    times = {name: _six(getattr(time, f"{name}_s"), len(rows)) for name in CAUSES}
+    sizes = {name: _six(getattr(ledger, f"{name}_bytes"), len(rows)) for name in PARTS}
     return {
         "shown": len(points.rows),
         "estimated": points.of,
@@ -113,26 +128,16 @@ def drawn_points(job: Job, estimated: Estimates, points: Points) -> dict[str, An
         "names": {str(number): points.names[number] for number in sorted(points.names)},
         "step_s": _six(time.total_s, len(rows)),
         "required_bytes": _six(ledger.required_bytes, len(rows)),
-        "time": {
-            name: column
-            for name in CAUSES
-            if any(column := _six(getattr(time, f"{name}_s"), len(rows)))
-        },
-        "memory": {
-            name: column
-            for name in PARTS
-            if any(column := _six(getattr(ledger, f"{name}_bytes"), len(rows)))
-        },
+        "time": {name: column for name, column in times.items() if any(column)},
+        "memory": {name: column for name, column in sizes.items() if any(column)},
     }
 
 
 def _six(column: Any, count: int) -> list[float]:
     """Six digits of each number; whole numbers as such."""
-    numbers = np.broadcast_to(np.asarray(column, float), count)
-    return [
-        int(short) if (short := significant(number, 6)).is_integer() else short
-        for number in numbers.tolist()
-    ]
+    numbers = np.broadcast_to(np.asarray(column, float), count).tolist()
+    rounded = (significant(number, 6) for number in numbers)
+    return [int(number) if number.is_integer() else number for number in rounded]
 
 
 def at_peak(ledger: Memory) -> dict[str, float]:
@@ -143,17 +148,18 @@ def at_peak(ledger: Memory) -> dict[str, float]:
     and what of the rest is there then.
     """
     sizes = {name: float(getattr(ledger, f"{name}_bytes")) for name in PARTS}
-    states = {name: sizes[name] for name in PARTS[:3]}  # of the states
-    left = float(ledger.allocated_bytes) - sum(states.values())
-    at_end = abs(left - sizes["buffers"]) < 1e-9 * max(left, 1.0)
-    for name in (
-        ("buffers", "activations", "output") if at_end else ("activations", "output", "buffers")
-    ):
-        states[name] = max(min(sizes[name], left), 0.0)
-        left -= states[name]
-    states["other"] = max(left, 0.0)
-    states["context"] = float(ledger.required_bytes) - float(ledger.allocated_bytes)
-    return {name: states[name] for name in STACK}
+    parts = {name: sizes[name] for name in ("parameters", "gradients", "optimizer")}
+    left = float(ledger.allocated_bytes) - sum(parts.values())
+    are_buffers_it = abs(left - sizes["buffers"]) < 1e-9 * max(left, 1.0)
+    in_order = ("activations", "output", "buffers")
+    if are_buffers_it:
+        in_order = ("buffers", "activations", "output")
+    for name in in_order:
+        parts[name] = max(min(sizes[name], left), 0.0)
+        left -= parts[name]
+    parts["other"] = max(left, 0.0)
+    parts["context"] = float(ledger.required_bytes) - float(ledger.allocated_bytes)
+    return {name: parts[name] for name in STACK}
 
 
 def drawn_stages(plan: Plan) -> dict[str, Any]:

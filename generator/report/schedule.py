@@ -56,8 +56,10 @@ def passes_of(shape: Shape, stage: int) -> Iterator[Pass]:
     """
     forward = [*_in_turn(shape, backward=False)]
     backward = [*_in_turn(shape, backward=True)]
-    left = shape.stages - stage - 1
-    ahead = left if shape.chunks == 1 else 2 * left + (shape.chunks - 1) * shape.stages
+    stages_behind = shape.stages - stage - 1
+    ahead = stages_behind
+    if shape.chunks > 1:
+        ahead = 2 * stages_behind + (shape.chunks - 1) * shape.stages
     ahead = min(ahead, len(forward))
     yield from forward[:ahead]
     for next_forward, next_backward in zip(forward[ahead:], backward, strict=False):
@@ -81,41 +83,43 @@ def timed(shape: Shape, forward_s: Floats, backward_s: Floats) -> list[Timed]:
     A pass through a chunk takes the seconds of its stage.
     """
     orders = [[*passes_of(shape, stage)] for stage in range(shape.stages)]
+    starts: list[list[float]] = [[] for _ in orders]
     ends: list[dict[Pass, float]] = [{} for _ in orders]
-    spans: list[list[tuple[float, float]]] = [[] for _ in orders]
-    waiting = True
-    while waiting:
-        waiting = False
+    free_at = [0.0 for _ in orders]
+    has_placed = True
+    while has_placed:
+        has_placed = False
         for stage, order in enumerate(orders):
-            for each in order[len(spans[stage]) :]:
+            for each in order[len(starts[stage]) :]:
                 ready = _ready(shape, stage, each, ends)
                 if ready is None:
                     break
-                start = max(ready, spans[stage][-1][1] if spans[stage] else 0.0)
-                end = start + float((backward_s if each.backward else forward_s)[stage])
-                spans[stage].append((start, end))
-                ends[stage][each] = end
-                waiting = True
+                start = max(ready, free_at[stage])
+                duration_s = float((backward_s if each.backward else forward_s)[stage])
+                starts[stage].append(start)
+                ends[stage][each] = free_at[stage] = start + duration_s
+                has_placed = True
     return [
-        Timed(
-            passes=order, start=np.array([a for a, _ in span]), end=np.array([b for _, b in span])
-        )
-        for order, span in zip(orders, spans, strict=True)
+        Timed(passes=order, start=np.array(starts[stage]), end=np.array([*ends[stage].values()]))
+        for stage, order in enumerate(orders)
     ]
 
 
 def _ready(shape: Shape, stage: int, each: Pass, ends: list[dict[Pass, float]]) -> float | None:
     """Return when the input of a pass is there; `None` while what makes it has not been placed."""
-    backward, chunk, _ = each
-    final = shape.stages - 1
-    # gradients come from the next stage, activations from the one before
-    step = 1 if backward else -1
-    if stage != (final if backward else 0):
-        return ends[stage + step].get(each)
-    # the model's end: its own forward pass; its beginning: nothing
-    if chunk == (shape.chunks - 1 if backward else 0):
-        return ends[stage].get(each._replace(backward=False)) if backward else 0.0
-    return ends[0 if backward else final].get(each._replace(chunk=chunk + step))
+    first, last = 0, shape.stages - 1
+    if each.backward:  # gradients come from the next stage
+        if stage != last:
+            return ends[stage + 1].get(each)
+        if each.chunk == shape.chunks - 1:  # the model's end, which its own forward pass reaches
+            return ends[stage].get(each._replace(backward=False))
+        return ends[first].get(each._replace(chunk=each.chunk + 1))
+    # Activations come from the stage before.
+    if stage != first:
+        return ends[stage - 1].get(each)
+    if each.chunk == 0:  # the model's beginning
+        return 0.0
+    return ends[last].get(each._replace(chunk=each.chunk - 1))
 
 
 class Timeline(NamedTuple):
@@ -150,11 +154,7 @@ def timeline(plan: Plan) -> Timeline:
         chunks=layout.virtual_pipeline,
         micro_batches=layout.gradient_accumulation,
     )
-    # Fewer micro-batches in the middle: as many as fill and empty the pipeline at least.
-    p = whole.stages
-    m = whole.micro_batches
-    most = max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages)
-    shape = whole if m <= most else whole._replace(micro_batches=most - (most - m) % p)
+    shape = _shape_drawn(whole)
     forward, backward = _parts(whole, time, spread)
     forward_s, backward_s = sum(forward.values()), sum(backward.values())
     tail = {name: float(getattr(time, f"{name}_s")) for name in ("data", "optimizer", "offload")}
@@ -178,6 +178,17 @@ def timeline(plan: Plan) -> Timeline:
     )
 
 
+def _shape_drawn(whole: Shape) -> Shape:
+    """The schedule with fewer micro-batches in the middle, where it has too many.
+
+    At least as many are left as fill and empty the pipeline; whole groups of them are left out.
+    """
+    most = max(_MOST_PASSES // (2 * whole.chunks), 2 * whole.stages)
+    if whole.micro_batches <= most:
+        return whole
+    return whole._replace(micro_batches=most - (most - whole.micro_batches) % whole.stages)
+
+
 def _parts(
     whole: Shape, time: StepTime, spread: Passes
 ) -> tuple[dict[str, float], dict[str, float]]:
@@ -186,17 +197,17 @@ def _parts(
     Sends belong to the passes after which they are made, but for those that fill and empty the
     pipeline.
     """
-    m, p = whole.micro_batches, whole.stages
-    compute = float(time.compute_s) / m
-    talk = float(time.tensor_s + time.context_s + time.expert_s) / m
-    fill = 2 * (p - 1) * spread.send_s
-    send = max(float(time.pipeline_s) - fill, 0.0) / (2 * m)
+    micro_batches = whole.micro_batches
+    compute = float(time.compute_s) / micro_batches
+    talk = float(time.tensor_s + time.context_s + time.expert_s) / micro_batches
+    fill = 2 * (whole.stages - 1) * spread.send_s
+    send = max(float(time.pipeline_s) - fill, 0.0) / (2 * micro_batches)
     forward = {
         "forward": compute * (1 - spread.backward_compute),
         "communication": talk * (1 - spread.backward_talk) + send,
     }
     backward = {
-        "recompute": float(time.recompute_s) / m,
+        "recompute": float(time.recompute_s) / micro_batches,
         "backward": compute * spread.backward_compute,
         "communication": talk * spread.backward_talk + send,
     }
@@ -208,50 +219,53 @@ def _stretched(rows: list[Timed], pace: Timed, length_s: float) -> tuple[list[Ti
 
     The clock never runs backwards, so that nothing starts before its input is there.
     """
-    end = max(float(row.end[-1]) for row in rows)
-    busy = float((pace.end - pace.start).sum())
-    waited = end - busy
-    stretch = (length_s - busy) / waited if waited > 1e-9 * end else 1.0
-    before = np.stack([pace.start, pace.end], axis=1).ravel()
-    gaps = np.diff(np.concatenate([[0.0], before, [end]]))
-    gaps[::2] *= stretch  # waiting and passes follow each other in turn
-    knots, clock = np.concatenate([[0.0], before, [end]]), np.concatenate([[0.0], np.cumsum(gaps)])
+    end_s = max(float(row.end[-1]) for row in rows)
+    busy_s = float((pace.end - pace.start).sum())
+    waited_s = end_s - busy_s
+    stretch = (length_s - busy_s) / waited_s if waited_s > 1e-9 * end_s else 1.0
+    starts_and_ends = np.stack([pace.start, pace.end], axis=1).ravel()
+    before = np.concatenate([[0.0], starts_and_ends, [end_s]])
+    lengths = np.diff(before)
+    lengths[::2] *= stretch  # waits and passes are in turn, a wait first
+    after = np.concatenate([[0.0], np.cumsum(lengths)])
 
-    def at(moments: Floats) -> Floats:
-        moved: Floats = np.interp(moments, knots, clock)
+    def stretched(moments: Floats) -> Floats:
+        moved: Floats = np.interp(moments, before, after)
         return moved
 
-    return [Timed(passes=row.passes, start=at(row.start), end=at(row.end)) for row in rows], stretch
+    moved_rows = [
+        Timed(passes=row.passes, start=stretched(row.start), end=stretched(row.end)) for row in rows
+    ]
+    return moved_rows, stretch
 
 
 def _notes(plan: Plan, line: Timeline, rows: int) -> list[str]:
     """Name what a picture with so many rows leaves out or simplifies, one sentence each."""
-    shape, said = line.shape, []
-    left = shape.micro_batches - line.drawn
-    if left:
-        said.append(
-            f"{left:,} of {shape.micro_batches:,} micro-batches are left out at the break: "
-            f"{line.left_out_s:.3g} s of "
-            "the same passes."
+    shape, notes = line.shape, []
+    left_out = shape.micro_batches - line.drawn
+    if left_out:
+        notes.append(
+            f"{left_out:,} of {shape.micro_batches:,} micro-batches are left out at the break: "
+            f"{line.left_out_s:.3g} s of the same passes."
         )
     if rows < shape.stages:
-        said.append(f"{rows} of {shape.stages} stages are drawn.")
+        notes.append(f"{rows} of {shape.stages} stages are drawn.")
     if plan.layout.zero_stage >= 2 and plan.step_time.data_s > 0:
-        said.append(
+        notes.append(
             "Data parallel communication runs during every pass; its exposed part "
             "is drawn at the end."
         )
     if plan.layout.offload is Offload.OPTIMIZER_AND_PARAMETERS:
-        said.append(
+        notes.append(
             "Parameters are copied from the host during every pass; the exposed part "
             "is drawn at the end."
         )
     if abs(line.stretch - 1) > 0.01:
-        said.append(
+        notes.append(
             f"Idle times are scaled by {line.stretch:.2f}, so that the drawing adds up to "
             "the estimated step."
         )
-    return said
+    return notes
 
 
 def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
@@ -259,24 +273,19 @@ def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
     digits = max(0, 5 - int(np.floor(np.log10(line.total_s))))
     shape, ends = line.shape, line.rows[line.pace].end
     cut_s = float(ends[(len(ends) - 1) // 2])  # where the passes that are not drawn are left out
-    # All of few stages; of many, evenly spaced ones with the first, the last and the slowest.
-    most = min(max(_MOST_DRAWN // (2 * shape.chunks * line.drawn), _FEW_ROWS), _MOST_ROWS)
+    left_out = shape.micro_batches - line.drawn
     rows = []
-    for stage in sorted(
-        {*range(0, shape.stages, -(-shape.stages // most)), shape.stages - 1, line.pace}
-    ):
+    for stage in _stages_drawn(line):
         row = line.rows[stage]
-        # counted behind the break
-        left = (shape.micro_batches - line.drawn) * (row.start >= cut_s * (1 - 1e-9))
-        each = [
-            [int(p.backward), p.chunk, p.micro_batch + int(n)]
-            for p, n in zip(row.passes, left, strict=True)
+        is_behind_cut = row.start >= cut_s * (1 - 1e-9)
+        numbered = [
+            [int(each.backward), each.chunk, each.micro_batch + (left_out if is_behind else 0)]
+            for each, is_behind in zip(row.passes, is_behind_cut, strict=True)
         ]
         times = {"start": row.start.round(digits).tolist(), "end": row.end.round(digits).tolist()}
-        rows.append({"stage": stage, **times, "pass": each})
-    kind = "1F1B" if shape.chunks == 1 else f"interleaved 1F1B, {shape.chunks} model chunks a stage"
+        rows.append({"stage": stage, **times, "pass": numbered})
     return {
-        "name": "Pass by pass" if shape.stages == 1 else f"The pipeline's schedule: {kind}",
+        "name": _name_of(shape),
         "stages": shape.stages,
         "chunks": shape.chunks,
         "micro_batches": shape.micro_batches,
@@ -292,3 +301,21 @@ def drawn(plan: Plan, line: Timeline) -> dict[str, Any]:
         "total_s": round(line.total_s, digits),
         "notes": _notes(plan, line, len(rows)),
     }
+
+
+def _stages_drawn(line: Timeline) -> list[int]:
+    """All of few stages; of many, evenly spaced ones with the first, the last and the slowest."""
+    stages = line.shape.stages
+    passes_per_row = 2 * line.shape.chunks * line.drawn
+    most = min(max(_MOST_DRAWN // passes_per_row, _FEW_ROWS), _MOST_ROWS)
+    evenly_spaced = range(0, stages, -(-stages // most))
+    return sorted({*evenly_spaced, stages - 1, line.pace})
+
+
+def _name_of(shape: Shape) -> str:
+    """What the picture is called."""
+    if shape.stages == 1:
+        return "Pass by pass"
+    if shape.chunks == 1:
+        return "The pipeline's schedule: 1F1B"
+    return f"The pipeline's schedule: interleaved 1F1B, {shape.chunks} model chunks a stage"
