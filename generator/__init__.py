@@ -46,7 +46,7 @@ __all__ = [
     "validate",
 ]
 
-#: the public types, imported when they are first asked for
+#: The modules of the public types, which are imported when they are first asked for.
 _HOMES = {
     "Finding": ".findings",
     "Infeasible": ".search.plan",
@@ -62,11 +62,10 @@ Source = str | os.PathLike[str] | TextIO | Mapping[str, object]
 
 
 class _Package(ModuleType):
-    """The package, where `estimate`, `render` and `search` stay functions once the parts of these
-    names are imported.
+    """The package, in which `estimate`, `render` and `search` stay functions.
 
-    Importing a part sets it as an attribute of the package, which would put the module in the
-    function's place.
+    There are modules of these names too. To import one sets it as an attribute of the package,
+    which would put the module in the function's place.
     """
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -122,7 +121,7 @@ def check_job(
             raise
         pinned = run.check_pins(invalid.meant) if check_pins else ()
         of_rules = (*job_rules.check_job(invalid.meant), *pinned)
-        wrong = (each for each in of_rules if each.severity is not Severity.NOTE)
+        wrong = (finding for finding in of_rules if finding.severity is not Severity.NOTE)
         raise InvalidJob((*invalid.findings, *wrong)) from None
     pinned = run.check_pins(job) if check_pins else ()
     findings = in_file_order((*findings, *job_rules.check_job(job), *pinned))
@@ -131,16 +130,17 @@ def check_job(
     return job, findings
 
 
-def _require_job(job: object, called: str) -> None:
-    """Raise TypeError for what is no job, such as the path of a spec; its message says what to
-    pass instead.
+def _require_job(job: object, function: str) -> None:
+    """Raise TypeError for what is no job, such as the path of a spec.
+
+    The message says what to pass to this function of the package instead.
     """
     from .job.records import Job
 
     if not isinstance(job, Job):
         source = repr(job) if isinstance(job, str) else "spec"
-        message = f"{called}() takes a Job, not {type(job).__name__}"
-        raise TypeError(f"{message}: dsgen.{called}(dsgen.load_job({source}))")
+        message = f"{function}() takes a Job, not {type(job).__name__}"
+        raise TypeError(f"{message}: dsgen.{function}(dsgen.load_job({source}))")
 
 
 def search(job: Job, *, top: int = 10, bold: bool = False) -> SearchResult | Infeasible:

@@ -94,16 +94,16 @@ def _methods(fields: tuple[Any, ...], init: _Init, *, compared: bool) -> dict[st
     """Return the methods of a frozen class by name; those of comparison where it is `compared`."""
     names = [field.name for field in fields if field.compare]
 
-    def one_or_none(self: Any) -> tuple[Any, ...]:
+    def of_one_or_none(self: Any) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in names)
 
     # attrgetter is faster, but gives a tuple for two names or more only.
-    values = attrgetter(*names) if len(names) > 1 else one_or_none
+    values = attrgetter(*names) if len(names) > 1 else of_one_or_none
 
-    def same(self: Any, other: Any) -> bool:
-        return (
-            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-        )
+    def same(self: Any, other: Any) -> Any:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return values(self) == values(other)
 
     def text(self: Any) -> str:
         shown = (f"{field.name}={getattr(self, field.name)!r}" for field in fields if field.repr)
@@ -163,7 +163,7 @@ class _Init:
     def fill(self, instance: Any, *args: Any, **keywords: Any) -> None:
         """Set all fields. Wrong arguments go to the compiled function, which raises for them."""
         values = dict(zip(self.positional, args, strict=False))  # too many are noticed next
-        wrong = len(args) > len(values) or not values.keys().isdisjoint(keywords)
+        are_wrong = len(args) > len(values) or not values.keys().isdisjoint(keywords)
         values |= keywords
         unused = len(values)
         for field in self.fields:
@@ -174,10 +174,10 @@ class _Init:
                 value = field.default_factory()
             else:
                 value = field.default
-                wrong = wrong or value is dataclasses.MISSING
+                are_wrong = are_wrong or value is dataclasses.MISSING
             object.__setattr__(instance, name, value)
 
-        if wrong or unused:
+        if are_wrong or unused:
             self.compiled()(instance, *args, **keywords)
         elif hasattr(self.cls, "__post_init__"):
             instance.__post_init__()

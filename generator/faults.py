@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
@@ -37,41 +37,36 @@ class Fault:
     def message(self) -> str:
         """Say what failed, and how."""
         named, more = ", ".join(self.parts[:_MOST_NAMED]), len(self.parts) - _MOST_NAMED
-        others = f" and {more} more" if more > 0 else ""
-        return f"this is a fault of dsgen: {named}{others} failed ({self.error})"
+        rest = f" and {more} more" if more > 0 else ""
+        return f"this is a fault of dsgen: {named}{rest} failed ({self.error})"
 
 
 class Faults:
     """The faults so far: one for each cause and file, however many rules fail by it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[bool, str, str], Fault] = {}
+        self._by_cause: dict[tuple[bool, str, str], Fault] = {}
 
     def add(self, error: Exception, part: str, path: str, *, is_rule: bool) -> None:
         """Add an exception that `part` has raised on the file at `path`."""
         text = _text(error)
-        known = self._found.get(key := (is_rule, path, text))
+        cause = (is_rule, path, text)
+        known = self._by_cause.get(cause)
         if known is None:
             import traceback  # here, to save start-up time
 
             trace = "".join(traceback.format_exception(error))
-            self._found[key] = Fault(
+            self._by_cause[cause] = Fault(
                 parts=(part,), is_rule=is_rule, path=path, error=text, trace=trace
             )
         elif part not in known.parts:
-            self._found[key] = Fault(
-                parts=(*known.parts, part),
-                is_rule=is_rule,
-                path=path,
-                error=text,
-                trace=known.trace,
-            )
+            self._by_cause[cause] = replace(known, parts=(*known.parts, part))
 
     def __iter__(self) -> Iterator[Fault]:
-        return iter(tuple(self._found.values()))
+        return iter(tuple(self._by_cause.values()))
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return bool(self._by_cause)
 
 
 _faults: ContextVar[Faults | None] = ContextVar("faults", default=None)
@@ -91,10 +86,8 @@ def collected() -> Iterator[Faults]:
 def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -> None:
     """Note a fault; called where the exception is handled.
 
-    Raises it again where nobody collects faults.
-
-    So it does without memory: what comes next would fail for the same reason, and dsgen is not at
-    fault.
+    Raises it again where nobody collects faults, and where memory has run out: what comes next
+    would fail for the same reason, and dsgen is not at fault.
     """
     faults = _faults.get()
     if faults is None or isinstance(error, MemoryError):
@@ -123,8 +116,9 @@ def guarded(
 def path_in(*values: object) -> str:
     """The path of the first document or place among these values and their fields; else empty."""
     waiting = list(values)
-    for count, value in enumerate(waiting):
-        if path := _path_of(value):
+    for count, value in enumerate(waiting):  # which grows meanwhile
+        path = _path_of(value)
+        if path:
             return path
         if count < _MOST_LOOKED_AT:
             waiting += _parts(value)
@@ -157,8 +151,8 @@ def _text(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     package = PurePath(__file__).parent
     inside = [frame for frame in frames if package in PurePath(frame.filename).parents]
-    kind, said = type(error).__name__, " ".join(str(error).split())[:_MOST_SAID]
-    text = f"{kind}: {said}" if said else kind
+    kind, message = type(error).__name__, " ".join(str(error).split())[:_MOST_SAID]
+    text = f"{kind}: {message}" if message else kind
     if not inside:
         return text
     place = PurePath(inside[-1].filename).relative_to(package).as_posix()

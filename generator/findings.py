@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum
@@ -134,10 +135,8 @@ class Finding:
         return tuple(where for where in self.again if where.path != self.where.path)
 
     def __post_init__(self) -> None:
-        shown = self.hidden_by(mask_sure, mask)
-        if shown is None:
-            return
-        for name, value in shown.items():
+        masked = self.hidden_by(mask_sure, mask) or {}
+        for name, value in masked.items():
             object.__setattr__(self, name, value)
 
     def hidden_by(
@@ -146,10 +145,11 @@ class Finding:
         """The parts that are shown without what `hide` masks; None where it masks nothing."""
         texts = (self.message, self.hint or "", self.where.pointer)
         source = self.where.excerpt or ""
-        message, hint, pointer = shown = tuple(map(hide, texts))
+        masked = tuple(map(hide, texts))
         excerpt = (hide_in_source or hide)(source)
-        if shown == texts and excerpt == source:
+        if masked == texts and excerpt == source:
             return None
+        message, hint, pointer = masked
         where = replace(self.where, excerpt=excerpt or None, pointer=pointer)
         return {"where": where, "message": message, "hint": hint or None}
 
@@ -168,34 +168,35 @@ class Finding:
 
 
 class InvalidJob(Exception):
-    """The job spec has errors, which are its text; `findings` holds them and every warning and
-    note, in file order.
+    """The job spec has errors, which are the exception's text.
 
-    `meant` is the job that a spec with misspelt keys was meant to be, where it has no other errors:
-    rules find the rest in it.
+    `findings` holds them and every warning and note, in file order. `meant` is the job that a spec
+    with misspelt keys was meant to be, where it has no other errors: rules find the rest in it.
     """
 
     def __init__(self, findings: Iterable[Finding], *, meant: Any = None) -> None:
         self.meant = meant
         self.findings = in_file_order(findings)
-        errors = (each for each in self.findings if each.severity is Severity.ERROR)
+        errors = (finding for finding in self.findings if finding.severity is Severity.ERROR)
         super().__init__("\n".join(map(str, errors)))
 
 
 def in_file_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings sorted by file, line, column, rule: the order in which they are read and printed."""
-    return tuple(
-        sorted(
-            findings,
-            key=lambda f: (f.where.path, f.where.line or 0, f.where.column or 0, f.rule, f.message),
-        )
-    )
+
+    def order(finding: Finding) -> tuple[str, int, int, str, str]:
+        where = finding.where
+        return where.path, where.line or 0, where.column or 0, finding.rule, finding.message
+
+    return tuple(sorted(findings, key=order))
 
 
 def without(secrets: Iterable[str], findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Findings that show none of these secrets, which their files hold."""
-    hide, found = Hider(secrets), tuple(findings)
-    return tuple(replace(f, **(f.hidden_by(hide) or {})) for f in found) if hide else found
+    hide = Hider(secrets)
+    if not hide:
+        return tuple(findings)
+    return tuple(replace(finding, **(finding.hidden_by(hide) or {})) for finding in findings)
 
 
 # What a terminal obeys, what turns or hides the text around it, and what UTF-8 can't hold.
@@ -220,6 +221,9 @@ def printable(text: str, keep: str = "") -> str:
     """
     if text.isascii() and text.isprintable():
         return text  # nearly all text, and at once
-    return HIDDEN.sub(
-        lambda m: m[0] if m[0] in keep else m[0].encode("unicode_escape").decode("ascii"), text
-    )
+
+    def escaped(match: re.Match[str]) -> str:
+        char = match[0]
+        return char if char in keep else char.encode("unicode_escape").decode("ascii")
+
+    return HIDDEN.sub(escaped, text)

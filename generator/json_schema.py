@@ -48,9 +48,9 @@ def is_of_type(value: object, kind: str) -> bool:
         return isinstance(value, _TYPES[kind])
     if isinstance(value, bool):
         return False
-    return isinstance(value, int) or (
-        isinstance(value, float) and (kind == "number" or value.is_integer())
-    )
+    if isinstance(value, float):
+        return kind == "number" or value.is_integer()
+    return isinstance(value, int)
 
 
 def types_of(schema: Schema) -> list[str]:
@@ -210,7 +210,8 @@ class _Walk:
 
 
 def _same(value: object, choice: object) -> bool:
-    return value == choice and isinstance(value, bool) == isinstance(choice, bool)  # 1 is not true
+    are_alike = isinstance(value, bool) == isinstance(choice, bool)  # 1 is not true
+    return are_alike and value == choice
 
 
 def _lower(values: Collection[object]) -> list[str]:
@@ -319,7 +320,9 @@ def _property_names(walk: _Walk, place: _Place, wanted: Schema) -> Iterator[Brea
 
 
 def _text_keys(walk: _Walk, place: _Place, wanted: bool) -> Iterator[Breach]:
-    odd = tuple(key for key, _ in _read(place) if walk.is_odd(place, key)) if wanted else ()
+    if not wanted:
+        return
+    odd = tuple(key for key, _ in _read(place) if walk.is_odd(place, key))
     if odd:
         yield place.breach("text_keys", keys=odd)
 

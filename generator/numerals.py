@@ -24,7 +24,9 @@ def read_whole(text: str | None, most: int = MOST_DIGITS) -> int | None:
 
     None for other text.
     """
-    return int(text) if text is not None and is_whole(text) and len(text) <= most else None
+    if text is None or not is_whole(text) or len(text) > most:
+        return None
+    return int(text)
 
 
 def whole(text: str) -> int:

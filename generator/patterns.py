@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, AnyStr, cast
 
-#: What is asked of a pattern.
-_WAYS = ("match", "fullmatch", "search", "sub", "subn", "finditer", "findall", "split")
+_METHODS = ("match", "fullmatch", "search", "sub", "subn", "finditer", "findall", "split")
 
 
 class LazyPattern:
@@ -26,8 +25,8 @@ class LazyPattern:
         if name != "compiled":
             return getattr(self.compiled, name)
         self.compiled = re.compile(self.pattern, self._flags)
-        for way in _WAYS:
-            setattr(self, way, getattr(self.compiled, way))
+        for method in _METHODS:
+            setattr(self, method, getattr(self.compiled, method))
         return self.compiled
 
 

@@ -153,9 +153,11 @@ def holds_variable(value: object) -> bool:
 def is_left_open(text: str, name: str = "") -> bool:
     """Whether the value of option `name` is a placeholder: `...`, `x.x.x.x`, `--port=port`."""
     text = text.strip().strip("\"'[]")
-    name_words = set(re.split(r"[_-]+", name.lstrip("-").lower()))
-    named = set(re.split(r"[_ .-]+", text.lower())) <= name_words
-    return bool(text) and (named or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None)
+    if not text:
+        return False
+    words_of_name = set(re.split(r"[_-]+", name.lstrip("-").lower()))
+    repeats_name = set(re.split(r"[_ .-]+", text.lower())) <= words_of_name
+    return repeats_name or is_placeholder(text) or _LEFT_OPEN.fullmatch(text) is not None
 
 
 def is_several_words(text: str) -> bool:

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 from .job.arguments import without
 from .job.needs import bindings, binds
-from .job.records import Output
+from .job.records import Job, JobLaunch, Output
 from .programs.frameworks import program_for
 from .programs.launchers import DEFAULT_COMMAND, LAUNCHERS, launch_files
 from .programs.launching.by_hand import files_by_hand
 from .programs.launching.front_ends import front_end_of
 from .programs.program import RenderedFile, content_hash, count_folder, trial_folder
 from .search.plan import Plan
+from .units import MINUTE
 
 if TYPE_CHECKING:
     from .search.elastic import Elastic
 
 _STARTING_S: Final = 900  # containers, imports, the first collectives: assumed
-# times the slow end of the estimate, for the first steps and kernels that are compiled: assumed
+#: Times the slow end of the estimate, for the first steps and kernels that are compiled: assumed.
 _SLACK: Final = 3
 
 
@@ -36,17 +37,16 @@ def render(plan: Plan, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile,
     """
     program = program_for(plan)
     front_end = front_end_of(plan.job)
-    made = (
-        (*program.files, *launch_files(plan, program, command))
-        if front_end is None
-        else files_by_hand(plan, program, front_end, command)
-    )
-    files = sorted(made, key=lambda file: file.path)
+    if front_end is None:
+        files = [*program.files, *launch_files(plan, program, command)]
+    else:
+        files = [*files_by_hand(plan, program, front_end, command)]
+    files.sort(key=_path_of)
     hashes = {file.path: content_hash(file.text.encode()) for file in files}
     document = {**plan.to_dict(), "file_hashes": hashes}
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    marked = RenderedFile(path="plan.json", text=f"{text}\n")
-    return tuple(sorted((*files, marked), key=lambda file: file.path))
+    plan_file = RenderedFile(path="plan.json", text=f"{text}\n")
+    return tuple(sorted((*files, plan_file), key=_path_of))
 
 
 def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[RenderedFile, ...]:
@@ -64,39 +64,37 @@ def render_counts(elastic: Elastic, *, command: str = DEFAULT_COMMAND) -> tuple[
         for plan, files in zip(elastic.plans, rendered, strict=True)
         for file in files
     ]
-    return (
-        *launcher.pick(elastic.plans, largest, command),
-        *sorted(inner, key=lambda file: file.path),
-    )
+    return (*launcher.pick(elastic.plans, largest, command), *sorted(inner, key=_path_of))
 
 
 def trial(plan: Plan, steps: int) -> Plan:
     """The plan as a short run of `steps` steps, which neither saves nor loads a checkpoint."""
-    job, training = plan.job, plan.job.training
-    limit_s = 60 * -(-int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high) // 60)
-    limit_of_job = job.launch.time_limit_s
+    training = plan.job.training
+    tokens = float(steps * training.tokens_per_step)
+    short = replace(training, duration_steps=steps, duration_tokens=tokens, batch_ramp=None)
+    limit_s = int(_STARTING_S + _SLACK * steps * plan.uncertainty.step_time.high)
+    launch = _launch_of_trial(plan.job, MINUTE * -(-limit_s // MINUTE))
+    return replace(plan, job=replace(plan.job, training=short, output=Output(), launch=launch))
+
+
+def _launch_of_trial(job: Job, limit_s: int) -> JobLaunch:
+    """The launch of a job for a run of at most so many seconds, which saves nothing."""
     for_whole_runs = LAUNCHERS[job.launch.target].for_whole_runs
-    # before the folders of checkpoints go, whose names the script's arguments may have
+    options = {key: value for key, value in job.launch.options.items() if key not in for_whole_runs}
+    # The job still has the folders of checkpoints here, whose names its arguments may have.
     bound = bindings(job)
-    kept = {key: value for key, value in job.launch.options.items() if key not in for_whole_runs}
-    saving = {
-        name
-        for key, names in job.framework.options.items()
-        if key.startswith("output.")
-        for name in names
-    }
-    launch = replace(
+    if binds(job):
+        options |= {"inputs": bound.inputs, "outputs": bound.outputs}
+
+    of_output = (names for key, names in job.framework.options.items() if key.startswith("output."))
+    saving = {name for names in of_output for name in names}
+    limit_of_job = job.launch.time_limit_s
+    return replace(
         job.launch,
         arguments=(*without(job.launch.arguments, saving), *job.framework.saves_nothing),
         time_limit_s=limit_s if limit_of_job is None else min(limit_s, limit_of_job),
-        options={
-            **kept,
-            **({"inputs": bound.inputs, "outputs": bound.outputs} if binds(job) else {}),
-        },
+        options=options,
     )
-    tokens = float(steps * training.tokens_per_step)
-    short = replace(training, duration_steps=steps, duration_tokens=tokens, batch_ramp=None)
-    return replace(plan, job=replace(job, training=short, output=Output(), launch=launch))
 
 
 def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[RenderedFile, ...]:
@@ -115,4 +113,8 @@ def trial_files(plans: Sequence[Plan], steps: int, command: str) -> tuple[Render
             for file in render(plan, command=command)
             if launcher.trials_start_files or file.path != launcher.file
         ]
-    return tuple(sorted(files, key=lambda file: file.path))
+    return tuple(sorted(files, key=_path_of))
+
+
+def _path_of(file: RenderedFile) -> str:
+    return file.path

@@ -1,5 +1,6 @@
-"""`Rule`: one requirement, written once, whatever it judges: a spec, a job, a layout, an estimate,
-or files.
+"""`Rule`: one requirement, written once, whatever it judges.
+
+That is a spec, a job, a layout, an estimate, or files.
 
 A rule is the decorator on its check, and the check's docstring, a record of three fields: the
 requirement, after `Prevents: ` the error that the rule prevents, or what goes wrong silently, and
@@ -115,15 +116,17 @@ class Rule:
     @property
     def versions(self) -> str:
         """The DeepSpeed versions it holds for, as one writes them: `>=0.19.8`; empty for all."""
-        bounds = ((">=", self.since), ("<", self.before))
-        return ",".join(
-            f"{sign}{'.'.join(map(str, version))}" for sign, version in bounds if version
-        )
+        bounds = []
+        for sign, version in ((">=", self.since), ("<", self.before)):
+            if version:
+                bounds.append(sign + ".".join(map(str, version)))
+        return ",".join(bounds)
 
     def holds_for(self, version: Version) -> bool:
-        return (not self.since or version >= self.since) and (
-            not self.before or version < self.before
-        )
+        """Whether it holds for a DeepSpeed version."""
+        is_too_old = version < self.since
+        is_too_new = bool(self.before) and version >= self.before
+        return not is_too_old and not is_too_new
 
     def allows(self, *planned: Any) -> Any:
         """Whether `columns.holds` of a layout, or of columns; a rule that raises removes none."""
@@ -161,8 +164,10 @@ class Rule:
         return self.finding(Violation(where, message, hint, severity=severity))
 
     def _section(self, name: str) -> str:
-        parts = _SECTION.split(self.text)
-        return " ".join(dict(zip(parts[1::2], parts[2::2], strict=True)).get(name, "").split())
+        """The text of a section on one line; empty where there is none."""
+        _, *parts = _SECTION.split(self.text)
+        texts = dict(zip(parts[::2], parts[1::2], strict=True))
+        return " ".join(texts.get(name, "").split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +213,13 @@ class Subject(Generic[S]):
                 "when": when,
                 "source": source,
                 "in_files": in_files,
-            }
-            settings |= {
+                "since": since,
+                "before": before,
                 "checks": self.checks,
                 "reads": reads or self.reads,
                 "subjects": self.subjects,
+                "tells": self.tells,
             }
-            settings |= {"since": since, "before": before, "tells": self.tells}
             if isinstance(check, Rule):
                 return replace(check, also=(check, *check.also), **settings)
             return Rule(**settings, text=check.__doc__ or "", check=check)
@@ -260,21 +265,22 @@ def findings_by_rule(rules: Iterable[Rule], whole: Any) -> Iterator[tuple[Rule, 
 
     A rule that raises on a subject is noted as a fault of dsgen, and says no more of that subject.
     """
-    # each way to divide it is walked once
-    subjects: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}
+    # By the way to divide `whole`, as each is walked once.
+    known: dict[Callable[..., Iterable[Any]], tuple[Any, ...]] = {}
     for rule in rules:
-        of_rule = subjects.get(rule.subjects)
-        if of_rule is None:
-            of_rule = subjects[rule.subjects] = tuple(_subjects(rule, whole))
-        if not of_rule:
+        subjects = known.get(rule.subjects)
+        if subjects is None:
+            subjects = known[rule.subjects] = tuple(_subjects(rule, whole))
+        if not subjects:
             continue
-        broken = _violations(rule, of_rule, whole)
-        first = next(broken, None)
+        violations = _violations(rule, subjects, whole)
+        first = next(violations, None)
         if first is not None:
-            yield rule, map(rule.finding, chain((first,), broken))
+            yield rule, map(rule.finding, chain((first,), violations))
 
 
 def _subjects(rule: Rule, whole: Any) -> Iterator[Any]:
+    """What the rule checks one by one; none where it can't be told, which is noted as a fault."""
     try:
         yield from rule.subjects(whole)
     except Exception as error:
@@ -282,6 +288,7 @@ def _subjects(rule: Rule, whole: Any) -> Iterator[Any]:
 
 
 def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Violation]:
+    """The places that break the rule, in the words of their subjects."""
     for subject in subjects:
         try:
             for violation in rule.check(subject):

@@ -36,8 +36,8 @@ def patterns() -> Any:
     of (`also`), a part of the pattern that is found faster (`sign`), where it ends if not with the
     pattern (`ends`), and whether it is base64 of a secret (`decoded`).
     """
-    read = json.loads(read_text(__package__, "secrets.json"))
-    return {**read, "placeholders": frozenset(read["placeholders"])}
+    from_file = json.loads(read_text(__package__, "secrets.json"))
+    return {**from_file, "placeholders": frozenset(from_file["placeholders"])}
 
 
 @lru_cache(maxsize=4096)
@@ -64,8 +64,7 @@ def likeness(name: str) -> Likeness:
         # without a separator: APIKEY, hftoken
         if last.endswith(head) and last.removesuffix(head) in known:
             return Likeness.SURE
-    joined = last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring"))
-    if joined:
+    if last.endswith(("password", "passwd", "passphrase", "credentials", "connectionstring")):
         return Likeness.SURE
     if last in patterns()["maybe"]:
         return Likeness.SOME
@@ -78,9 +77,8 @@ def _words(name: str) -> list[str]:
     if not name.isascii():
         import unicodedata  # here, to save start-up time
 
-        name = "".join(
-            char for char in unicodedata.normalize("NFKD", name) if not unicodedata.combining(char)
-        )
+        chars = unicodedata.normalize("NFKD", name)
+        name = "".join(char for char in chars if not unicodedata.combining(char))
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and (is_whole(words[-1]) or words[-1] in patterns()["tails"]):
         words.pop()
@@ -130,25 +128,31 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     """
     kind = likeness(name)
     text = value.strip()
-    text = listed[1] if (listed := _ASSIGNED.fullmatch(text)) else text
+    several = _ASSIGNED.fullmatch(text)
+    if several:
+        text = several[1]
     if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
         return False
     if sure:
-        # a local server's `api-key-qwen3`
-        if "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text):
-            return False
-        if kind is not Likeness.SURE:
-            return _is_random(text)
-        mixed = re.search(r"[0-9]", text) is not None and re.search(r"[A-Za-z]", text) is not None
-        return mixed and len(text) >= _SHORTEST_SURE and re.search(r"\s", text) is None
+        return _is_surely_secret(text, kind)
     if _NUMBER.fullmatch(text):  # a password may be a number
         return kind is Likeness.SURE and "pass" in name.lower() and len(text) > 3
     if kind is Likeness.SURE:
         return True
-    plain = (_SHORT_WORD if variable else _PLAIN).fullmatch(text) or (
-        _FILES.fullmatch(text) and not _is_random(text)
-    )
-    return len(text) >= _SHORTEST and not plain
+    if len(text) < _SHORTEST or (_SHORT_WORD if variable else _PLAIN).fullmatch(text):
+        return False
+    return _FILES.fullmatch(text) is None or _is_random(text)
+
+
+def _is_surely_secret(text: str, kind: Likeness) -> bool:
+    """Return whether a value is a secret, and neither an example nor a word."""
+    # A local server's may be `api-key-qwen3`.
+    if "$" in text or _EXAMPLE.fullmatch(text) or _PLAIN.fullmatch(text):
+        return False
+    if kind is not Likeness.SURE:
+        return _is_random(text)
+    has_both = re.search(r"[0-9]", text) is not None and re.search(r"[A-Za-z]", text) is not None
+    return has_both and len(text) >= _SHORTEST_SURE and re.search(r"\s", text) is None
 
 
 def _says_where(text: str) -> bool:
@@ -163,14 +167,11 @@ def _says_where(text: str) -> bool:
 
 def _is_random(value: str) -> bool:
     """Whether text looks random: it has digits, and letters and digits alternate often."""
+    if len(value) < _LONG or _TOKEN.fullmatch(value) is None:
+        return False
     changes = len(re.findall(r"[0-9](?=[A-Za-z])|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])", value))
-    numbers = sum(map(is_whole, value))
-    return (
-        len(value) >= _LONG
-        and numbers > 1
-        and _TOKEN.fullmatch(value) is not None
-        and changes >= len(value) // 5
-    )
+    digits = sum(map(is_whole, value))
+    return digits > 1 and changes >= len(value) // 5
 
 
 _ROOTS: Final = (
@@ -234,32 +235,37 @@ class Secret:
 def find(text: str) -> tuple[Secret, ...]:
     """The secrets in a text, in order, none within another."""
     if len(text) <= 200:
-        return _found_in_line(text)
-    return _found_in_excerpt(text) if len(text) <= 1_000_000 else _found(text)
+        return _find_in_line(text)
+    return _find_in_excerpt(text) if len(text) <= 1_000_000 else _find(text)
 
 
-def _found(text: str) -> tuple[Secret, ...]:
-    occurrences = sorted(
-        (*_by_form(text), *_by_name(text)), key=lambda secret: (secret.start, -secret.end)
-    )
+def _find(text: str) -> tuple[Secret, ...]:
+    secrets = (*_by_form(text), *_by_name(text))
     kept: list[Secret] = []
-    for secret in occurrences:
+    for secret in sorted(secrets, key=lambda secret: (secret.start, -secret.end)):
         if not kept or secret.start >= kept[-1].end:
             kept.append(secret)
         elif secret.end > kept[-1].end or (secret.what and not kept[-1].what):
-            last = kept[-1]  # the two overlap: they are named by the one, with the form of either
-            end = max(last.end, secret.end)
-            at = min(last.at, secret.at)
-            sure = last.sure or secret.sure
-            name, what = last.name or secret.name, last.what or secret.what
-            kept[-1] = replace(last, end=end, name=name, what=what, at=at, sure=sure)
+            kept[-1] = _united(kept[-1], secret)
     return tuple(kept)
 
 
-#: of messages, which are the same for many files
-_found_in_line: Final = lru_cache(maxsize=2048)(_found)
-#: of a long line, which is the excerpt of every finding in it
-_found_in_excerpt: Final = lru_cache(maxsize=8)(_found)
+def _united(first: Secret, second: Secret) -> Secret:
+    """Two secrets that overlap, as one: by the name of the one, and with the form of either."""
+    return replace(
+        first,
+        end=max(first.end, second.end),
+        name=first.name or second.name,
+        what=first.what or second.what,
+        at=min(first.at, second.at),
+        sure=first.sure or second.sure,
+    )
+
+
+#: Of messages, which are the same for many files.
+_find_in_line: Final = lru_cache(maxsize=2048)(_find)
+#: Of a long line, which is the excerpt of every finding in it.
+_find_in_excerpt: Final = lru_cache(maxsize=8)(_find)
 
 
 class _Kind(NamedTuple):
@@ -300,9 +306,10 @@ def _prefixes() -> dict[str, list[str]]:
 @cache
 def _needed() -> frozenset[str]:
     """The parts that forms need, in small letters, of which most texts have none."""
-    return frozenset[str]().union(
-        *((*form["needs"], *form.get("also", ())) for form in patterns()["forms"])
-    )
+    parts = set[str]()
+    for form in patterns()["forms"]:
+        parts.update(form["needs"], form.get("also", ()))
+    return frozenset(parts)
 
 
 _BASE64: Final = lazy_pattern(r"[A-Za-z0-9+/]+")
@@ -313,34 +320,38 @@ _FIRST: Final = lazy_pattern(r"(?<![A-Za-z0-9])(?=([A-Za-z0-9][\w/~.-]{2}))")
 
 
 def _by_form(text: str) -> Iterator[Secret]:
+    """The secrets that are told by what they look like."""
     small = text.lower()
-    there = {part for part in _needed() if part in small}
+    parts = {part for part in _needed() if part in small}
     for form in patterns()["forms"]:
-        if _may_have(text, form, there):
+        if _may_have(text, form, parts):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
+    yield from _tokens_in(text)
 
-    # Tokens are looked for in long words alone, of which most texts have few.
+
+def _tokens_in(text: str) -> Iterator[Secret]:
+    """The tokens in a text. They are long words, of which most texts have few."""
     long_words = "\n".join({word for word in text.split() if len(word) > _LEAST})
     firsts = set(_FIRST.findall(long_words))
-    if begun := [each for first in firsts for each in _prefixes().get(first, ())]:
-        longest_first = "|".join(
-            re.escape(prefix) for prefix in sorted(begun, key=lambda each: (-len(each), each))
-        )
-        rest = rf"(?:[\w+/=~-]|\.(?=[\w-])){{{_LEAST},5000}}"
-        pattern = rf"(?<![A-Za-z0-9])({longest_first})({rest})"
-        for match in re.finditer(pattern, text):
-            kind = _tokens()[match[1]]
-            before = text[max(0, match.start() - _ENCODED) : match.start()]
-            is_encoded = len(before) == _ENCODED and _BASE64.fullmatch(before) is not None
-            if not is_encoded and _is_token(match[2], kind):
-                yield Secret(
-                    start=match.start(), end=match.end(), name="", what=kind.what, at=match.start()
-                )
+    prefixes = [prefix for first in firsts for prefix in _prefixes().get(first, ())]
+    if not prefixes:
+        return
+    prefixes.sort(key=lambda prefix: (-len(prefix), prefix))  # the longest that fits counts
+    beginning = "|".join(map(re.escape, prefixes))
+    rest = rf"(?:[\w+/=~-]|\.(?=[\w-])){{{_LEAST},5000}}"
+    for match in re.finditer(rf"(?<![A-Za-z0-9])({beginning})({rest})", text):
+        kind, start = _tokens()[match[1]], match.start()
+        before = text[max(0, start - _ENCODED) : start]
+        is_encoded = len(before) == _ENCODED and _BASE64.fullmatch(before) is not None
+        if not is_encoded and _is_token(match[2], kind):
+            yield Secret(start=start, end=match.end(), name="", what=kind.what, at=start)
 
 
-def _may_have(text: str, form: Mapping[str, Any], there: set[str]) -> bool:
+def _may_have(text: str, form: Mapping[str, Any], parts: set[str]) -> bool:
     """Return whether a text that has these parts may have a secret of a form."""
-    if there.isdisjoint(form["needs"]) or ("also" in form and there.isdisjoint(form["also"])):
+    if parts.isdisjoint(form["needs"]):
+        return False
+    if "also" in form and parts.isdisjoint(form["also"]):
         return False
     return "sign" not in form or re.search(form["sign"], text) is not None
 
@@ -373,8 +384,13 @@ def _is_token(rest: str, kind: _Kind) -> bool:
 
 def _of_form(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
     for match in re.finditer(form["pattern"], text):
-        value = match[group := match.lastindex or 0]
-        if _holds_secret(value) if form.get("decoded") else not (group and _is_variable(value)):
+        group = match.lastindex or 0
+        value = match[group]
+        if form.get("decoded"):
+            is_secret = _holds_secret(value)
+        else:
+            is_secret = group == 0 or not _is_variable(value)
+        if is_secret:
             start, end = match.span(group)
             yield Secret(start=start, end=end, name="", what=form["what"], at=start)
 
@@ -389,41 +405,41 @@ def _holds_secret(value: str) -> bool:
 
 
 def _of_block(text: str, form: Mapping[str, Any]) -> Iterator[Secret]:
-    position, last, pattern = 0, text.rfind(form["ends"]), re.compile(form["pattern"])
+    """The secrets of a form that has an end of its own, as a key in PEM has."""
+    position, pattern = 0, re.compile(form["pattern"])
+    last_end = text.rfind(form["ends"])
     while match := pattern.search(text, position):
-        end = text.find(form["ends"], match.end()) if last >= match.end() else -1
-        # of a key whose end is missing
-        stop = text.find("\n", end) if end >= 0 else match.end() + 8192
+        start, stop = match.start(), match.end() + _OF_CUT_BLOCK
+        if last_end >= match.end():
+            stop = text.find("\n", text.find(form["ends"], match.end()))
         position = len(text) if stop < 0 else min(stop, len(text))
-        yield Secret(
-            start=match.start(), end=position, name="", what=form["what"], at=match.start()
-        )
+        yield Secret(start=start, end=position, name="", what=form["what"], at=start)
 
 
+#: Characters of a block from its beginning, where its end is missing.
+_OF_CUT_BLOCK: Final = 8192
 _CONSTANT: Final = lazy_pattern(r"[A-Z]+(?:_[A-Z]+)+")
+
+
+_NO_PASSWORD: Final = frozenset({"password", "pass", "passwd", "token", "pw", "pwd"})
 
 
 def _is_variable(value: str) -> bool:
     """Whether a variable, or a note that a secret belongs here, stands in a secret's place."""
-    plain = value.strip("*x.X") == "" or value.lower() in (
-        "password",
-        "pass",
-        "passwd",
-        "token",
-        "pw",
-        "pwd",
-    )
+    if value.startswith(("$", "%", "{", "<", "[")) or "${" in value:
+        return True
+    if value.strip("*x.X") == "" or value.lower() in _NO_PASSWORD:
+        return True
     # The name of one, as of the variable that holds it: `https://user:GITHUB_KEY@github.com`.
-    is_name = _CONSTANT.fullmatch(value) is not None and likeness(value) is not Likeness.NONE
-    return plain or is_name or value.startswith(("$", "%", "{", "<", "[")) or "${" in value
+    return _CONSTANT.fullmatch(value) is not None and likeness(value) is not Likeness.NONE
 
 
 @cache
 def _of_names() -> tuple[str, ...]:
-    return (
-        *_ROOTS,
-        *(word for word in patterns()["words"] if not any(root in word for root in _ROOTS)),
-    )
+    """Parts of names of secrets: each such name has one of them."""
+    words = patterns()["words"]
+    others = (word for word in words if not any(root in word for root in _ROOTS))
+    return (*_ROOTS, *others)
 
 
 @cache
@@ -448,6 +464,7 @@ _NAMED_VALUE: Final = lazy_pattern(
 
 
 def _by_name(text: str) -> Iterator[Secret]:
+    """The secrets that are told by the name before them."""
     small = text.lower()
     names = _of_ascii_names() if text.isascii() else _of_names()
     words = tuple(word for word in names if word in small)  # a text has few of them
@@ -459,54 +476,54 @@ def _by_name(text: str) -> Iterator[Secret]:
         match = _NAMED_VALUE.match(text, word.end())
         if match is None:
             continue
-        before = _NAME.match(text[max(0, word.start() - _LONGEST_NAME) : word.start()][::-1])
+        backwards = text[max(0, word.start() - _LONGEST_NAME) : word.start()][::-1]
+        before = _NAME.match(backwards)
         begin = word.start() - (before.end() if before else 0)
-        name = text[begin : match.start("set" if match["set"] is not None else "next")]
+        is_set = match["set"] is not None
+        name = text[begin : match.start("set" if is_set else "next")]
         secret = _named(text, match, name, begin)
-        after = match.end("set") if match["set"] is not None else word.end()
-        position = secret.end if secret else after
-        if secret:
+        if secret is not None:
+            position = secret.end
             yield secret
+        else:
+            position = match.end("set") if is_set else word.end()
 
 
 def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | None:
     """The secret that a match is, by the name before it."""
     if not likeness(name):
         return None
-    option, bare = name.startswith("-"), match["bare"]
-    if (
-        match["next"] is not None
-        and not option
-        and not _SETENV.search(text, max(0, begin - 80), begin)
-    ):
+    is_option, bare = name.startswith("-"), match["bare"]
+    is_next = match["next"] is not None  # a space is between name and value, or a comma
+    if is_next and not is_option and not _SETENV.search(text, max(0, begin - 80), begin):
         return None
     start, end = match.span("bare" if bare is not None else "quoted")
     if bare is not None:
         end = _end_of_line(text, begin, start, end, match["set"] or "")
-        code = not option and (
-            _CODE.fullmatch(text, start, end) is not None or text[end : end + 1] == "("
-        )
-        if code or bare[0] in "?+":
+        is_call = text[end : end + 1] == "("
+        is_code = is_call or _CODE.fullmatch(text, start, end) is not None
+        if bare[0] in "?+" or (is_code and not is_option):
             return None
         # the next option, or the name of the next value
-        if match["next"] is not None and (bare[0] == "-" or bare[-1] in ":="):
+        if is_next and (bare[0] == "-" or bare[-1] in ":="):
             return None
     value, plain = text[start:end], name.strip("-.")
     if not holds(plain, value):
         return None
-    return Secret(
-        start=start, end=end, name=name, what="", at=begin, sure=holds(plain, value, sure=True)
-    )
+    is_sure = holds(plain, value, sure=True)
+    return Secret(start=start, end=end, name=name, what="", at=begin, sure=is_sure)
 
 
 def _end_of_line(text: str, begin: int, start: int, end: int, between: str) -> int:
     """Return where a bare value ends: in YAML it may have spaces."""
     before = text[max(0, begin - 200) : begin]  # not the whole line, which may be the whole file
-    if between.strip() != ":" or before.rpartition("\n")[2].strip(" \t-"):
+    is_first_on_line = not before.rpartition("\n")[2].strip(" \t-")
+    if between.strip() != ":" or not is_first_on_line:
         return end
     stop = text.find("\n", end)
-    rest = text[end : len(text) if stop < 0 else stop].split(" #")[0].rstrip()
-    return end + len(rest)
+    rest = text[end : len(text) if stop < 0 else stop]
+    value = rest.split(" #")[0].rstrip()
+    return end + len(value)
 
 
 _BEGIN: Final = 8  # characters of a secret by which one that is cut short is known
@@ -534,9 +551,8 @@ class Hider:
     """Masks secrets that are known by value, whole or cut short, and those that a text shows."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._values = sorted(
-            {form for value in values for form in _written(value)}, key=len, reverse=True
-        )
+        forms = {form for value in values for form in _written(value)}
+        self._values = sorted(forms, key=len, reverse=True)
         self._lengths = {min(len(value), _BEGIN) for value in self._values}
 
     def __bool__(self) -> bool:
@@ -551,7 +567,8 @@ class Hider:
             }
             values = [value for value in values if value[:_BEGIN] in parts]
         for value in values:  # those that are whole first: others may begin as they do
-            text = text.replace(value, "***") if len(value) >= _BEGIN else text
+            if len(value) >= _BEGIN:
+                text = text.replace(value, "***")
         for value in values:
             text = _without(text, value)
         return text
@@ -567,15 +584,15 @@ def _written(value: str) -> Iterable[str]:
 
 
 def _without(text: str, value: str) -> str:
+    """The text without a secret, also where it is cut short."""
     begin, position = value[:_BEGIN], 0
     while (at := text.find(begin, position)) >= 0:
         end = at + len(begin)
         while end < len(text) and end - at < len(value) and text[end] == value[end - at]:
             end += 1
-        alone = len(value) >= _BEGIN or not (
-            text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()
-        )
-        if alone:
+        # A short one may be a part of an ordinary word.
+        is_in_word = text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()
+        if len(value) >= _BEGIN or not is_in_word:
             text = f"{text[:at]}***{text[end:]}"
         position = at + 3
     return text

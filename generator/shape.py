@@ -74,13 +74,19 @@ class Shape:
 
     def bounds(self, value: float | None = None) -> str:
         """Return the bounds in a message; of a value, those that it breaks."""
-        bounds = {"of at least": (self.ge, ge), "greater than": (self.gt, gt)}
-        bounds |= {"of at most": (self.le, le), "less than": (self.lt, lt)}
-        return " and ".join(
-            f"{word} {bound:g}"
-            for word, (bound, holds) in bounds.items()
-            if bound is not None and not (value is not None and holds(value, bound))
+        bounds = (
+            ("of at least", self.ge, ge),
+            ("greater than", self.gt, gt),
+            ("of at most", self.le, le),
+            ("less than", self.lt, lt),
         )
+        named = []
+        for words, bound, holds in bounds:
+            if bound is None:
+                continue
+            if value is None or not holds(value, bound):
+                named.append(f"{words} {bound:g}")
+        return " and ".join(named)
 
     def __str__(self) -> str:
         """Return what is accepted in a message: type and bounds."""
@@ -117,11 +123,14 @@ def convert(value: object, shape: Shape, profile: Profile) -> object:
     if value is None and shape.optional:
         return None
     try:
-        held = profile[shape.type.name](value, shape.type, profile)
+        converted = profile[shape.type.name](value, shape.type, profile)
     except Refused as refused:
         return Mismatch(slip="null" if value is None else refused.slip, expected=str(shape))
-    broken = shape.bounds(held) if isinstance(held, int | float) else ""
-    return Mismatch(slip="bound", expected=f"{shape.type} {broken}") if broken else held
+    if isinstance(converted, int | float):
+        broken = shape.bounds(converted)
+        if broken:
+            return Mismatch(slip="bound", expected=f"{shape.type} {broken}")
+    return converted
 
 
 def keep(value: object, kind: Type, profile: Profile) -> object:

@@ -45,10 +45,10 @@ def time_unit(durations_s: Sequence[float], *, steps: bool = False) -> tuple[flo
     """The unit that suits all of these times, as seconds and name; of steps at most seconds."""
     units = _COLUMN_UNITS[-1:] if steps else _COLUMN_UNITS
     longest, shortest = max(durations_s, default=0.0), min(durations_s, default=0.0)
-    fits = (
-        (size, name) for size, name, least in units if longest >= least and shortest >= 0.1 * size
-    )
-    return next(fits, (1e-3, "ms"))
+    for size, name, least in units:
+        if longest >= least and shortest >= 0.1 * size:
+            return size, name
+    return 1e-3, "ms"
 
 
 def three_digits(value: float) -> str:
@@ -79,8 +79,9 @@ def gib(size_bytes: float) -> str:
 
 
 def gib_apart(size_bytes: float, limit_bytes: float) -> tuple[str, str]:
-    """A size and its limit in GiB, with as many decimals as show which is larger: `38.03`, `38.00`
-    for what `gib` says as `38.0`.
+    """A size and its limit in GiB, with as many decimals as show which is larger.
+
+    They are `38.03` and `38.00` where `gib` says `38.0` of both.
     """
     texts = gib(size_bytes), gib(limit_bytes)
     for decimals in (2, 3):
@@ -95,7 +96,8 @@ def count(number: float) -> str:
     for factor, letter in _SCALES:
         if significant(number, 3) >= factor:  # 999.9 million is rounded to 1.00 B
             value = significant(number, 3) / factor
-            return f"{value:.{max(0, 3 - len(str(int(value))))}f} {letter}"
+            decimals = max(0, 3 - len(str(int(value))))
+            return f"{value:.{decimals}f} {letter}"
     return f"{number:,.0f}"
 
 

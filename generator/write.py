@@ -148,12 +148,9 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
         except OSError as error:
             raise CannotWrite(place, error.strerror or str(error)) from error
         if there and not is_folder:
-            reason = (
-                "it is a symbolic link that leads to no folder"
-                if place.is_symlink()
-                else "it is not a folder"
-            )
-            raise CannotWrite(place, reason)
+            is_link = place.is_symlink()
+            link = "it is a symbolic link that leads to no folder"
+            raise CannotWrite(place, link if is_link else "it is not a folder")
     return tuple(_compare(file, folder) for file in files)
 
 
@@ -204,33 +201,33 @@ def _is_plain(path: Path, folder: Path) -> bool:
     """Return whether a path is a regular file with one name, and no link leads to it."""
     try:
         status = path.lstat()
-        inside = path.parent.resolve() == folder.resolve() / path.parent.relative_to(folder)
+        is_inside = path.parent.resolve() == folder.resolve() / path.parent.relative_to(folder)
     except (OSError, RuntimeError):
         return False
-    return inside and stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return is_inside and stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def diff(changes: Iterable[Change]) -> str:
     """What would change, as a unified diff; a change of the executable bit alone is one line."""
-    lines: list[str] = []
-    for change in changes:
-        before = (change.before or b"").decode("utf-8", errors="replace")
-        if change.action is Action.IDENTICAL:
-            continue
-        if change.action is Action.KEEP:
-            lines.append(f"{change.path}: {KEPT}\n")
-            continue
-        if change.action is Action.REMOVE:
-            lines += unified_diff(before, "", str(change.path), "/dev/null")
-            continue
-        if change.before is not None and before == change.file.text:
-            lines.append(
-                f"{change.path}: executable bit {'on' if change.file.executable else 'off'}\n"
-            )
-            continue
-        source = "/dev/null" if change.before is None else str(change.path)
-        lines += unified_diff(before, change.file.text, source, str(change.path))
+    lines = (line for change in changes for line in _diff_of(change))
     return "".join(lines)
+
+
+def _diff_of(change: Change) -> Iterator[str]:
+    """The lines of the diff of one file."""
+    before, path = (change.before or b"").decode("utf-8", errors="replace"), str(change.path)
+    if change.action is Action.IDENTICAL:
+        return
+    if change.action is Action.KEEP:
+        yield f"{path}: {KEPT}\n"
+    elif change.action is Action.REMOVE:
+        yield from unified_diff(before, "", path, "/dev/null")
+    elif change.before is None:
+        yield from unified_diff(before, change.file.text, "/dev/null", path)
+    elif before == change.file.text:
+        yield f"{path}: executable bit {'on' if change.file.executable else 'off'}\n"
+    else:
+        yield from unified_diff(before, change.file.text, path, path)
 
 
 def _compare(file: RenderedFile, folder: Path) -> Change:
@@ -258,12 +255,9 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
     except OSError as error:
         raise CannotWrite(path, error.strerror or str(error)) from error
     # The line that says which command wrote a file is left out: another one may write the same.
-    old, new = map(less_its_command, (before, after))
-    action = (
-        Action.IDENTICAL
-        if old == new and bool(mode & 0o100) == file.executable
-        else Action.CONFLICT
-    )
+    is_same_text = less_its_command(before) == less_its_command(after)
+    is_same_mode = bool(mode & 0o100) == file.executable
+    action = Action.IDENTICAL if is_same_text and is_same_mode else Action.CONFLICT
     return Change(file=file, path=path, action=action, before=before, fingerprint=fingerprint_there)
 
 
@@ -298,7 +292,10 @@ def unified_diff(before: str, after: str, source: str, target: str) -> Iterator[
     hide = Hider(secret.value_in(text) for text in (before, after) for secret in find(text))
     old, new = (_LINE.findall(mask(text)) for text in (before, after))
     for line in difflib.unified_diff(old, new, source, target):
-        yield hide(line) if line.endswith("\n") else f"{hide(line)}\n\\ No newline at end of file\n"
+        shown = hide(line)
+        if not line.endswith("\n"):
+            shown += "\n\\ No newline at end of file\n"
+        yield shown
 
 
 def write(
@@ -345,7 +342,8 @@ def replace(changes: Sequence[Change], folder: Path, *, tell: Tell = lambda line
 def leftovers(folder: Path) -> list[Path]:
     """The working folder of a run that writes to `folder`, or was cut off while it did."""
     work = Path(os.path.realpath(folder)) / NAME
-    return [work] if os.path.isdir(work) and not work.is_symlink() else []  # noqa: PTH112 - a name may be too long
+    is_folder = os.path.isdir(work)  # noqa: PTH112 - a name may be too long
+    return [work] if is_folder and not work.is_symlink() else []
 
 
 def recover(folder: Path, tell: Tell) -> bool:
@@ -492,11 +490,10 @@ def _by_place(changes: Iterable[Change], root: Path) -> dict[Path, Change]:
     files: dict[Path, Change] = {}
     for change in sorted(changes, key=lambda change: change.file.path == PLAN):
         name = (Path(os.path.realpath(change.path.parent)) / change.path.name).relative_to(root)
-        if clash := next(
-            (clash for clash in files if name in clash.parents or clash in name.parents), None
-        ):
-            first = change if name in clash.parents else files[clash]
-            raise CannotWrite(first.path, "other files are to be in it, as in a folder")
+        for other in files:
+            if name in other.parents or other in name.parents:
+                outer = change if name in other.parents else files[other]
+                raise CannotWrite(outer.path, "other files are to be in it, as in a folder")
         files[name] = change
     return files
 
@@ -513,10 +510,9 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
         if change.action is Action.REMOVE:
             staged[name] = None
             continue
-        new, like = work / _NEW / name, root / name if change.before is not None else None
-        write_new(
-            new, encoded(change.file, change.path), like=like, executable=change.file.executable
-        )
+        new, contents = work / _NEW / name, encoded(change.file, change.path)
+        replaced = root / name if change.before is not None else None
+        write_new(new, contents, like=replaced, executable=change.file.executable)
         staged[name] = fingerprint(new)
     sync({*((work / _NEW / name).parent for name in files), work})
     return staged
@@ -525,9 +521,8 @@ def _stage(files: Mapping[Path, Change], work: Path) -> dict[Path, str | None]:
 def _rename(files: Mapping[Path, Change], work: Path, made: list[Path]) -> None:
     """Move old files aside and new ones to their places; `made` collects the folders made."""
     root, new, old = work.parent, work / _NEW, work / _OLD
-    to_remove = [
-        f"{change.fingerprint} {name}" for name, change in files.items() if _is_removal(change)
-    ]
+    removals = ((name, change) for name, change in files.items() if _is_removal(change))
+    to_remove = [f"{change.fingerprint} {name}" for name, change in removals]
     write_new(work / _RENAMING, "\n".join(to_remove).encode())
     for name, change in reversed([*files.items()]):  # the mark of a whole set goes first
         if change.fingerprint is not None:
@@ -584,25 +579,23 @@ def _put_back(work: Path, tell: Tell) -> bool:
     moved = False
     # Where a part of the new set is there, what the new set lacks stays away, as the interrupted
     # run wanted, and the mark of the old set does too.
-    mixed = any(os.path.lexists(root / path.relative_to(old)) for path in aside)
-    to_remove = _to_remove(work / _RENAMING) if mixed else frozenset[str]()
+    is_mixed = any(os.path.lexists(root / path.relative_to(old)) for path in aside)
+    to_remove = _to_remove(work / _RENAMING) if is_mixed else frozenset[str]()
     for path in sorted(aside, key=lambda path: path.name == PLAN):
         if f"{fingerprint(path)} {path.relative_to(old)}" in to_remove:
             continue
         place = root / path.relative_to(old)
-        inside = Path(os.path.realpath(place.parent)).is_relative_to(root) and not old.is_symlink()
-        if os.path.lexists(place) or not inside:
-            mixed = True
-        elif not (mixed and path.name == PLAN):
+        is_inside = Path(os.path.realpath(place.parent)).is_relative_to(root)
+        if os.path.lexists(place) or not is_inside or old.is_symlink():
+            is_mixed = True
+        elif not (is_mixed and path.name == PLAN):
             place.parent.mkdir(parents=True, exist_ok=True)
             put(path, place)
             moved = True
-    what = (
-        "A part of its files may be in place: run that command again"
-        if was_renaming
-        else "The files are whole"
-    )
-    tell(f"{work}: note: an interrupted run left this. {what}")
+    state = "The files are whole"
+    if was_renaming:
+        state = "A part of its files may be in place: run that command again"
+    tell(f"{work}: note: an interrupted run left this. {state}")
     for name in (_RENAMING, _NEW, _OLD):
         remove(work / name)
     return moved
@@ -656,9 +649,8 @@ def write_new(
             _copy_attributes(like, path)
         mode = path.stat().st_mode & 0o7777
         if bool(mode & 0o100) != executable:
-            # who may read may execute
-            mode = mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
-            path.chmod(mode)
+            may_read = mode & 0o444
+            path.chmod(mode | may_read >> 2 if executable else mode & ~0o111)
         os.fsync(file)
     finally:
         os.close(file)
