@@ -44,7 +44,7 @@ def test_thinning_keeps_the_front_its_neighbours_and_the_named(
     """
     small = job(gpus=32, training__global_batch=96)
     answer, found = search_with_estimates(small, top=5)
-    monkeypatch.setattr(points, "_ALL_OF", 10)
+    monkeypatch.setattr(points, "_FEW", 10)
     monkeypatch.setattr(points, "_MOST_NEAR", 300)
     monkeypatch.setattr(points, "_CELLS", (4, 4))
     chosen = chosen_points(answer, found)
