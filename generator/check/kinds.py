@@ -153,10 +153,9 @@ def may_hold_launch_line(path: PurePath) -> bool:
 
 
 def launches_in(path: Path, most_bytes: int) -> str | None:
-    """How a file starts a job: by "launch lines", or as "started from Python by Ray"; None where
-    it starts none.
+    """How a file starts a job: by "launch lines", or as "started from Python by Ray".
 
-    A file of more than `most_bytes` isn't read.
+    None where it starts none. A file of more than `most_bytes` isn't read.
     """
     try:
         content = path.read_bytes() if path.stat().st_size <= most_bytes else b""
@@ -175,14 +174,10 @@ def _program_in_python(content: bytes) -> str | None:
     if not near:
         return None
     imported = set(_IMPORTED.findall(content))
-    return next(
-        (
-            program
-            for program, module, _ in near
-            if any(name == module or name.startswith(module + b".") for name in imported)
-        ),
-        None,
-    )
+    for program, module, _ in near:
+        if any(name == module or name.startswith(module + b".") for name in imported):
+            return program
+    return None
 
 
 def starts_launcher(content: bytes) -> bool:
@@ -408,11 +403,10 @@ _MOST_HIDDEN: Final = 2_000  # files of hidden folders that are looked at
 
 
 def with_launches(hidden: Iterable[Path], most_bytes: int) -> Iterator[Path]:
-    """The files in and below hidden folders that have launch lines, are batch scripts, or objects
-    of Kubernetes.
+    """The files in and below hidden folders that start jobs.
 
-    Folders of copies and virtual environments are passed over. Files of more than `most_bytes`
-    aren't read.
+    They have launch lines, are batch scripts, or are objects of Kubernetes. Folders of copies and
+    virtual environments are passed over. Files of more than `most_bytes` aren't read.
     """
     folders = (
         folder

@@ -177,8 +177,10 @@ def height_below() -> int:
 
 
 def stop(findings: Iterable[Finding], outcome: str = "") -> NoReturn:
-    """Print findings to stderr, with `--format json` to stdout too; exit with
-    `ExitStatus.FINDINGS`. The `outcome`, such as `not submitted`, is a last line on stderr.
+    """Print findings to stderr, with `--format json` to stdout too, and exit.
+
+    The status is `ExitStatus.FINDINGS`. The `outcome`, such as `not submitted`, is a last line on
+    stderr.
     """
     findings = tuple(findings)
     print_findings(findings)

@@ -155,8 +155,9 @@ def _starting_here(folder: Path) -> tuple[str, ...]:
 
 
 def _moved_above(launch: Launch) -> Path | None:
-    """The folder above its own that a script changes to at once, by `cd ..`: it starts in its own;
-    None where it doesn't, or goes elsewhere, or a command brings files.
+    """The folder above its own that a script changes to at once, by `cd ..`.
+
+    It starts in its own then. None where it doesn't, or goes elsewhere, or a command brings files.
     """
     brings = [command for command in launch.script.commands if _brings_files(command)]
     if len(brings) != 1 or brings[0].words[0].value != "cd" or len(brings[0].words) != 2:

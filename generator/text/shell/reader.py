@@ -74,8 +74,9 @@ def read_command_text(
 
 
 def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
-    """Read a bash script; `place` gives the place of an offset where the text is part of another
-    document.
+    """Read a bash script.
+
+    `place` gives the place of an offset where the text is part of another document.
     """
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())

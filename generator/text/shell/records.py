@@ -168,8 +168,9 @@ class ShellScript:
         return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
 
     def value_of(self, name: str, before: int | None = None) -> str | None:
-        """The value of a variable where the command of index `before` begins; at the end of the
-        script with None.
+        """The value of a variable where the command of index `before` begins.
+
+        With None, it is that at the end of the script.
         """
         changes = self.history.get(name, [])
         if before is None:

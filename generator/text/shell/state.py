@@ -134,8 +134,9 @@ class State:
         return value.text if value else None
 
     def number(self, name: str) -> str | None:
-        """The text of a variable that is calculated with; of one that the scheduler alone sets,
-        what its directives say.
+        """The text of a variable that is calculated with.
+
+        Of one that the scheduler alone sets, it is what its directives say.
         """
         value = self.get(name)
         return value.text if value else self.told.get(name)
