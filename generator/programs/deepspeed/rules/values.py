@@ -99,7 +99,12 @@ def of_model(place: Place, key: Key) -> Problem | None:
         return _no_object(place, key)
     if place.pointer == "/compile/passes":
         return _passes(place, key)
-    return _refused(place, key, why)
+    message = f"{place.name} must be {why.expected}, not {place.shown}"
+    own_rule = _own_rule(place, key, why)
+    if own_rule is not None:
+        rule, hint = own_rule
+        return place.problem(rule, message, hint or _example(key))
+    return _refused(place, key, why, message)
 
 
 def _dropped(place: Place, key: Key) -> Problem:
@@ -123,16 +128,19 @@ def _is_taken_by_validator(place: Place, key: Key) -> bool:
     return makes_lists and isinstance(place.value, str)
 
 
-def _refused(place: Place, key: Key, why: Mismatch) -> Problem:
+def _own_rule(place: Place, key: Key, why: Mismatch) -> tuple[str, str | None] | None:
+    """The rule on wrong values of this key alone, and its hint; None where it has none."""
+    if is_placeholder(place.value):
+        return None
+    at = f"{place.section.pointer}/{key.name}"
+    return _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip))
+
+
+def _refused(place: Place, key: Key, why: Mismatch, message: str) -> Problem:
     """The problem of a value that is none of its key's type or range."""
-    value, at = place.value, f"{place.section.pointer}/{key.name}"
-    message = f"{place.name} must be {why.expected}, not {place.shown}"
+    value = place.value
     if is_placeholder(value):
         return _unfilled(place)
-    own_rule = _OWN_RULES.get((at, "")) or _OWN_RULES.get((at, why.slip))
-    if own_rule is not None:
-        rule, hint = own_rule
-        return place.problem(rule, message, hint or _example(key))
     if why.slip == "fraction" and isinstance(value, float):
         return place.problem("PARSE010", message, answer=math.floor(value))
     if why.slip == "text":

@@ -28,28 +28,29 @@ def problems_of(config: Config, rule_id: str) -> Violations:
     """
     attributes = vars(config)
     if "_problems" not in attributes:
+        problems = [*_of_text(config)]
+        readable, top = _readable(config), config.schema.section("")
+        data = readable.json.data if readable is not None else None
+        if readable is not None and top is not None and isinstance(data, dict):
+            of_values = (*_of_section(readable, data, top), *slips_read_later(readable))
+            left_out = frozenset() if readable is config else _lines_to_fill(config)
+            problems += (each for each in of_values if each[1].where.line not in left_out)
+
         by_rule = defaultdict[str, list[Violation]](list)
-        for broken_rule, violation in (*_of_text(config), *_of_values(config)):
+        for broken_rule, violation in problems:
             by_rule[broken_rule].append(violation)
         attributes["_problems"] = dict(by_rule)
 
-    problems: Mapping[str, list[Violation]] = attributes["_problems"]
-    return iter(problems.get(rule_id, ()))
+    by_id: Mapping[str, list[Violation]] = attributes["_problems"]
+    return iter(by_id.get(rule_id, ()))
 
 
-def _of_values(config: Config) -> Iterator[Problem]:
-    """The problems of a config's keys and values; of a template, those outside its placeholders."""
-    top = config.schema.section("")
-    if top is None:
-        return
-    readable = config if config.json.broken is None else _with_numbers(config)
-    if readable is None or not isinstance(readable.json.data, dict):
-        return
-    left_out = _lines_to_fill(config) if readable is not config else frozenset[int | None]()
-    for problem in (*_of_section(readable, readable.json.data, top), *slips_read_later(readable)):
-        _, violation = problem
-        if violation.where.line not in left_out:
-            yield problem
+def _readable(config: Config) -> Config | None:
+    """The config whose values are judged: of a template, with numbers in place of placeholders.
+
+    None where even that can't be read.
+    """
+    return config if config.json.broken is None else _with_numbers(config)
 
 
 def _of_text(config: Config) -> Iterator[Problem]:
