@@ -500,7 +500,8 @@ def _of_modalities(read: KeyReader, shape: Shape) -> Shape:
     return {
         "expert_width": text,
         "width": read.integer("n_shared_experts", low=0) * text,
-        "others": count * (of_images + shape["hidden"] + 1),  # each with its score and its bias
+        # each with its score and its bias
+        "image_parameters": count * (of_images + shape["hidden"] + 1),
         "router_bias": True,
     }
 

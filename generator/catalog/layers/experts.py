@@ -22,22 +22,20 @@ class Experts(FeedForward):
     width: int = 0  #: of all shared experts together
     gated: bool
     activation: str = "gelu"
-    bias: bool = False  #: of the shared experts
+    bias: bool = False  #: of the shared experts, and of the products around a latent state
     clamp: float | None = None
-    vectors: int = 0  #: learned elements beside all experts
+    vectors: int = 0  #: learned elements outside of the experts' and the latent products' weights
     experts: int
     per_token: int
     expert_width: int
     expert_bias: bool = False
-    #: identity experts beside these, which return their input (LongCat), and how many of them a
-    #: token is sent to in the mean
-    idle: int = 0
-    idle_per_token: int = 0
-    others: int = 0  #: parameters of experts that no token of text meets (ERNIE 4.5 VL)
-    #: whether what they give is added behind the next layer (LongCat's shortcut)
+    idle: int = 0  #: further experts that return their input: identity experts (LongCat)
+    idle_per_token: int = 0  #: of these, those that one token is sent to in the mean
+    image_parameters: int = 0  #: of experts that no token of text meets (ERNIE 4.5 VL)
+    #: whether the experts' output is added a layer later (LongCat's shortcut)
     adds_later: bool = False
-    #: width of the state that routed experts take and give, between two products of all experts
-    #: (Nemotron 3); 0: the hidden one
+    #: width of the state that routed experts take and give, where one product before all of them
+    #: narrows the hidden state and one behind them widens it (Nemotron 3); 0: the hidden size
     latent: int = 0
     shared_experts: int = 0
     shared_gate: bool = False
@@ -52,7 +50,8 @@ class Experts(FeedForward):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """All of it, the activation, shared experts, and the norm before them.
+        """Names of what can be computed again: all of it, the activation, shared experts, and the
+        norm before them.
 
         **Source**: Megatron-LM core_v0.16.1, core/models/gpt/gpt_layer_specs.py, where that norm is
         a module of its own.
@@ -61,10 +60,11 @@ class Experts(FeedForward):
 
     @property
     def whole_parameters(self) -> int:
-        """Shared experts and their gate, the products around a latent state, and what is learned
-        beside them.
+        """Parameters of what every token meets: shared experts and their gate, the products around
+        a latent state, and further vectors.
         """
-        around = sum((a + self.bias) * b for a, b in self.latent_products) + self.vectors
+        around = sum((inputs + self.bias) * outputs for inputs, outputs in self.latent_products)
+        around += self.vectors
         if not self.width:
             return around
         gate = self.hidden if self.shared_gate else 0
@@ -73,7 +73,7 @@ class Experts(FeedForward):
 
     @property
     def latent_products(self) -> tuple[tuple[int, int], ...]:
-        """To the latent state and back."""
+        """To the latent state and back: the widths that each product takes and gives."""
         wide, narrow = self.hidden, self.latent
         return ((wide, narrow), (narrow, wide)) if self.latent else ()
 
@@ -84,12 +84,12 @@ class Experts(FeedForward):
 
     @property
     def router_parameters(self) -> int:
-        """A score for each expert, identity experts among them."""
+        """Weights of a score for each expert, identity experts among them."""
         return (self.experts + self.idle) * (self.hidden + self.router_bias)
 
     @property
     def matrix_parameters(self) -> int:
-        """Those of all experts, those for images too.
+        """All but the router's, those of experts for images among them.
 
         Transformers makes weights of the first product for identity experts as well, and never
         uses them.
@@ -98,15 +98,15 @@ class Experts(FeedForward):
         """
         unused = self.idle * self.ups * self.routed_hidden * self.expert_width
         routed = self.experts * self.expert_parameters
-        return self.whole_parameters + routed + unused + self.others
+        return self.whole_parameters + routed + unused + self.image_parameters
 
     def kept_bytes(
         self, copies: int, element: float, input_element: float, *, weighs_output: bool
     ) -> float:
-        """Bytes a token kept for the backward pass, as of every feed-forward.
+        """Bytes a token kept for the backward pass: those that every feed-forward keeps, and those
+        of identity experts.
 
-        An identity expert keeps two states: its output, which the token's weight multiplies, and
-        the product.
+        An identity expert keeps two states: its output, and that output times the token's weight.
 
         **Source**: counted with autograd's saved-tensor hooks in LongcatFlashExperts.
         """
@@ -117,26 +117,28 @@ class Experts(FeedForward):
 
     @property
     def routing_bytes(self) -> int:
-        """Bytes of fp32 probabilities, of the scores of the loss that balances experts, of sigmoids
-        once more, and a mask.
+        """Bytes that the router keeps of a token, for each expert: its probability in fp32, its
+        score for the loss that balances experts, the sigmoid where scores are such, and a mask.
 
         **Source**: counted with autograd's saved-tensor hooks in TopKRouter and permute of
         Megatron-LM core_v0.16.1, core/transformer/moe.
         """
-        return self.experts * (4 + 4 + 4 * (self.router_scores == "sigmoid") + 1)
+        probability, score, mask = 4, 4, 1
+        sigmoid = 4 if self.router_scores == "sigmoid" else 0
+        return self.experts * (probability + score + sigmoid + mask)
 
     @property
     def expert_parameters(self) -> int:
-        """One routed expert's."""
+        """Parameters of one routed expert."""
         return mlp_parameters(
             self.routed_hidden, self.expert_width, gated=self.gated, bias=self.expert_bias
         )
 
     @property
     def expert_cuts(self) -> Mapping[str, int]:
-        """Widths of the experts."""
-        named = {
+        """Widths of routed and shared experts, which tensor ranks share evenly, by name."""
+        width_by_name = {
             "expert feed-forward size": self.expert_width,
             "shared experts' feed-forward size": self.width,
         }
-        return {name: width for name, width in named.items() if width}
+        return {name: width for name, width in width_by_name.items() if width}

@@ -12,13 +12,20 @@ from typing import ClassVar, Final
 
 from ...dataclass import dataclass
 
+#: Casts, norm, product, gates, mixture and sums. Counted in DeepseekV4HyperConnection.forward.
+_OPERATORS: Final = 30
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """The streams of a model. All but the head's is of one part of a layer and one token."""
+    """The streams of a model.
+
+    Parameters (the head's apart), elements, FLOPs and operators are those of one part of a layer, a
+    mixer or a feed-forward; elements and FLOPs are those of one token.
+    """
 
     called: ClassVar[str] = "hyper-connections"
-    precision: ClassVar[str] = "fp32"  #: in which the weights of the streams are made
+    precision: ClassVar[str] = "fp32"  #: of the product that makes the mixing weights
 
     hidden: int
     count: int
@@ -33,22 +40,22 @@ class Streams:
         return self.count * self.hidden
 
     def mixings(self, parts: int) -> int:
-        """How many times a layer of so many parts mixes the streams: once for each."""
+        """How many times a layer of so many parts mixes the streams: here once for each part."""
         return parts
 
     @property
-    def weights(self) -> int:
-        """Numbers that mix the streams: what a part reads of each, what it adds to each, and, where
-        streams are mixed with one another, a matrix.
+    def mixing_weights(self) -> int:
+        """Numbers that mix the streams, computed for each token: what a part reads of each, what it
+        adds to each, and, where streams are mixed with one another, a matrix.
         """
         return self.count * (2 + (self.count if self.iterations else 0))
 
     @property
     def parameters(self) -> int:
-        """The product that makes the weights of all streams, their biases, and a scale for each
-        kind of weight.
+        """The product that makes the mixing weights of all streams, their biases, and a scale for
+        each kind of weight.
         """
-        return self.weights * (self.width + 1) + (3 if self.iterations else 2)
+        return self.mixing_weights * (self.width + 1) + (3 if self.iterations else 2)
 
     @property
     def head_parameters(self) -> int:
@@ -60,14 +67,14 @@ class Streams:
         """Elements of two bytes that transformers' code keeps for the backward pass, beside the
         mixture that the part's norm takes.
 
-        The streams, and fp32 copies of them: one as they are, which is normalised in place of the
-        weights (Hy4), or that and a normalised one. Then the weights before and after each step,
-        and what the part returned. **Source**: counted with autograd's saved-tensor hooks in
+        The streams, an fp32 copy of them, and a normalised fp32 copy; Hy4 has no such second copy,
+        for it normalises the product with the first. Then the mixing weights before and after each
+        step, and what the part returned. **Source**: counted with autograd's saved-tensor hooks in
         DeepseekV4HyperConnection and HYV4HyperConnection, and in the sums of their layers: exactly
         this.
         """
         n, steps = self.count, self.iterations
-        gates = 2 + 2 * self.weights + 6 * n
+        gates = 2 + 2 * self.mixing_weights + 6 * n
         if not steps:
             return 3 * self.width + gates + 4 * n + 2 * n + 2 * self.hidden
         sinkhorn = 2 * n * (2 * steps - 1) + 4 * n * n * steps
@@ -82,11 +89,13 @@ class Streams:
     def moved_elements(self) -> int:
         """Elements of two bytes that operators read and write of the streams, forward.
 
-        Of each element, an fp32 copy 6 bytes; its square 8, their mean 4, the normalised copy 8 and
-        the product with it 4; the mixture 10; what the part adds 2, the product of streams 4, the
-        sum 6. Without a matrix, the norm is 8 less and what is added is in fp32: 28 instead of 12.
+        Bytes for each element of the streams: an fp32 copy 6; its square 8, their mean 4, the
+        normalised copy 8 and the product with it 4; the mixture 10; what the part adds 2, the
+        product of streams 4, the sum 6. Without a matrix, the norm is 8 less and what is added is
+        in fp32: 28 instead of 12.
         """
-        return (26 if self.iterations else 30) * self.width
+        bytes_for_each = 52 if self.iterations else 60
+        return bytes_for_each // 2 * self.width
 
     @property
     def kernels(self) -> int:
@@ -94,7 +103,3 @@ class Streams:
         those of the rest.
         """
         return _OPERATORS + 6 * self.iterations
-
-
-#: Casts, norm, product, gates, mixture and sums. Counted in DeepseekV4HyperConnection.forward.
-_OPERATORS: Final = 30

@@ -443,7 +443,7 @@ def _foreign_kinds(job: Job) -> Iterator[tuple[str, str]]:
     if job.model.streams is not None:
         yield job.model.streams.called, "no release of Megatron-Core up to 0.19 builds it"
     for layer in job.model.stack.kinds:
-        if isinstance(layer.feed_forward, Experts) and layer.feed_forward.others:
+        if isinstance(layer.feed_forward, Experts) and layer.feed_forward.image_parameters:
             yield "experts of images", "no release of Megatron-Core up to 0.19 builds them"
         if isinstance(layer.feed_forward, Experts) and layer.feed_forward.adds_later:
             shortcut = "experts whose output is added a layer later"
