@@ -1,4 +1,7 @@
-"""Rules on secrets in the files of a job; `secrets` says for every kind of file what one is."""
+"""Rules on secrets in the files of a job, a rule for each way in which others get to read them.
+
+What counts as a secret, `dsgen.secrets` decides for all kinds of files.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ def scripts_hold_none(submission: Submission) -> Violations:
     Prevents: A leaked token.
     Fix: export it where you submit, or read it from a private file"""
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
-    reader = "whoever may read the script, or scontrol's copy, has it"
-    yield from secrets_of(submission, {script.path for script in submission.scripts}, reader, hint)
-    everywhere = "deepspeed puts it on the command line of every node"
-    files = {file.path for file in submission.of_kind("environment file")}
-    yield from secrets_of(
-        submission, files, everywhere, "let the script read it from a private file"
-    )
+    who_reads_it = "whoever may read the script, or scontrol's copy, has it"
+    paths = {script.path for script in submission.scripts}
+    yield from secrets_of(submission, paths, who_reads_it, hint)
+    hint = "let the script read it from a private file"
+    who_reads_it = "deepspeed puts it on the command line of every node"
+    paths = {file.path for file in submission.of_kind("environment file")}
+    yield from secrets_of(submission, paths, who_reads_it, hint)
 
 
 @submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
