@@ -72,12 +72,14 @@ def body_of(body: Document, reads: Reads) -> tuple[Piece, ...]:
     pieces = reads.body(body)
     if not body.strips_tabs:
         return pieces
-    kept, begins_line = list[Piece](), True
+    kept = list[Piece]()
+    begins_line = True  # whether the next piece does
     for piece in pieces:
         text, start = piece.text, 0
         if text is not None and not piece.names:  # tabs of a variable's value stay
             for tabs in re.finditer(r"(?:\A|(?<=\n))\t+", text):
-                if tabs.start() or begins_line:
+                # Those at the start of a piece may be within a line, behind a variable.
+                if tabs.start() > 0 or begins_line:
                     kept.append(piece.cut(start, tabs.start()))
                     start = tabs.end()
         kept.append(piece if text is None else piece.cut(start, len(text)))
@@ -158,13 +160,25 @@ def _filtered(pieces: tuple[Piece, ...] | None, words: Sequence[str]) -> tuple[P
     operands = [word for word in arguments if not word.startswith("-")]
     if program == "xargs" and not arguments:
         return _squeezed(_in_one_line(pieces), trims=True)
-    if program == "tr" and options in ([], ["-s"]):
-        if len(operands) == 2 and operands[0] in _LINE_ENDS and operands[1] == " ":
-            line = _in_one_line(pieces)
-            return _squeezed(line) if options else line
-        return _squeezed(pieces) if options and operands == [" "] else None
+    if program == "tr":
+        return _translated(pieces, options, operands)
     if program == "sed" and set(options) <= {"-E", "-r", "-e"} and len(operands) == 1:
         return _squeezed(pieces) if _OF_SED.fullmatch(operands[0]) else None
+    return None
+
+
+def _translated(
+    pieces: tuple[Piece, ...], options: list[str], operands: list[str]
+) -> tuple[Piece, ...] | None:
+    """What `tr` makes of a text: `tr '\\n' ' '`, `tr -s '\\n' ' '` or `tr -s ' '`, else None."""
+    squeezes = options == ["-s"]
+    if options and not squeezes:
+        return None
+    if squeezes and operands == [" "]:
+        return _squeezed(pieces)
+    if len(operands) == 2 and operands[0] in _LINE_ENDS and operands[1] == " ":
+        line = _in_one_line(pieces)
+        return _squeezed(line) if squeezes else line
     return None
 
 
@@ -192,7 +206,7 @@ def _squeezed(pieces: Sequence[Piece], *, trims: bool = False) -> tuple[Piece, .
         kept.append(piece.cut(start, len(piece.text)))
         after_blank = piece.text.endswith(" ") if piece.text else after_blank
     if trims and len(kept) > 1 and kept[-1].text == "":
-        # Of a text that ends in blanks, one is left in front of the empty last piece.
+        # The text ends in blanks: the piece before the empty last one still has one of them.
         before = kept[-2]
         if before.text is not None and before.text.endswith(" "):
             kept[-2] = before.cut(0, len(before.text) - 1)
@@ -204,7 +218,7 @@ def _stripped(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     kept = list(pieces)
     while kept and kept[-1].text is not None:
         last = kept.pop()
-        text = (last.text or "").rstrip("\n")
+        text = (last.text or "").rstrip("\n")  # it is a text, which mypy can't know of an item
         if text:
             kept.append(last.cut(0, len(text)))
             break
