@@ -21,16 +21,17 @@ _front_ends: Final = lm_arguments.where(lambda run: run.front_end is not None)
 
 
 class _Ranks(NamedTuple):
-    """The GPUs of a run, and into how many ranks experts divide them."""
+    """The GPUs of a run, and the degrees of parallelism of experts, which divide them."""
 
     gpus: int
-    tensor: int
+    expert_tensor: int
     expert: int
     pipeline: int
 
     @property
-    def cut(self) -> int:
-        return self.tensor * self.expert * self.pipeline
+    def product(self) -> int:
+        """Of the degrees: the GPUs have to be a multiple of it."""
+        return self.expert_tensor * self.expert * self.pipeline
 
 
 @_front_ends.rule("FRONT001", ERROR, "init", megatron_lm("core/parallel_state.py:871-884"))
@@ -43,21 +44,22 @@ def experts_divide_the_ranks(run: MegatronRun) -> Violations:
     # Megatron's own rules say it where the model is known to have experts.
     if settings is None or run.has("--num-experts"):
         return
-    shorts = ("nodes", "per_node", "tensor", "expert_tensor", "pipeline")
-    of_branches = [_ranks(run, variant) for variant in settings.variants(shorts)]
-    known_ranks = [ranks for ranks in of_branches if ranks is not None]
-    is_divided_in_one = any(ranks.gpus % ranks.cut == 0 for ranks in known_ranks)
-    if len(known_ranks) < len(of_branches) or is_divided_in_one:
+    setting_names = ("nodes", "per_node", "tensor", "expert_tensor", "pipeline")
+    ranks_by_branch = [_ranks(run, variant) for variant in settings.variants(setting_names)]
+    known_ranks = [ranks for ranks in ranks_by_branch if ranks is not None]
+    some_branch_is_unknown = len(known_ranks) < len(ranks_by_branch)
+    some_branch_is_right = any(ranks.gpus % ranks.product == 0 for ranks in known_ranks)
+    if some_branch_is_unknown or some_branch_is_right:
         return
 
     ranks = known_ranks[0]  # of the first branch; in the others it is broken too
     gpus, tensor, expert, pipeline = ranks
-    product = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
-    message = f"{product} = {ranks.cut} does not divide {gpus} GPUs"
-    hint = f"use {ranks.cut} GPUs"
-    replicas, rest = divmod(gpus, tensor * pipeline)
-    if replicas and not rest:
-        hint = f"use {EXPERT} {listed(nearest(divisors(replicas), expert))}"
+    shown = f"expert tensor {tensor} × {EXPERT} {expert} × pipeline {pipeline}"
+    message = f"{shown} = {ranks.product} does not divide {gpus} GPUs"
+    hint = f"use {ranks.product} GPUs"
+    most_expert_ranks, rest = divmod(gpus, tensor * pipeline)
+    if most_expert_ranks and not rest:
+        hint = f"use {EXPERT} {listed(nearest(divisors(most_expert_ranks), expert))}"
     yield at(run, EXPERT, message, hint)
 
 
@@ -92,9 +94,12 @@ def shape_is_the_checkpoints(run: MegatronRun) -> Violations:
 
 
 def _ranks(run: MegatronRun, settings: Settings) -> _Ranks | None:
-    """The ranks of a run with settings as branches of its script decide; None where not known."""
+    """The ranks of a run under these settings, those of one branch of its script; None where one
+    isn't known.
+    """
 
     def degree(short: str, option: str, default: int | None) -> int | None:
+        """What the branch sets, else what the run's option says."""
         setting = settings.get(short) if short in settings.instead else None
         return run.setting(option, default) if setting is None else setting.number
 
