@@ -32,8 +32,8 @@ from ..run import (
 from .rule import CONFIG, at, divides, excludes, lm_checked, mds_checked, needs
 
 _POSITIONS: Final = "--max-position-embeddings"
-_GROUPS: Final = "--num-query-groups"
-_GROUPED: Final = "--group-query-attention"
+_QUERY_GROUPS: Final = "--num-query-groups"
+_GROUPED_QUERIES: Final = "--group-query-attention"
 _KV_HEADS: Final = "--num-key-value-heads"
 _PREDICTING_LAYERS: Final = "--mtp-num-layers"
 
@@ -50,7 +50,7 @@ def heads_divide_hidden(run: MegatronRun) -> Violations:
         fitting = nearest([count for count in divisors(hidden) if count <= 4 * heads], heads, 3)
         message = f"--hidden-size {hidden} is not a multiple of {HEADS} {heads}"
         yield at(run, HEADS, message, f"use {HEADS} {listed(fitting)}, or give --kv-channels")
-    if not run.trains:  # of training the layout's rules say so
+    if not run.trains:  # of a training run, the rules on the layout check it
         yield from divides(run, TENSOR, heads, f"{HEADS} {heads}")
 
 
@@ -78,7 +78,7 @@ def shape_is_whole(run: MegatronRun) -> Violations:
     """
     yield from heads_divide_hidden.check(run)
     yield from positions_reach_the_sequence.check(run)
-    yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", 3)
+    yield from divides(run, _KV_HEADS, run.heads, f"{HEADS} {run.heads}", count=3)
 
 
 @lm_checked.rule(
@@ -88,17 +88,18 @@ def query_groups_are_asked_for(run: MegatronRun) -> Violations:
     """--num-query-groups and --group-query-attention are given together.
     Prevents: No error: a model with another attention is trained.
     Fix: give --group-query-attention and --num-query-groups together"""
-    groups, heads = run.size(_GROUPS), run.heads
-    are_ignored = run.lacks(_GROUPED) and not run.has("--multi-latent-attention")
+    groups, heads = run.size(_QUERY_GROUPS), run.heads
+    are_ignored = run.lacks(_GROUPED_QUERIES) and not run.has("--multi-latent-attention")
     if groups is not None and groups != heads and are_ignored:
         every = f"all {heads}" if heads else "all"
-        message = (
-            f"{_GROUPS} {groups} is ignored without {_GROUPED}: {every} heads get their own keys"
+        ignored = f"{_QUERY_GROUPS} {groups} is ignored without {_GROUPED_QUERIES}"
+        message = f"{ignored}: {every} heads get their own keys"
+        yield at(run, _QUERY_GROUPS, message, f"add {_GROUPED_QUERIES}")
+    if run.has(_GROUPED_QUERIES) and run.lacks(_QUERY_GROUPS):
+        message = f"{_GROUPED_QUERIES} without {_QUERY_GROUPS} gives 1 group: multi-query attention"
+        yield at(
+            run, _GROUPED_QUERIES, message, f"add {_QUERY_GROUPS} N", severity=Severity.WARNING
         )
-        yield at(run, _GROUPS, message, f"add {_GROUPED}")
-    if run.has(_GROUPED) and run.lacks(_GROUPS):
-        message = f"{_GROUPED} without {_GROUPS} gives 1 group: multi-query attention"
-        yield at(run, _GROUPED, message, f"add {_GROUPS} N", severity=Severity.WARNING)
 
 
 @lm_checked.rule(
@@ -109,8 +110,8 @@ def query_groups_divide_heads(run: MegatronRun) -> Violations:
     Prevents: RuntimeError: shape is invalid for input of size, in the first forward pass
     Fix: use query groups that divide the heads
     """
-    if run.has(_GROUPED) and run.lacks("--multi-latent-attention"):
-        yield from divides(run, _GROUPS, run.heads, f"{HEADS} {run.heads}", 3)
+    if run.has(_GROUPED_QUERIES) and run.lacks("--multi-latent-attention"):
+        yield from divides(run, _QUERY_GROUPS, run.heads, f"{HEADS} {run.heads}", count=3)
 
 
 @lm_checked.rule("MLM037", ERROR, "init", megatron_lm("training/arguments.py:1973"))
@@ -120,7 +121,9 @@ def latent_attention_has_no_groups(run: MegatronRun) -> Violations:
     attention
     Fix: remove one of the two
     """
-    yield from excludes(run, "--multi-latent-attention", [_GROUPED], ", which has its own keys")
+    yield from excludes(
+        run, "--multi-latent-attention", [_GROUPED_QUERIES], ", which has its own keys"
+    )
     yield from needs(run, "--mla-down-proj-fusion", "--multi-latent-attention")
 
 
@@ -145,12 +148,15 @@ def stages_share_layers(run: MegatronRun) -> Violations:
     if layers is None or stages is None or run.has("--decoder-num-layers"):
         return
     ends = {name: run.size(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name)}
-    if ends and None not in ends.values():
-        yield from _middle_stages(run, layers, stages, [count or 0 for count in ends.values()])
+    known_ends = [count for count in ends.values() if count is not None]
+    if ends and len(known_ends) == len(ends):
+        yield from _middle_stages(run, layers, stages, known_ends)
     elif not ends and layers % stages:
-        counted = sum(map(run.has, COUNTED_ENDS))
-        plus = f" with {counted} more for the ends counted is {layers}," if counted else " is"
-        message = f"{LAYERS} {layers - counted}{plus} not a multiple of {PIPELINE} {stages}"
+        counted_ends = sum(map(run.has, COUNTED_ENDS))
+        phrase = " is"
+        if counted_ends:
+            phrase = f" with {counted_ends} more for the ends counted is {layers},"
+        message = f"{LAYERS} {layers - counted_ends}{phrase} not a multiple of {PIPELINE} {stages}"
         hint = f"use {PIPELINE} {listed(nearest(divisors(layers), stages, 4))}"
         most = -(-layers // stages)  # rounded up: the layers of every stage but the last
         last = layers - (stages - 1) * most
@@ -160,11 +166,18 @@ def stages_share_layers(run: MegatronRun) -> Violations:
 
 
 def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) -> Violations:
-    """The stages between those whose layers are given; `ends` are these layers."""
+    """The stages other than the ends have to share the rest of the layers evenly.
+
+    `ends`: the layers of the first and of the last stage, where given.
+    """
     rest, middle = layers - sum(ends), stages - len(ends)
-    both_or_none_left = (rest == 0) == (middle == 0)
-    fits = both_or_none_left and (middle == 0 or rest % middle == 0)
-    if rest >= 0 and (fits or middle < 0):
+    if middle > 0:
+        fits = rest > 0 and rest % middle == 0
+    elif middle == 0:
+        fits = rest == 0
+    else:  # both ends of one stage
+        fits = rest >= 0
+    if fits:
         return
     ends_shown = " and ".join(
         run.shown(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name)
@@ -177,11 +190,11 @@ def _middle_stages(run: MegatronRun, layers: int, stages: int, ends: list[int]) 
     hint = None
     if middle > 0:
         size = run.size(name) or 1
-        room = rest + size  # for this end and the stages between
         # Sizes of this end that leave a multiple of the stages between.
         next_size = size + rest % middle
         candidates = (next_size - middle, next_size, next_size + middle)
-        fitting = [count for count in candidates if 0 < count < room]
+        layers_to_share = rest + size  # of this end and the stages between
+        fitting = [count for count in candidates if 0 < count < layers_to_share]
         hint = f"use {name} {listed(nearest(fitting, size, 3))}" if fitting else None
     yield at(run, name, message, hint)
 
@@ -194,8 +207,9 @@ def interleaving_has_stages(run: MegatronRun) -> Violations:
     stages, name = run.pipeline, run.first_of(LAYERS_PER_CHUNK, CHUNKS, STAGE_LAYOUT)
     if stages is None or run.chunks in (None, 1):
         return
-    alone = run.has("--no-overlap-p2p-communication")
-    least, why = (3, " with --no-overlap-p2p-communication") if alone else (2, "")
+    least, why = 2, ""
+    if run.has("--no-overlap-p2p-communication"):
+        least, why = 3, " with --no-overlap-p2p-communication"
     if stages < least:
         message = f"{run.shown(name)}{why} needs {PIPELINE} {least} or more, not {stages}"
         yield at(run, name, message, f"use {PIPELINE} {least}, or remove {name}")
@@ -230,8 +244,9 @@ def _uneven_chunks(run: MegatronRun, layers: int, stages: int) -> Violations:
             hint = f"use {name} {listed(neighbours(chunks, held))}"
             yield at(run, name, f"{CHUNKS} {chunks} does not divide {name} {held}", hint)
     rest, middle = layers - sum(ends.values()), stages - len(ends)
-    each = rest // middle if middle > 0 and rest > 0 and rest % middle == 0 else None
-    yield from divides(run, CHUNKS, each, f"the {each} layers of a stage between the ends")
+    if middle > 0 and rest > 0 and rest % middle == 0:  # else the rule on stages says so
+        each = rest // middle
+        yield from divides(run, CHUNKS, each, f"the {each} layers of a stage between the ends")
 
 
 @lm_checked.rule(
