@@ -41,8 +41,8 @@ _WARMUP: Final = f"{_PARAMS}/warmup_num_steps"
 _LOWEST: Final = f"{_PARAMS}/warmup_min_lr"
 _HIGHEST: Final = f"{_PARAMS}/warmup_max_lr"
 _RATE: Final = f"{PARAMS}/lr"
-#: The first DeepSpeed that uses the optimizer's rate for WarmupLR's.
-_TAKES_OPTIMIZERS_RATE: Final = (0, 17, 0)
+#: The first DeepSpeed whose WarmupLR without warmup_max_lr goes up to the optimizer's rate.
+_FIRST_WITH_OPTIMIZERS_RATE: Final = (0, 17, 0)
 
 
 def _of(*names: str) -> Subject[Config]:
@@ -55,7 +55,8 @@ _named: Final = schedule_from_config.where(lambda config: config.text(_TYPE) is 
 _cycles: Final = _of("OneCycle")
 _range_tests: Final = _of("LRRangeTest")
 _ending: Final = _of("WarmupDecayLR", "WarmupCosineLR")
-_rated: Final = _of("WarmupLR", "WarmupDecayLR")
+#: Those with a warmup_max_lr; WarmupCosineLR takes shares of the optimizer's rate.
+_with_highest_rate: Final = _of("WarmupLR", "WarmupDecayLR")
 _warming: Final = _of("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 
 
@@ -130,7 +131,7 @@ def parameters_are_the_schedules(config: Config) -> Violations:
     Fix: use parameters that the constructor accepts"""
     name = config.text(_TYPE) or ""
     accepted = (*config.schema.schedulers[name], "last_batch_iteration")
-    keys_by_hint = defaultdict[str | None, list[str]](list)
+    keys_by_hint = defaultdict[str, list[str]](list)
     for key in config.block(_PARAMS):
         if key in accepted:
             continue
@@ -141,12 +142,10 @@ def parameters_are_the_schedules(config: Config) -> Violations:
                 "cos_min_ratio are shares of it"
             )
         keys_by_hint[hint].append(key)
-    for advice, keys in keys_by_hint.items():
-        message = (
-            f"unknown parameter{'s' * (len(keys) > 1)} {', '.join(keys)} of {name}: "
-            "its constructor raises"
-        )
-        yield Violation(config.locate_key(f"{_PARAMS}/{escape(keys[0])}"), message, advice)
+    for hint, keys in keys_by_hint.items():
+        parameters = "parameters" if len(keys) > 1 else "parameter"
+        message = f"unknown {parameters} {', '.join(keys)} of {name}: its constructor raises"
+        yield Violation(config.locate_key(f"{_PARAMS}/{escape(keys[0])}"), message, hint)
 
 
 @_cycles.rule("OPT031", ERROR, "init", deepspeed_0_19_8("runtime/lr_schedules.py:471"))
@@ -169,14 +168,15 @@ def warmup_ends_before_the_end(config: Config) -> Violations:
     its warm-up
     Fix: add total_num_steps, and shorten the warm-up
     """
-    name, total, value = config.text(_TYPE), config.number(_TOTAL), config.read(_TOTAL)
+    name, total, written_total = config.text(_TYPE), config.number(_TOTAL), config.read(_TOTAL)
     is_missing = config.has(_PARAMS) and not config.has(_TOTAL)
     if is_missing and not sets_key("total_num_steps", config.path):
         message = f"{name} requires total_num_steps: its constructor raises"
         yield violation(config, _PARAMS, message, 'add "total_num_steps"')
-    if total is None and value is not None and value != "auto":
+    if total is None and written_total not in (None, "auto"):
         message = (
-            f"total_num_steps must be a number of steps, not {shown(value)}: {name} compares it"
+            f"total_num_steps must be a number of steps, not {shown(written_total)}: "
+            f"{name} compares it"
         )
         yield violation(config, _TOTAL, message, "write the number of steps of the run")
     warmup: Number | None = 1000
@@ -203,7 +203,8 @@ def warmup_takes_steps(config: Config) -> Violations:
     value = config.read(_WARMUP)
     if value is None or isinstance(value, str):
         return
-    is_integer = isinstance(value, int) or config.consumer == "deepspeed"  # whose hjson reads 1e3
+    # DeepSpeed itself reads configs with hjson, which makes an integer of 1e3.
+    is_integer = isinstance(value, int) or config.consumer == "deepspeed"
     steps = whole_of(value) if is_integer else None
     if steps is None or steps <= 0:
         message = f"warmup_num_steps must be an integer greater than 0, not {shown(value)}"
@@ -222,7 +223,9 @@ def warmup_is_log_or_linear(config: Config) -> Violations:
         yield violation(config, pointer, message, 'use "linear" or "log"')
 
 
-@_rated.rule("OPT014", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:738"))
+@_with_highest_rate.rule(
+    "OPT014", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:738")
+)
 def one_rate(config: Config) -> Violations:
     """The schedule's highest rate is the optimizer's, which it replaces.
     Prevents: training at another rate than the optimizer's
@@ -234,7 +237,7 @@ def one_rate(config: Config) -> Violations:
         yield violation(config, _HIGHEST, message, "write the same rate in both places")
 
 
-@_rated.rule("OPT032", ERROR, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:818"))
+@_with_highest_rate.rule("OPT032", ERROR, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:818"))
 def decay_starts_from_the_rate(config: Config) -> Violations:
     """A schedule that doesn't use the optimizer's rate sets its own highest rate: the default is
     0.001.
@@ -242,20 +245,22 @@ def decay_starts_from_the_rate(config: Config) -> Violations:
     Fix: set warmup_max_lr
     """
     rate, name = config.number(_RATE), config.text(_TYPE)
-    takes_rate = name == "WarmupLR" and config.version >= _TAKES_OPTIMIZERS_RATE
-    is_default = config.has(_PARAMS) and not config.has(_HIGHEST) and not takes_rate
-    if is_default and rate != 0.001:
-        instead, right = "whatever the optimizer's is", "..."
+    takes_rate = name == "WarmupLR" and config.version >= _FIRST_WITH_OPTIMIZERS_RATE
+    uses_default = config.has(_PARAMS) and not config.has(_HIGHEST) and not takes_rate
+    if uses_default and rate != 0.001:
+        in_place_of, wanted = "whatever the optimizer's is", "..."
         if rate is not None:
-            instead, right = f"in place of the optimizer's lr: {shown(rate)}", shown(rate)
-        message = f"{name} without warmup_max_lr trains at its default, 0.001, {instead}"
-        # an optimizer that a program brings may have this very rate
+            in_place_of, wanted = f"in place of the optimizer's lr: {shown(rate)}", shown(rate)
+        message = f"{name} without warmup_max_lr trains at its default, 0.001, {in_place_of}"
+        # Without an optimizer block the script makes the optimizer, maybe with this very rate.
         severity = None if config.has("/optimizer") else NOTE
-        hint = f'add "warmup_max_lr": {right}'
+        hint = f'add "warmup_max_lr": {wanted}'
         yield violation(config, _PARAMS, message, hint, severity=severity)
 
 
-@_rated.rule("OPT033", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:742"))
+@_with_highest_rate.rule(
+    "OPT033", WARNING, "silent", deepspeed_0_19_8("runtime/lr_schedules.py:742")
+)
 def rate_rises_in_warmup(config: Config) -> Violations:
     """The warm-up starts below the highest rate.
     Prevents: A rate that falls where it should rise.
