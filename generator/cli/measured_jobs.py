@@ -63,14 +63,14 @@ def fit(
     for measurement, _ in measurements:
         for note in measurement.notes:
             echo(f"{measurement.name}: {note}: {measurement.step_time_s:.4g} s per step", err=True)
-    for assumption in _assumed([run.job for run in runs]):
-        echo(assumption, err=True)
+    for note in _notes_on_defaults([run.job for run in runs]):
+        echo(note, err=True)
     places = {measurement.name: measurement.where for measurement, _ in measurements}
     try:
         report = fit_calibration(runs)
     except NoUsableRuns as problem:
-        stop(_left_out(problem.excluded, places, Severity.ERROR))
-    return report, _left_out(report.excluded, places, Severity.WARNING)
+        stop(_findings_on_excluded(problem.excluded, places, Severity.ERROR))
+    return report, _findings_on_excluded(report.excluded, places, Severity.WARNING)
 
 
 def rendered(report: CalibrationReport) -> str:
@@ -97,12 +97,12 @@ def _measurements(
     return measurements
 
 
-def _left_out(
+def _findings_on_excluded(
     excluded: Iterable[Excluded], places: Mapping[str, Location], severity: Severity
 ) -> list[Finding]:
     return [
-        RUNS_UNUSED.at(places[item.name], f"left out: {item.reason}", severity=severity)
-        for item in excluded
+        RUNS_UNUSED.at(places[run.name], f"left out: {run.reason}", severity=severity)
+        for run in excluded
     ]
 
 
@@ -114,6 +114,7 @@ def _job_of(
     `spec` is a path, or None where the run has all keys itself. `assignments` override spec and
     run.
     """
+    # A fit starts from the shipped constants, not from a calibration that the spec names.
     overrides = {**run.keys, "calibration": None, **assignments}
     try:
         job = load_job(spec if spec is not None else {}, overrides=overrides)
@@ -123,13 +124,18 @@ def _job_of(
     problems = tuple(_problems(run, job, layout))
     if problems:
         return None, problems
-    measured = {
-        name: getattr(run, name) for name in ("name", "step_time_s", "peak_bytes", "peak_kind")
-    }
-    return MeasuredRun(job=job, layout=layout, **measured), ()
+    measured_run = MeasuredRun(
+        name=run.name,
+        job=job,
+        layout=layout,
+        step_time_s=run.step_time_s,
+        peak_bytes=run.peak_bytes,
+        peak_kind=run.peak_kind,
+    )
+    return measured_run, ()
 
 
-def _assumed(jobs: Sequence[Job]) -> Iterator[str]:
+def _notes_on_defaults(jobs: Sequence[Job]) -> Iterator[str]:
     """Notes on the defaults that matter most, where neither the runs nor their specs set a value.
 
     Either of micro_batch and gradient_accumulation gives the other.
@@ -163,17 +169,17 @@ def _at_run(run: Measurement, assignments: Mapping[str, object], finding: Findin
 def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
     """Where a run contradicts its job: in the model's shape, the GPUs, the batch or the stage."""
     for field, size in run.shape.items():
-        ours = getattr(job.model, field)
-        if size != ours:
-            message = f"the log's model has {field} {size}; the job's, {job.model.name}, has {ours}"
+        of_job = getattr(job.model, field)
+        if size != of_job:
+            theirs = f"the log's model has {field} {size}"
+            message = f"{theirs}; the job's, {job.model.name}, has {of_job}"
             yield RUNS_OTHER_MODEL.at(
                 run.where, message, "use --job with the spec of the job that wrote the log"
             )
     if layout.world != job.gpus:
         message = (
             f"data {layout.data} × tensor {layout.tensor} × pipeline {layout.pipeline} × "
-            f"context {layout.context}"
-            f" = {layout.world}; the run has {job.gpus} GPUs"
+            f"context {layout.context} = {layout.world}; the run has {job.gpus} GPUs"
         )
         yield RUNS_VALUE.at(
             run.where, message, "correct gpus or the layout, here or in the job spec"
@@ -181,13 +187,13 @@ def _problems(run: Measurement, job: Job, layout: Layout) -> Iterator[Finding]:
     elif layout.global_batch != job.training.global_batch:
         message = (
             f"micro_batch {layout.micro_batch} × gradient_accumulation "
-            f"{layout.gradient_accumulation} × data"
-            f" {layout.data} = {layout.global_batch}; the run's global batch is "
-            f"{job.training.global_batch}"
+            f"{layout.gradient_accumulation} × data {layout.data} = {layout.global_batch}; the "
+            f"run's global batch is {job.training.global_batch}"
         )
         hint = "correct global_batch, micro_batch or gradient_accumulation, here or in the job spec"
         yield RUNS_VALUE.at(run.where, message, hint)
-    # It decides most on communication and memory, and a guess would be fitted to.
+    # The ZeRO stage decides most on communication and memory: with a wrong guess, the fit would
+    # bend constants to make up for it.
     if job.pins.zero_stage is None and layout.data * layout.context > 1:
         message = (
             "neither the run nor its job says which ZeRO stage its "

@@ -36,6 +36,8 @@ _OF_SCRIPTS: Final = (
     "a command of the script",
 )
 _WIDTH: Final = 160  #: of what is left out, in a message
+#: What stands for values that aren't known, in an option of a file.
+_UNKNOWN: Final = "..."
 #: A place that AzureML mounts, as a command and a spec have it.
 _MOUNTED: Final = lazy_pattern(
     r"[\"']?(\$\{\{(?:inputs|outputs)\.\w+\}\})[\"']?([^$`\"'\s]*)[\"']?"
@@ -117,7 +119,7 @@ class Parser(NamedTuple):
     """The parser that reads the options, as far as it is known."""
 
     flavour: Flavour | None = None  #: of Megatron's; None: another program's
-    trainer: bool = False  #: whether it is that of TrainingArguments
+    trainer: bool = False  #: whether it is the Trainer's, of TrainingArguments
     #: Whether it is a front end's, in which flags have values: `--sequence_parallel true`.
     explicit_flags: bool = False
 
@@ -127,6 +129,7 @@ class Parser(NamedTuple):
         return option_table(self.flavour).get(name) if self.flavour is not None else None
 
     def _argument(self, key: str) -> Mapping[str, Any]:
+        """The Trainer's argument of that name; empty where there is none."""
         return known_arguments().get(key.lstrip("-").replace("-", "_"), {}) if self.trainer else {}
 
     def key(self, written: str) -> str:
@@ -141,7 +144,7 @@ class Parser(NamedTuple):
         option = self.option(key)
         return option.default if option is not None else self._argument(key).get("default")
 
-    def most(self, key: str) -> int | None:
+    def most_values(self, key: str) -> int | None:
         """The most values that an option takes; None where that isn't known or bounded."""
         option = self.option(key)
         if option is not None:
@@ -157,7 +160,7 @@ class Parser(NamedTuple):
 class Draft(Keys):
     """The spec of a run, what it leaves out of the files, and options to carry over."""
 
-    found: ExistingRun
+    found: ExistingRun  #: the files
     left: dict[LeftOut, None] = field(default_factory=dict)  #: each once, in order
     parser: Parser = field(default_factory=Parser)
     options: tuple[Given, ...] = ()  #: of the program
@@ -175,7 +178,7 @@ class Draft(Keys):
 def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
     """The options of a launch line, in order."""
     group: list[Word] = []  # an option and its values so far
-    for word in (*launch.arguments, None):
+    for word in (*launch.arguments, None):  # None ends the last option
         if group and _ends_before(word, group, parser):
             yield _option_of(group, launch, parser)
             group = []
@@ -186,8 +189,10 @@ def options_of_launch(launch: Launch, parser: Parser) -> Iterator[Given]:
 def _option_of(group: Sequence[Word], launch: Launch, parser: Parser) -> Given:
     """The option that a group of words gives."""
     first = group[0]
-    written = first.value if first.value is not None else first.prefix or first.raw
-    name = written.partition("=")[0]
+    beginning = first.value
+    if beginning is None:
+        beginning = first.prefix or first.raw
+    name = beginning.partition("=")[0]
     values = [_mounted(word) or word.value for word in group]
     words = tuple(
         word.raw if value is None else value for word, value in zip(group, values, strict=True)
@@ -206,23 +211,27 @@ def _option_of(group: Sequence[Word], launch: Launch, parser: Parser) -> Given:
 
 
 def _mounted(word: Word) -> str | None:
-    """The place that AzureML mounts which a word is, without quotes."""
+    """A word without its quotes, where it is a place that AzureML mounts."""
     match = _MOUNTED.fullmatch(word.raw)
     return "".join(match.groups()) if match else None
 
 
 def _ends_before(word: Word | None, group: Sequence[Word], parser: Parser) -> bool:
     """Return whether an option ends before a word; the last one ends before `None`."""
-    name, sign, _ = _beginning(group[0]).partition("=")
-    # An option has the value behind its sign, and no other word.
-    if word is None or sign or not is_option(name) or is_option(_beginning(word)):
+    name, equals, _ = _beginning(group[0]).partition("=")
+    has_attached_value = bool(equals)  # which is its only one
+    if has_attached_value or not is_option(name):
+        return True
+    if word is None or is_option(_beginning(word)):
         return True
     key = parser.key(name)
-    most = parser.most(key)
-    has_all_values = most is not None and len(group) > most
+    most = parser.most_values(key)
+    if most is not None and len(group) > most:
+        return True
+    # Behind the first value of an option that isn't Megatron's, a variable may hold options.
     may_be_options = word.value is None and not word.prefix
     has_a_value = len(group) > 1
-    return has_all_values or (has_a_value and may_be_options and parser.option(key) is None)
+    return has_a_value and may_be_options and parser.option(key) is None
 
 
 def _beginning(word: Word) -> str:
@@ -238,7 +247,7 @@ def options_of_file(arguments: MegatronArguments, parser: Parser) -> Iterator[Gi
             name=option.written,
             words=words,
             where=option.where,
-            known="..." not in words,
+            known=_UNKNOWN not in words,
             key=parser.key(option.written),
         )
     for stray in arguments.strays:
@@ -257,7 +266,7 @@ def options_of_values(arguments: TrainingArguments) -> Iterator[Given]:
         option = f"--{name}"
         yield Given(
             name=option,
-            words=(option, *texts) if are_plain else (option, "..."),
+            words=(option, *texts) if are_plain else (option, _UNKNOWN),
             where=arguments.locate(name),
             known=are_plain,
             key=option.replace("_", "-"),
@@ -280,6 +289,7 @@ def same_values(words: Sequence[str], other: Sequence[str]) -> bool:
 
 def same_value(value: object, other: object) -> bool:
     """Return whether two values are the same text, number or truth."""
+    # As texts, for True equals 1.0 in Python: `true` and `1` aren't the same.
     return value == other or str(_read(value)) == str(_read(other))
 
 
