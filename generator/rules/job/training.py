@@ -1,5 +1,5 @@
-"""Rules on the job and its training: the job against its machines and what starts it there, its
-training against model and framework.
+"""Rules on a job: on its GPUs, nodes and hosts, and on its training (precision, attention,
+optimizer, adapters) against accelerator, model and framework.
 """
 
 from __future__ import annotations
@@ -47,11 +47,6 @@ def calibration_names_constants(job: Job) -> Violations:
         if near:
             hint = f"did you mean `{near}`? or {hint}"
         yield violation(job, "/calibration", message, hint)
-
-
-#: The first Megatron-Core with a buffer for weights in NVFP4.
-FIRST_WITH_4BIT_WEIGHTS: Final = (0, 17)
-_PRECISE = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
 
 
 @jobs.rule(
@@ -105,7 +100,10 @@ def nodes_are_connected(job: Job) -> Violations:
         yield violation(job, "/cluster", message, hint)
 
 
-@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), _PRECISE)
+_FILES_WITH_PRECISION: Final = InFiles(kinds=IN_ALL.kinds, facts=("precision", "accelerator"))
+
+
+@jobs.rule("PREC002", ERROR, "init", deepspeed("runtime/engine.py:1679"), _FILES_WITH_PRECISION)
 def hardware_computes_precision(job: Job) -> Violations:
     """The accelerator supports the precision of the job.
     Prevents: DeepSpeed stops at start: the type is not supported on your device; elsewhere it runs,
@@ -136,8 +134,9 @@ def hardware_scales_blocks(job: Job) -> Violations:
     accelerator, recipe = job.cluster.accelerator, job.training.fp8_recipe
     recipes = accelerator.generation.fp8_recipes  # without any, PREC002 refuses fp8 itself
     if recipes and recipe not in recipes:
-        said, hint = job.says("fp8_recipe", recipe), f"use {job.says('fp8_recipe', recipes[-1])}"
-        message = f"{said} is not supported by {accelerator.name} ({accelerator.generation})"
+        message = f"{job.says('fp8_recipe', recipe)} is not supported by {accelerator.name}"
+        message += f" ({accelerator.generation})"
+        hint = f"use {job.says('fp8_recipe', recipes[-1])}"
         yield violation(job, "/training/fp8_recipe", message, hint)
 
 
@@ -216,20 +215,21 @@ def hosts_are_the_nodes(job: Job) -> Violations:
     hosts, where = job.launch.options.get("hosts"), f"/launch/{job.launch.target}/hosts"
     if not isinstance(hosts, (list, tuple)):
         return
-    # An elastic job may start on fewer hosts than its most.
-    elastic = range(job.elastic[0], job.elastic[-1] + 1) if job.elastic else ()
+    gpus_of_hosts = len(hosts) * job.cluster.accelerators_per_node
+    # An elastic job may start on fewer GPUs than its most.
+    is_within_elastic = bool(job.elastic) and job.elastic[0] <= gpus_of_hosts <= job.elastic[-1]
     twice = [host for host, times in Counter(hosts).items() if times > 1]
     if twice:
         message = f"{twice[0]} is named {hosts.count(twice[0])} times in {len(hosts)} hosts"
         yield violation(job, where, message, f"name {job.nodes} different hosts")
-    elif len(hosts) != job.nodes and len(hosts) * job.cluster.accelerators_per_node not in elastic:
+    elif len(hosts) != job.nodes and not is_within_elastic:
         named = f"{counted(len(hosts), 'host')} {'is' if len(hosts) == 1 else 'are'} named"
         message = (
             f"{named}, but {counted(job.gpus, 'GPU')} are {counted(job.nodes, 'node')} "
             f"of {job.cluster.name}"
         )
-        gpus = job.says("gpus", len(hosts) * job.cluster.accelerators_per_node)
-        yield violation(job, where, message, f"name {job.nodes}, or use {gpus}")
+        hint = f"name {job.nodes}, or use {job.says('gpus', gpus_of_hosts)}"
+        yield violation(job, where, message, hint)
 
 
 @jobs.rule(
@@ -244,15 +244,15 @@ def several_nodes_have_hosts(job: Job) -> Violations:
     Prevents: The launch script stops at once: no file names the hosts to connect to.
     Fix: set launch.shell.hosts, or launch.shell.hostfile to a file that is written later
     """
-    options, where = job.launch.options, f"launch.{job.launch.target}"
+    options, section = job.launch.options, f"launch.{job.launch.target}"
     named = options.get("hosts") or options.get("hostfile")
     if job.nodes > 1 and not named and "hosts" in launch_keys(job.launch.target):
         message = (
             f"no hosts are named, but {job.gpus} GPUs are {job.nodes} nodes of {job.cluster.name}"
         )
         hint = (
-            f"use --set '{where}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set "
-            f"{where}.hostfile=FILE"
+            f"use --set '{section}.hosts=[node-0, node-1, ...]' with {job.nodes} hosts, or --set "
+            f"{section}.hostfile=FILE"
         )
         yield violation(
             job, "/launch/target", message, f"{hint} for a file that launch.sh reads when it starts"
@@ -260,8 +260,8 @@ def several_nodes_have_hosts(job: Job) -> Violations:
 
 
 _KERNEL: Final = "ops/csrc/quantization/pt_binding.cpp:154"
-#: The first DeepSpeed that converts bf16 weights before its kernel, which reads fp16.
-FIRST_WITH_BF16: Final = (0, 19, 6)
+#: The first DeepSpeed that converts bf16 weights before its quantizing kernel, which reads fp16.
+FIRST_THAT_QUANTIZES_BF16: Final = (0, 19, 6)
 
 
 def _quantized_keys(job: Job) -> Iterator[str]:
@@ -304,18 +304,16 @@ def quantized_values_are_half(job: Job) -> Violations:
     Prevents: Values that are silently wrong: the kernels read the bits of other types as fp16.
     Fix: set training.precision to fp16, or remove quantized_gradients
     """
-    precision, reads_bf16 = job.training.precision, job.deepspeed_version >= FIRST_WITH_BF16
+    precision = job.training.precision
+    is_bf16 = precision in ("bf16", "fp8")  # DeepSpeed itself computes fp8 jobs in bf16
+    converts_weights = is_bf16 and job.deepspeed_version >= FIRST_THAT_QUANTIZES_BF16
     for key in _quantized_keys(job):
-        converts = key == "quantized_weights" and reads_bf16 and precision in ("bf16", "fp8")
-        if precision != "fp16" and not converts:
-            both = f"training.{job.says(key, True)} with {job.says('precision', precision)}"
-            message = f"{both}: DeepSpeed {dots(job.deepspeed_version)} reads the bits as fp16"
-            yield violation(
-                job,
-                f"/training/{key}",
-                message,
-                f"use {job.says('precision', 'fp16')}, or remove {key}",
-            )
+        if precision == "fp16" or (key == "quantized_weights" and converts_weights):
+            continue
+        both = f"training.{job.says(key, True)} with {job.says('precision', precision)}"
+        message = f"{both}: DeepSpeed {dots(job.deepspeed_version)} reads the bits as fp16"
+        hint = f"use {job.says('precision', 'fp16')}, or remove {key}"
+        yield violation(job, f"/training/{key}", message, hint)
 
 
 def _narrow_states(job: Job) -> list[tuple[str, str]]:
@@ -335,15 +333,16 @@ def framework_has_state_types(job: Job) -> Violations:
     bf16 (master_dtype: same).
     Prevents: No error: the optimizer's states would be fp32, and the job could run out of memory.
     Fix: remove moment_dtype and master_dtype, or use framework: megatron-lm"""
-    for key, kept in _narrow_states(job):
-        has_it = job.engine.shards_masters if kept == "same" else job.engine.chooses_types
-        if has_it:
+    for key, dtype in _narrow_states(job):
+        is_pure_bf16 = dtype == "same"
+        is_available = job.engine.shards_masters if is_pure_bf16 else job.engine.chooses_types
+        if is_available:
             continue
         message = (
-            f"{job.says(key, kept)} is not available with {job.says('framework', job.framework)}"
+            f"{job.says(key, dtype)} is not available with {job.says('framework', job.framework)}"
         )
         remedy = job.says("framework", "megatron-lm")
-        if kept == "same":
+        if is_pure_bf16:
             remedy = f"training.{job.says('sharding', 'fsdp2')} with framework: huggingface"
         hint = f"use {job.says(key, 'fp32')}, or {remedy}"
         yield violation(job, f"/training/{key}", message, hint)
@@ -361,11 +360,11 @@ def precision_aware_optimizer_is_adam(job: Job) -> Violations:
     only.
     Fix: set training.optimizer to adamw, or remove moment_dtype and master_dtype
     """
-    for key, kept in _narrow_states(job):
+    for key, dtype in _narrow_states(job):
         optimizer = job.training.optimizer
         if optimizer in ("sgd", "muon"):
             message = (
-                f"{job.says(key, kept)} with {job.says('optimizer', optimizer)}: the "
+                f"{job.says(key, dtype)} with {job.says('optimizer', optimizer)}: the "
                 "optimizer has to be Adam"
             )
             hint = f"use {job.says('optimizer', 'adamw')}, or {job.says(key, 'fp32')}"
@@ -388,19 +387,17 @@ def attention_in_fp8_has_fp8(job: Job) -> Violations:
     training = job.training
     if not training.fp8_attention:
         return
-    settings = {
-        "precision": (training.precision, "fp8"),
-        "fp8_recipe": (training.fp8_recipe, "tensorwise"),
-        "attention": (training.attention, "flash"),
-    }
-    # Blocks of 128 are the one recipe without attention; without fp8 no recipe is read.
-    if training.fp8_recipe != "blockwise" or training.precision != "fp8":
-        del settings["fp8_recipe"]
-    for key, (value, wanted) in settings.items():
-        if value != wanted:
-            message = f"{job.says('fp8_attention', True)} with {job.says(key, value)} has no effect"
-            hint = f"use {job.says(key, wanted)}, or remove fp8_attention"
-            yield violation(job, "/training/fp8_attention", message, hint)
+    wrong = list[tuple[str, str, str]]()  # key, value, and the value that it needs
+    if training.precision != "fp8":
+        wrong.append(("precision", training.precision, "fp8"))
+    elif training.fp8_recipe == "blockwise":  # the one recipe without attention
+        wrong.append(("fp8_recipe", "blockwise", "tensorwise"))
+    if training.attention != "flash":
+        wrong.append(("attention", training.attention, "flash"))
+    for key, value, wanted in wrong:
+        message = f"{job.says('fp8_attention', True)} with {job.says(key, value)} has no effect"
+        hint = f"use {job.says(key, wanted)}, or remove fp8_attention"
+        yield violation(job, "/training/fp8_attention", message, hint)
 
 
 @jobs.rule("PREC031", ERROR, "silent", megatron_lm("training/arguments.py (--fp8-param-gather)"))
@@ -413,20 +410,25 @@ def fp8_parameters_need_fp8(job: Job) -> Violations:
     fp8_recipe
     """
     training = job.training
-    takes = {"fp8_parameters": ("fp8", "nvfp4"), "fp8_recipe": ("fp8",)}
-    settings = {"fp8_parameters": training.fp8_parameters, "fp8_recipe": training.fp8_recipe}
-    for key, setting in settings.items():
+    for key, setting, precisions in (
+        ("fp8_parameters", training.fp8_parameters, ("fp8", "nvfp4")),
+        ("fp8_recipe", training.fp8_recipe, ("fp8",)),
+    ):
         if setting in (False, "delayed"):  # the defaults
             continue
-        missing = []
+        shown = job.says(key, setting)
         if not job.engine.chooses_types:
-            missing.append((job.says("framework", job.framework), "megatron-lm", "framework"))
-        if training.precision not in takes[key]:
-            missing.append((job.says("precision", training.precision), "fp8", "precision"))
-        for said, wanted, name in missing:
-            message = f"{job.says(key, setting)} with {said} has no effect"
-            hint = f"use {job.says(name, wanted)}, or remove {key}"
+            message = f"{shown} with {job.says('framework', job.framework)} has no effect"
+            hint = f"use {job.says('framework', 'megatron-lm')}, or remove {key}"
             yield violation(job, f"/training/{key}", message, hint)
+        if training.precision not in precisions:
+            message = f"{shown} with {job.says('precision', training.precision)} has no effect"
+            hint = f"use {job.says('precision', 'fp8')}, or remove {key}"
+            yield violation(job, f"/training/{key}", message, hint)
+
+
+#: The first Megatron-Core with a buffer for weights in NVFP4.
+FIRST_WITH_4BIT_WEIGHTS: Final = (0, 17)
 
 
 @jobs.rule(
@@ -446,13 +448,13 @@ def four_bit_weights_have_masters(job: Job) -> Violations:
     training = job.training
     if training.precision != "nvfp4" or not training.fp8_parameters:
         return
-    kept = f"{job.says('fp8_parameters', True)} with {job.says('precision', 'nvfp4')}"
+    weights = f"{job.says('fp8_parameters', True)} with {job.says('precision', 'nvfp4')}"
     if job.megatron_version < FIRST_WITH_4BIT_WEIGHTS:
-        message = f"{kept} needs Megatron-LM 0.17.1, not {dots(job.megatron_version)}"
+        message = f"{weights} needs Megatron-LM 0.17.1, not {dots(job.megatron_version)}"
         hint = "use megatron_version 0.17.1 or later, or remove fp8_parameters"
         yield violation(job, "/training/fp8_parameters", message, hint)
     if training.master_dtype is not None:
-        message = f"{kept} and {job.says('master_dtype', training.master_dtype)} is refused"
+        message = f"{weights} and {job.says('master_dtype', training.master_dtype)} is refused"
         hint = "remove master_dtype or fp8_parameters"
         yield violation(job, "/training/master_dtype", message, hint)
 
@@ -513,11 +515,6 @@ def muon_takes_no_fp16(job: Job) -> Violations:
         yield violation(job, "/training/optimizer", message, hint)
 
 
-_TENSORS: Final = (
-    "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
-)
-
-
 @jobs.rule("BRG004", ERROR, "silent", derived("the mode decides which recipe and which files"))
 def mode_suits_the_job(job: Job) -> Violations:
     """A mode is Megatron-Bridge's, and so are weights: sft and lora need a folder of them.
@@ -527,11 +524,12 @@ def mode_suits_the_job(job: Job) -> Violations:
     """
     training, mode = job.training, job.says("mode", job.training.mode)
     if not job.framework.recipes:
-        usual = "pretrain" if training.lora is None else "lora"
-        stated = {"mode": training.mode != usual, "weights": training.weights}
-        for key, is_stated in stated.items():
-            if not is_stated:
-                continue
+        # What a job without `mode` and `weights` has.
+        default_mode = "pretrain" if training.lora is None else "lora"
+        set_keys = ["mode"] if training.mode != default_mode else []
+        if training.weights:
+            set_keys.append("weights")
+        for key in set_keys:
             message = f"training.{key} is not available with {job.says('framework', job.framework)}"
             hint = f"remove it, or use {job.says('framework', 'megatron-bridge')}"
             yield violation(job, f"/training/{key}", message, hint)
@@ -583,7 +581,12 @@ def lora_needs_known_modules(job: Job) -> Violations:
         yield violation(job, "/training/lora", message, hint)
 
 
-@adapted_jobs.rule("LORA003", ERROR, "silent", transformers(_TENSORS))
+_EXPERTS_ARE_TENSORS: Final = (
+    "models/mixtral/modeling_mixtral.py, MixtralExperts: parameters of three dimensions"
+)
+
+
+@adapted_jobs.rule("LORA003", ERROR, "silent", transformers(_EXPERTS_ARE_TENSORS))
 def lora_modules_exist(job: Job) -> Violations:
     """Every module with adapters is a linear layer of the model; routed experts are none.
     Prevents: No error: names that the model lacks get no adapter, unless none is left.
@@ -609,7 +612,7 @@ def lora_modules_exist(job: Job) -> Violations:
         )
 
 
-@adapted_jobs.rule("LORA004", ERROR, "silent", transformers(_TENSORS))
+@adapted_jobs.rule("LORA004", ERROR, "silent", transformers(_EXPERTS_ARE_TENSORS))
 def four_bits_need_linear_layers(job: Job) -> Violations:
     """A base in 4 bits is a dense model.
     Prevents: No error: bitsandbytes quantizes linear layers only, the experts stay in 16 bits and
@@ -639,11 +642,12 @@ def lora_has_no_fp8(job: Job) -> Violations:
         yield violation(job, "/training/precision", message, f"use {job.says('precision', 'bf16')}")
 
 
+#: Jobs that FSDP2 shards, which gathers parameters unit by unit.
 units_jobs: Final = jobs.where(lambda job: job.engine.sharding == "units")
 #: The first release whose `--fsdp` is FSDP2.
 FIRST_WITH_FSDP2: Final = (5, 10)
 #: Optimizers of the Trainer's own that update parameters cut over ranks.
-_OF_UNITS: Final = ("adamw", "adamw-8bit", "sgd")
+_TRAINER_OPTIMIZERS: Final = ("adamw", "adamw-8bit", "sgd")
 
 
 @units_jobs.rule(
@@ -656,8 +660,8 @@ def trainer_has_fsdp2(job: Job) -> Violations:
     Fix: set transformers_version to 5.10 or later, or training.sharding to deepspeed
     """
     if job.transformers_version < FIRST_WITH_FSDP2:
-        mine = dots(job.transformers_version)
-        message = f"{job.says('sharding', 'fsdp2')} is not available with transformers {mine}"
+        version = dots(job.transformers_version)
+        message = f"{job.says('sharding', 'fsdp2')} is not available with transformers {version}"
         hint = f"use transformers 5.10 or later, or {job.says('sharding', 'deepspeed')}"
         yield violation(job, "/training/sharding", message, hint)
 
@@ -670,12 +674,13 @@ def trainer_has_optimizer(job: Job) -> Violations:
     Prevents: The Trainer has no optimizer of that name; others are DeepSpeed's.
     Fix: set training.optimizer to adamw, or training.sharding to deepspeed"""
     optimizer = job.training.optimizer
-    if optimizer not in _OF_UNITS:
+    if optimizer not in _TRAINER_OPTIMIZERS:
         message = (
             f"{job.says('optimizer', optimizer)} is not available with "
             f"{job.says('sharding', 'fsdp2')}"
         )
-        hint = f"use {job.says('optimizer', *_OF_UNITS)}, or {job.says('sharding', 'deepspeed')}"
+        optimizers = job.says("optimizer", *_TRAINER_OPTIMIZERS)
+        hint = f"use {optimizers}, or {job.says('sharding', 'deepspeed')}"
         yield violation(job, "/training/optimizer", message, hint)
 
 
@@ -709,12 +714,12 @@ def pure_bf16_is_bf16(job: Job) -> Violations:
     training = job.training
     if training.master_dtype != "same":
         return
-    said = job.says("master_dtype", "same")
-    masters = job.says("master_dtype", "fp32")
+    without_masters = job.says("master_dtype", "same")
+    with_masters = job.says("master_dtype", "fp32")
     if training.precision != "bf16":
-        message = f"{said} with {job.says('precision', training.precision)}"
-        hint = f"use {job.says('precision', 'bf16')}, or {masters}"
+        message = f"{without_masters} with {job.says('precision', training.precision)}"
+        hint = f"use {job.says('precision', 'bf16')}, or {with_masters}"
         yield violation(job, "/training/master_dtype", message, hint)
     elif training.lora is not None:
-        message = f"{said} with training.lora, whose adapters are fp32"
-        yield violation(job, "/training/master_dtype", message, f"use {masters}")
+        message = f"{without_masters} with training.lora, whose adapters are fp32"
+        yield violation(job, "/training/master_dtype", message, f"use {with_masters}")
