@@ -154,6 +154,11 @@ class Model:
         return tuple(mixer for mixer in self.mixers if isinstance(mixer, SoftmaxAttention))
 
     @property
+    def widest_head(self) -> int:
+        """Elements of queries and keys in the widest head of its softmax attention."""
+        return max((mixer.head_dim for mixer in self.attentions), default=0)
+
+    @property
     def softmax(self) -> SoftmaxAttention:
         """Its softmax attention, the first kind."""
         if not self.attentions:

@@ -28,6 +28,7 @@ class Generation:
     #: Collectives start before the product behind them with CUDA_DEVICE_MAX_CONNECTIONS=1 alone.
     one_queue: bool
     flash_attention: bool  #: the kernels of `attention: flash` run
+    flash_head_dim: int | None = None  #: elements of the widest head that they take; None: unknown
     grouped_products: bool  #: products of many experts run as one
     transformer_engine: bool  #: NVIDIA's Transformer Engine has kernels, and its user buffers
     deepep: bool  #: DeepEP's kernels run
@@ -39,6 +40,11 @@ class Generation:
 
     def __str__(self) -> str:
         return self.name
+
+    def runs_flash(self, head_dim: int) -> bool:
+        """Whether the kernels of `attention: flash` run with heads of so many elements."""
+        is_narrow = self.flash_head_dim is None or head_dim <= self.flash_head_dim
+        return self.flash_attention and is_narrow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -412,7 +412,7 @@ def _training(
 
     # What holds where the spec says nothing.
     precision = next((name for name in ("bf16", "fp16") if accelerator.supports(name)), "fp32")
-    has_flash = accelerator.generation.flash_attention and not model.is_eager
+    has_flash = accelerator.generation.runs_flash(model.widest_head) and not model.is_eager
     learning_rate = 2e-5 if fine_tunes and lora is None else 1e-4
     mode = "pretrain" if weights is None else "sft"
     if lora is not None:

@@ -104,6 +104,14 @@ def test_volta_has_neither_bf16_nor_flash_attention() -> None:
     assert (job.training.precision, job.training.attention) == ("fp16", "unfused")
 
 
+@pytest.mark.parametrize(
+    ("model", "attention"), [("gemma-3-27b", "flash"), ("gemma-4-31b", "unfused")]
+)
+def test_attention_takes_the_heads_of_every_layer(model: str, attention: str) -> None:
+    """Gemma 4's global layers have heads of 512, which FlashAttention-2 doesn't take."""
+    assert load(with_(model=model, cluster="nvidia/dgx-h100")).training.attention == attention
+
+
 def test_an_inline_cluster_is_converted_to_si() -> None:
     """The node's own numbers arrive in bytes and bytes per second, and nodes count its
     accelerators.

@@ -23,6 +23,7 @@ V100 = {
     "generation": GENERATIONS["volta"],
     "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12},
 }
+HOPPER = {"generation": GENERATIONS["hopper"]}
 SLICE = {"name": "a100-mig-1g.10gb", "is_slice": True}
 ROTARY = {"position_embedding": "rotary"}
 ZAMBA = model_from_config({"model_type": "zamba2"}, name="zamba2", source="a test")
@@ -308,6 +309,13 @@ CASES: dict[str, tuple[Job, Job, str, tuple[str, ...], str]] = {
         job(model={"is_eager": True}, training={"attention": "flash"}),
         "/training/attention",
         ("flash", "eager"),
+        "attention: unfused",
+    ),
+    "ATT003": (
+        job(model={"head_dim": 256}, accelerator=HOPPER, training={"attention": "flash"}),
+        job(model={"head_dim": 512}, accelerator=HOPPER, training={"attention": "flash"}),
+        "/training/attention",
+        ("flash", "256", "512"),
         "attention: unfused",
     ),
     "MLM009": (

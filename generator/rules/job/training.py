@@ -201,6 +201,31 @@ def model_has_flash_attention(job: Job) -> Violations:
 
 
 @jobs.rule(
+    "ATT003",
+    ERROR,
+    "training",
+    "Dao-AILab/flash-attention README (all head dimensions up to 256)",
+)
+def flash_attention_takes_heads(job: Job) -> Violations:
+    """FlashAttention-2 takes the heads of every layer.
+    Prevents: FlashAttention-2 stops at the first forward pass: it only supports head dimensions of
+    at most 256.
+    Fix: set training.attention to unfused
+    """
+    training, generation, model = job.training, job.cluster.accelerator.generation, job.model
+    if training.attention != "flash" or not generation.flash_attention or model.is_eager:
+        return  # ATT001 and ATT002 refuse it
+    if not generation.runs_flash(model.widest_head):
+        message = (
+            f"{job.says('attention', 'flash')} does not run with the heads of {model.name}: "
+            f"FlashAttention-2 takes up to {generation.flash_head_dim} elements, "
+            f"not {model.widest_head}"
+        )
+        unfused = job.says("attention", "unfused")
+        yield violation(job, "/training/attention", message, f"use {unfused}")
+
+
+@jobs.rule(
     "HOST001",
     ERROR,
     "launcher",

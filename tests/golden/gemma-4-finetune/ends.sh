@@ -227,7 +227,7 @@ on_time_limit() {
   NEAR_LIMIT=1
   echo "time limit near: USR1 to the training processes" >&2
   kill -USR1 "$STEP_PID" || true # srun passes it on to every task
-  for ((waited = 0; waited < 510; waited++)); do
+  for ((waited = 0; waited < 570; waited++)); do
     kill -0 "$STEP_PID" 2>/dev/null || break
     sleep 1
   done
