@@ -21,6 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 MOST_PLANS = 100  #: that are listed; each is explained against all others
 STDOUT = "-"  #: standard output, where a command writes one file
 DEFAULT_SPEC = "dsgen.yaml"  #: what is read in the working directory when no SPEC is given
+MOST_POINTS = 200  #: of one sweep
 
 #: The commands in the order of a job's life, and their modules.
 COMMANDS: Mapping[str, str] = {

@@ -16,7 +16,15 @@ import click
 from ..numerals import python_float
 from ..patterns import lazy_pattern
 from ..secrets import mask
-from .options import Request, bold_option, form_option, job_flags, job_options, top_option
+from .options import (
+    MOST_POINTS,
+    Request,
+    bold_option,
+    form_option,
+    job_flags,
+    job_options,
+    top_option,
+)
 from .printing import ExitStatus, echo, print_csv, print_json, unknown, working
 
 if TYPE_CHECKING:
@@ -31,7 +39,6 @@ _RANGE = lazy_pattern(
 )
 _PRICE = lazy_pattern(r"\$?((?:[0-9]*\.[0-9]+|[0-9]+)(?:e[0-9]{1,2})?)\s*([kmb]?)")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-MOST_POINTS = 200  #: of one sweep
 #: Points of a sweep that names no key, at most. Of more, every other one is left out: eight counts
 #: to a doubling become four.
 _MOST_WITHOUT_KEY = 9
@@ -90,7 +97,7 @@ def axis_of(term: Term, job: Job) -> Axis:
     """The values of a term. A range of machines has whole nodes, whose size `job` has."""
     from ..search.sweep import Axis, Counts  # here, to save start-up time
 
-    counts = None
+    counts, span = None, None
     if term.path == "gpus":
         counts = Counts.of_gpus(job)
     elif term.path == "nodes":
@@ -107,7 +114,9 @@ def axis_of(term: Term, job: Job) -> Axis:
     _, only_range = term.parts[0] if len(term.parts) == 1 else ("", None)
     if only_range is None or only_range["step"] is not None:
         counts = None
-    return Axis(path=term.path, values=tuple(values_in_order), counts=counts)
+    elif counts is not None:
+        span = int(_number(term, only_range["low"])), int(_number(term, only_range["high"]))
+    return Axis(path=term.path, values=tuple(values_in_order), counts=counts, span=span)
 
 
 def _range(
@@ -305,6 +314,8 @@ def loaded_axes(loader: JobLoader, terms: tuple[Term, ...]) -> tuple[Job, list[A
     axes = [axis_of(term, job) for term in terms]
     if is_usual_range and len(axes[0].values) > _MOST_WITHOUT_KEY:
         axes = [replace(axes[0], values=axes[0].values[::2])]
+    if is_usual_range:  # nobody asked for every count of it
+        axes = [replace(axes[0], span=None)]
     points = math.prod(len(axis.values) for axis in axes)
     if points > MOST_POINTS:
         raise click.UsageError(

@@ -10,18 +10,21 @@ from typing import NamedTuple
 from ..estimate.uncertainty import MFU_NOTE, percent, time_range
 from ..rules.layout.identities import BATCH_RULES
 from ..search.plan import Plan
+from ..search.suggestions import divided_better
 from ..search.summary import money, price_of, wall_band
-from ..search.sweep import Axis, Goal, Point, Sweep
+from ..search.sweep import MACHINES, Axis, Goal, Point, Sweep
 from ..text.wording import counted
 from ..units import count, gpu_hours, long_time, same_unit, time_unit
 from .answers import SCREEN
 from .known_rules import title_of
+from .options import MOST_POINTS
 from .printing import ASIDE, BAD, BOLD
 from .tables import Lines, Part, Table, Text, asides, height, numbers, plan_table, whole, words
 
 _MANY = 16  #: points, beyond which those without a plan are counted below the table
 WIDTH, HEIGHT, LEAST_HEIGHT = 72, 14, 5  #: of the axes, at most and at least
 _AROUND = 7  #: lines above and below a curve
+_MOST_NAMED = 8  #: counts that are left out, of which more are only numbered
 _MARKS = "*ox+#%@&$="
 #: The largest value over the smallest from which an axis is logarithmic: along and upwards.
 _WIDE, _FAR = 4.0, 20.0
@@ -38,7 +41,7 @@ def sweep_report(sweep: Sweep) -> Iterator[Part]:
     if any(point.rule for point in sweep.points):
         parts += ["", _legend(sweep, has_counts=len(shown) < len(sweep.points))]
     yield from parts
-    notes = [*_uneven(sweep), Text(MFU_NOTE, ASIDE)]
+    notes = [*_left_out(sweep), *_uneven(sweep), Text(MFU_NOTE, ASIDE)]
     lines = min(HEIGHT, SCREEN - height(*parts, *notes[:-1]) - _AROUND)
     if lines >= LEAST_HEIGHT:
         yield _Curve(sweep, lines)
@@ -61,9 +64,34 @@ def _legend(sweep: Sweep, *, has_counts: bool) -> Table:
     return legend
 
 
+def _left_out(sweep: Sweep) -> Iterator[Text]:
+    """A note on counts of a range that aren't planned, and how to have more of them."""
+    for axis in sweep.axes:
+        left_out = sweep.left_out(axis)
+        if not left_out or axis.counts is None or axis.span is None:
+            continue
+        said = [f"{number:,}" for number in left_out]
+        names = f" ({', '.join(said)})" if len(said) <= _MOST_NAMED else ""
+        low, high = axis.span
+        unit = axis.counts.unit
+        step = unit * ceil((high - low + 1) / (unit * MOST_POINTS))
+        offer = ""
+        if len(sweep.axes) == 1:
+            all_or_more = "all" if step == unit else "more"
+            offer = f"; {axis.path}={low}..{high}:{step} has {all_or_more}"
+        yield Text(
+            f"{axis.path}: {counted(len(left_out), 'count')}{names} of the range not planned: it "
+            f"has up to eight to a doubling, of those with a layout{offer}",
+            ASIDE,
+        )
+
+
 def _uneven(sweep: Sweep) -> Iterator[Text]:
-    """A note on counts of GPUs that don't divide the batch and are slower than a smaller count."""
-    machines = {axis.path for axis in sweep.axes} & {"gpus", "nodes"}
+    """A note on counts of GPUs that divide the batch badly.
+
+    These are slower than a smaller count, or miss the goal where another batch shares far more.
+    """
+    machines = {axis.path for axis in sweep.axes} & MACHINES
     if not machines:
         return
     plans = [(point, point.plan) for point in sweep.points if point.plan]
@@ -75,15 +103,24 @@ def _uneven(sweep: Sweep) -> Iterator[Text]:
         if rate < best_rate and plan.job.training.global_batch % plan.job.gpus:
             slow.append(plan.job)
         best_rates[others] = max(rate, best_rate)
+    goal, of_slow = sweep.goal, "slower than one on fewer GPUs, with GPUs that don't divide"
+    if not slow and goal is not None:
+        missing = (plan.job for _, plan in plans if goal.excess(plan) > 1)
+        slow, of_slow = (
+            [job for job in missing if divided_better(job)],
+            "on GPUs that have little in common with",
+        )
     if not slow:
         return
 
     batches = {job.training.global_batch for job in slow}
     batch = f"global_batch {batches.pop():,}" if len(batches) == 1 else "their global_batch"
+    also = "dsgen plan"
+    if len(sweep.axes) == 1:
+        also += ", or sweep training.global_batch too"
     yield Text(
         f"{len(slow)} of {counted(len(plans), 'plan')} {'is' if len(slow) == 1 else 'are'} "
-        f"slower than one on fewer GPUs, with GPUs that don't divide {batch}; another batch "
-        "may be faster there (see dsgen plan)",
+        f"{of_slow} {batch}; it is kept, and another may be faster there (see {also})",
         ASIDE,
     )
 
@@ -216,6 +253,7 @@ def _answer(sweep: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
         best = f"; nearest: {_named(nearest)}" if nearest else ""
         name = "Smallest" if sweep.has_sizes else "Nearest"
         yield name, Text(f"none trains {wanted}{best}", style=BAD)
+        yield from _answer_of_other_batch(sweep, wanted)
         return
     yield name, Text(f"{_named(smallest)}; trains {wanted}", style=BOLD)
     at_its_slowest = f"trains {wanted} at the slow end of its range"
@@ -228,6 +266,13 @@ def _answer(sweep: Sweep, goal: Goal) -> Iterator[tuple[str, str | Text]]:
     if cheapest and name == "Smallest":
         same = "the same as the smallest"
         yield "Cheapest", same if cheapest is smallest else f"{_named(cheapest)}; trains {wanted}"
+    yield from _answer_of_other_batch(sweep, wanted)
+
+
+def _answer_of_other_batch(sweep: Sweep, wanted: str) -> Iterator[tuple[str, str]]:
+    """The smaller point that meets the goal with a batch that its GPUs divide better."""
+    if sweep.other_batch is not None:
+        yield "Other batch", f"{_named(sweep.other_batch)}; trains {wanted}"
 
 
 def _in_words(goal: Goal, sweep: Sweep) -> str:

@@ -308,16 +308,23 @@ def dividing_batch(plan: Plan) -> Suggestion | None:
     """The nearest batch that has far more in common with the GPU count, where its best plan is
     faster.
     """
-    job = plan.job
-    round_job = next(_round_batches(job), None)
+    round_job = divided_better(plan.job)
     if round_job is None:
-        return None
-    in_common = gcd(job.training.global_batch, job.gpus)
-    if gcd(round_job.training.global_batch, job.gpus) < _AWKWARD * in_common:
         return None
     least = _LITTLE_FASTER * _speed(plan)
     faster = Searches(least).best(round_job)
     return _changed("training.global_batch", faster) if faster and _speed(faster) > least else None
+
+
+def divided_better(job: Job) -> Job | None:
+    """The job with the nearest batch that has far more in common with the GPU count; `None` where
+    its own divides well enough.
+    """
+    round_job = next(_round_batches(job), None)
+    in_common = gcd(job.training.global_batch, job.gpus)
+    if round_job is None or gcd(round_job.training.global_batch, job.gpus) < _AWKWARD * in_common:
+        return None
+    return round_job
 
 
 def _changed(path: str, plan: Plan) -> Suggestion:

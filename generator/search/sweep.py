@@ -16,7 +16,7 @@ from .enumerate import has_layouts
 from .feasible import feasible_layouts
 from .plan import Plan
 from .search import obstacle
-from .suggestions import best_plan
+from .suggestions import Searches, best_plan, divided_better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,11 @@ class Counts:
 
 #: Counts that are tried at once between two neighbours to find the smallest.
 _BETWEEN = 16
+#: Counts one below the other that miss the goal with another batch too, before no smaller one is
+#: tried.
+_MISSES = 2
+#: Keys that count machines.
+MACHINES = frozenset({"gpus", "nodes"})
 
 Value = object
 #: The job with keys of the spec, by dotted path, set to values; raises `InvalidJob`.
@@ -79,6 +84,7 @@ class Axis:
     path: str
     values: tuple[Value, ...]
     counts: Counts | None = None  #: where values in between may be tried: what they are counts of
+    span: tuple[int, int] | None = None  #: the range that was asked for, where it has such counts
 
     def place(self, value: Value) -> float:
         """Order of a value: numbers by size, others as they were listed."""
@@ -150,6 +156,18 @@ class Sweep:
     axes: tuple[Axis, ...]
     points: tuple[Point, ...]
     goal: Goal | None = None
+    #: with fewer GPUs than the smallest, of those tried: it meets the goal with another batch, and
+    #: doesn't with the job's
+    other_batch: Point | None = None
+
+    def left_out(self, axis: Axis) -> tuple[int, ...]:
+        """The counts in the range of an axis that aren't planned."""
+        if axis.counts is None or axis.span is None:
+            return ()
+        (low, high), unit = axis.span, axis.counts.unit
+        planned = {point.values[axis.path] for point in self.points}
+        every = range(max(-(-low // unit), 1) * unit, high + 1, unit)
+        return tuple(count for count in every if count not in planned)
 
     @property
     def has_sizes(self) -> bool:
@@ -221,6 +239,7 @@ class Sweep:
             "smallest_at_slow_end": dict(surely.values) if surely else None,
             "cheapest": dict(self.cheapest.values) if self.cheapest else None,
             "nearest": dict(self.nearest.values) if self.nearest else None,
+            "other_batch": self.other_batch.to_dict() if self.other_batch else None,
         }
 
 
@@ -230,8 +249,16 @@ def sweep(
     """Plan the job at every combination of values.
 
     With a goal, and one key whose values have counts in between: also at those between the smallest
-    that meets it and the one before; of these, only those with a plan become points.
+    that meets it and the one before; of these, only those with a plan become points. With a goal,
+    smaller counts of machines are tried with a batch that they divide better.
     """
+    swept = _sweep(load, axes, goal, bold)
+    if goal is None or len(axes) > 1 or axes[0].path not in MACHINES:
+        return swept
+    return replace(swept, other_batch=_other_batch(load, swept, goal, bold))
+
+
+def _sweep(load: Load, axes: Sequence[Axis], goal: Goal | None, bold: bool) -> Sweep:
     combinations = product(*(axis.values for axis in axes))
     points = [_point(load, axes, chosen, bold) for chosen in combinations]
     axis = axes[0]
@@ -262,6 +289,47 @@ def _sorted(axes: Sequence[Axis], points: Iterable[Point], goal: Goal | None) ->
         return tuple(axis.place(point.values[axis.path]) for axis in axes)
 
     return Sweep(axes=tuple(axes), points=tuple(sorted(points, key=place)), goal=goal)
+
+
+def _other_batch(load: Load, swept: Sweep, goal: Goal, bold: bool) -> Point | None:
+    """The smallest point found that meets the goal with a batch that its GPUs divide far better.
+
+    From the largest count that misses the goal downwards.
+    """
+    smallest = swept.smallest()
+    most = smallest.plan.job.gpus if smallest and smallest.plan else math.inf
+    found: Point | None = None
+    misses = 0
+    for point in reversed(swept.points):
+        job = _job_at(load, point)
+        if job is None or job.gpus >= most or job.training.duration_steps is not None:
+            continue  # as many steps of another batch are another number of tokens
+        other = divided_better(job)
+        plan = Searches(_least_speed(job, goal)).best(other, bold=bold) if other else None
+        if plan is not None and goal.excess(plan) <= 1:
+            batch = {"training.global_batch": plan.job.training.global_batch}
+            found, misses = Point(values={**point.values, **batch}, plan=plan), 0
+        elif misses + 1 == _MISSES:
+            break
+        else:
+            misses += 1
+    return found
+
+
+def _job_at(load: Load, point: Point) -> Job | None:
+    """The job of a point; `None` where it breaks a rule."""
+    if point.plan is not None:
+        return point.plan.job
+    try:
+        return load(point.values)
+    except InvalidJob:
+        return None
+
+
+def _least_speed(job: Job, goal: Goal) -> float:
+    """Tokens a second and GPU with which steps alone take as long as the goal allows."""
+    tokens = job.training.duration_tokens or 0.0
+    return tokens / goal.within_s / job.gpus if goal.within_s else 0.0
 
 
 def _between(counts: Counts, tried: Iterable[float], met: float) -> list[int]:

@@ -260,6 +260,17 @@ def test_sweep_says_once_that_counts_do_not_divide_the_batch() -> None:
     assert "divide" not in even
 
 
+def test_sweep_of_a_range_names_what_it_leaves_out() -> None:
+    """Counts between those planned are named below the table, with a range that has them all; the
+    range has them, and a list leaves out nothing.
+    """
+    said = " ".join(run("sweep", "job.yaml", "nodes=16..19").stdout.split())
+    assert "nodes: 2 counts (17, 19) of the range not planned: " in said
+    assert "; nodes=16..19:1 has all" in said
+    for full in ("nodes=16..19:1", "nodes=16,18", "nodes=8..12"):
+        assert "not planned" not in run("sweep", "job.yaml", full).stdout
+
+
 @pytest.mark.parametrize("price", ["1e9", "$1,000M", "1 B"])
 def test_sweep_names_the_smallest_for_a_price(price: str) -> None:
     """`--at-most` holds the price of the whole run, as one writes it."""

@@ -227,3 +227,30 @@ def test_the_cheapest_within_the_time_is_named() -> None:
     assert found.cheapest.values["gpus"] == min(costs, key=costs.__getitem__)
     everything = swept().cheapest
     assert everything is not None and int(str(everything.values["gpus"])) not in costs
+
+
+def test_a_smaller_count_meets_the_goal_with_a_batch_that_it_divides() -> None:
+    """Where the job's batch divides badly, the batch with which a smaller count does it is named.
+
+    Not where the job has a number of steps: with another batch it would see other tokens.
+    """
+
+    def found(batch: int, within_s: float, duration: Mapping[str, float]) -> Sweep:
+        training = {**JOB["training"], "global_batch": batch, "duration": duration}
+        return sweep(
+            lambda values: dsgen.check_job({**JOB, "training": training}, overrides=values)[0],
+            [Axis(path="gpus", values=(56, 64))],
+            Goal(within_s=within_s),
+        )
+
+    tokens = {"tokens": 1e11}
+    slow, fast = (days(found(batch, 1.0, tokens))[56] * 86400 for batch in (64, 56))
+    between = (slow * fast) ** 0.5
+    assert fast < between < slow
+    swept = found(64, between, tokens)
+    assert swept.other_batch is not None
+    assert swept.other_batch.values == {"gpus": 56, "training.global_batch": 56}
+    assert found(64, fast / 2, tokens).other_batch is None
+    steps = {"steps": round(1e11 / 2048 / 64)}
+    assert found(64, between, steps).other_batch is None
+    assert found(56, between, tokens).other_batch is None
