@@ -13,15 +13,21 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...patterns import lazy_pattern
+from ...programs.launching.launch_line import runs_in_container
 from ...rules.violations import derived
 from ...submission.launches import Launch
-from ...submission.repository import program_of, program_path, programs_in, texts_of
+from ...submission.repository import (
+    program_of,
+    program_path,
+    programs_in,
+    texts_of,
+)
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
 from ...text.around import folders_above, is_ignored, is_there, until_next_check
 from ...text.options import basename
 from ...text.shell.follow import called, sourced
-from ...text.shell.records import Command, Word
+from ...text.shell.records import Command, ShellScript, Word
 from ...text.slips import is_slip
 
 _MOST_NAMES: Final = 300  #: programs of a folder whose names may be meant
@@ -69,7 +75,7 @@ def program_is_there(launch: Launch) -> Violations:
         if programs_in((folder / path).parent, folder):
             message = f"the program {program} is not there, where the script changes to"
             yield Violation(where, message, _CORRECT, severity=WARNING)
-    elif not _may_bring(launch):
+    elif not _may_be_from_elsewhere(path, launch):
         yield from _judge_by_surroundings(path, launch, where)
 
 
@@ -86,11 +92,16 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
     starts = _folders(program, launch)
     starts_here = _names_a_file(launch, starts)
     is_bare_name = len(program.parts) == 1
-    if starts and (starts_here or not is_bare_name):
+    if not starts:
+        return  # another project's, as its folder is
+    if starts_here or not is_bare_name:
         message = f"the program {program} is not there, and its folder is"
         # Two folders of a program's path are no chance.
         is_sure = starts_here or len(program.parts) > 2
         yield Violation(where, message, _CORRECT, severity=WARNING if is_sure else NOTE)
+    else:
+        message = f"the program {program} is not there"
+        yield Violation(where, message, _CORRECT, severity=NOTE)
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -170,9 +181,15 @@ def _moved_above(launch: Launch) -> Path | None:
     return above if above in folders_above(holder) else None
 
 
-def _may_bring(launch: Launch) -> bool:
-    """Whether a script has a command after which other files are there."""
-    return any(map(_brings_files, launch.script.commands))
+def _may_be_from_elsewhere(program: PurePath, launch: Launch) -> bool:
+    """Whether a program may be there for the run, and not in the project.
+
+    It is an image's, the script makes it or brings files, or git ignores it.
+    """
+    script = launch.script
+    in_image = script.place is not None or runs_in_container(launch)
+    is_made = program.name in _names_made(script) or any(map(_brings_files, script.commands))
+    return in_image or is_made or is_ignored(program, script.text.path)
 
 
 def _brings_files(command: Command) -> bool:
@@ -203,13 +220,14 @@ def _module_is_there(launch: Launch, module: str) -> Violations:
 )
 def called_scripts_are_there(script: LaunchScript) -> Violations:
     """A script that another calls, sources or submits is not a letter off one that is there.
-    Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file. A
-    warning where none is like it, and the script's own programs are there.
+    Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file. Where
+    none is like it, a warning if the script's own programs are there, a note if it is sourced.
     Fix: correct the script's path"""
     shell = script.shell
-    if not script.launches and any(map(_brings_files, shell.commands)):
+    brings_files = any(map(_brings_files, shell.commands))
+    if not script.launches and brings_files:
         return  # what prepares a machine calls what it brings there
-    names_made = _names_made(script)
+    names_made = _names_made(shell)
     is_home_known = _home_of(script) is not None
     for command in shell.commands:
         word = _script_of(command)
@@ -225,9 +243,12 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
         message = f"the script {word.path} is not there"
         if near is not None and called_path.name not in names:
             yield Violation(where, message, f"did you mean {called_path.with_name(near)}?")
-        elif is_home_known and word.value and _is_missing(PurePath(word.value), shell.text.path):
+        elif word.value and _is_missing(PurePath(word.value), shell.text.path):
             hint = "correct the path, or add the script"
-            yield Violation(where, message, hint, severity=WARNING)
+            if is_home_known:
+                yield Violation(where, message, hint, severity=WARNING)
+            elif not brings_files and not command.guarded and sourced(command.run):
+                yield Violation(where, message, hint, severity=NOTE)
 
 
 def _home_of(script: LaunchScript) -> Path | None:
@@ -262,12 +283,11 @@ def _is_missing(path: PurePath, holder: str) -> bool:
     return is_nowhere and not is_ignored(path, holder)
 
 
-def _names_made(script: LaunchScript) -> set[str]:
+def _names_made(shell: ShellScript) -> set[str]:
     """The names of files that a script has read, writes, brings or tests for.
 
     They may be there when it calls them.
     """
-    shell = script.shell
     words = [*shell.written]
     for command in shell.commands:
         if _brings_files(command):

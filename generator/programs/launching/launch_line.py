@@ -27,6 +27,8 @@ _OPERANDS: Final = {
     "taskset": 1,
     "ssh": 1,
 }
+#: Programs that start another in a container, which has files and variables of its own.
+_CONTAINERS: Final = ("docker", "singularity", "enroot")
 #: Programs that start another on the same node, some of them in a Python environment. They are
 #: followed, but their options are not judged.
 _WRAPPERS: Final = frozenset(
@@ -60,6 +62,13 @@ _STARTS_JOBS: Final = LAUNCHERS | _STARTS_TASKS | {"python"}
 #: Signs of the shell between commands, as words of a command line that is handed on.
 _JOINS_COMMANDS: Final = frozenset({"&&", "||", ";"})
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
+
+
+def runs_in_container(launch: Launch) -> bool:
+    """Whether a launch line starts its program in a container."""
+    return any(
+        call.program in _CONTAINERS or call.has("--container-image") for call in launch.calls
+    )
 
 
 def launches(script: ShellScript) -> tuple[Launch, ...]:

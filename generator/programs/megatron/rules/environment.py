@@ -11,6 +11,7 @@ from ....patterns import lazy_pattern
 from ....rules.violations import megatron_deepspeed, megatron_lm
 from ....submission.launches import Launch
 from ....text.hostfile import EnvironmentFile
+from ...launching.launch_line import runs_in_container
 from ..run import CONTEXT, TENSOR, MegatronRun
 from .rule import at, lm_runs, mds_runs
 
@@ -27,7 +28,6 @@ _NAMES: Final = lazy_pattern(
     r"|l4|l40s?|h20|h100|h200|h800|gh200|g?b[123]00)(?![0-9])",
     re.I,
 )
-_CONTAINERS: Final = ("docker", "singularity", "enroot")
 
 
 def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
@@ -61,11 +61,7 @@ def _variable(run: MegatronRun, name: str) -> tuple[object, Location]:
 
 def _runs_in_image(run: MegatronRun, launch: Launch) -> bool:
     """Whether a launch runs in a container, which may have an environment of its own."""
-    if any(map(launch.call, _CONTAINERS)):
-        return True
-    if any(call.has("--container-image") for call in launch.calls):
-        return True
-    return any(
+    return runs_in_container(launch) or any(
         job.script is not None and job.script.shell is launch.script
         for job in run.submission.on_clusters
     )
