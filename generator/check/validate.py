@@ -59,6 +59,7 @@ _AGAINST: Final = lazy_pattern(r" \([^\s()]+:[0-9]+\)$")
 #: Kinds of documents that never name another file.
 _NAME_NO_FILES: Final = frozenset({"DeepSpeed config", "job spec", "hostfile", "environment file"})
 _WORD: Final = lazy_pattern(r"\S+")
+_ITEM: Final = lazy_pattern(r"/[0-9]+\Z")  # the pointer of an item of a list
 _VERSION: Final = lazy_pattern(r"\d{1,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 
 _TOO_LARGE: Final = "MEM001"  #: a run needs more device memory than there is
@@ -546,10 +547,12 @@ def _placed(finding: Finding, job: Job) -> Finding:
     That is the value at the finding's place in the file; else one that both its message and its
     line quote; else an option that its message names.
     """
+    places = job.origin.locations
     values = [
         (pointer, value)
         for pointer, value in _values(job.launch)
-        if pointer in job.origin.locations
+        # A list that a flag gives is located as a whole.
+        if pointer in places or (_ITEM.search(pointer) and pointer.rpartition("/")[0] in places)
     ]
     message, line = finding.message, finding.where.excerpt or finding.message
     word = _word_at(finding.where)

@@ -166,11 +166,9 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     """The job asked for, planned, rendered and judged. Errors are printed and end the program."""
     from ..check.validate import check_rendered
     from ..render import render, render_counts  # here, to save start-up time
-    from ..rule import findings_of
-    from ..rules.job.data import arguments_agree
 
     def folder_of(job: Job, gpus: object) -> Path:
-        return Path(output or f"{file_name(job.name)}-{gpus}gpus")
+        return Path(output) if output else _usual_folder(job, gpus)
 
     job, findings = JobLoader(request).reported(
         beside=lambda job: _moved(job, request, folder_of(job, job.gpus))[1]
@@ -191,13 +189,7 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
         files_of_plans = [files]
         folder = folder_of(best.job, best.job.gpus)
 
-    # The user's arguments may contradict what a plan decides.
-    of_arguments = dict.fromkeys(
-        finding for plan in plans for finding in findings_of((arguments_agree,), _pinned(plan))
-    )
-    errors = [finding for finding in of_arguments if finding.severity is ERROR]
-    if errors:
-        stop(errors)
+    _stop_at_contradictions(plans)
 
     # Rules on files repeat what they have said of the spec: each rule is told once.
     rules_told = {finding.rule for finding in findings}
@@ -216,6 +208,45 @@ def prepared(request: Request, form: str, top: int, bold: bool, output: str | No
     ]
     print_below([*of_plan, *new])
     return Prepared(answer=answer, files=files, folder=folder, elastic=elastic)
+
+
+def stop_at_arguments(plan: Plan) -> None:
+    """End the program where words of `launch.arguments` keep the files of a plan from being
+    written, as `prepared` does.
+    """
+    if not plan.job.launch.arguments:
+        return
+    from ..check.validate import check_rendered
+    from ..render import render  # here, to save start-up time
+
+    _stop_at_contradictions((plan,))
+    job = plan.job
+    of_files = check_rendered(render(plan), job, _usual_folder(job, job.gpus))
+    errors = [
+        finding
+        for finding in of_files
+        if finding.severity is ERROR and finding.where.pointer.startswith("/launch/arguments")
+    ]
+    if errors:
+        stop(errors)
+
+
+def _usual_folder(job: Job, gpus: object) -> Path:
+    """The folder of a job's files where none is asked for."""
+    return Path(f"{file_name(job.name)}-{gpus}gpus")
+
+
+def _stop_at_contradictions(plans: Iterable[Plan]) -> None:
+    """End the program where the user's arguments contradict what a plan decides."""
+    from ..rule import findings_of  # here, to save start-up time
+    from ..rules.job.data import arguments_agree
+
+    of_arguments = dict.fromkeys(
+        finding for plan in plans for finding in findings_of((arguments_agree,), _pinned(plan))
+    )
+    errors = [finding for finding in of_arguments if finding.severity is ERROR]
+    if errors:
+        stop(errors)
 
 
 def _pinned(plan: Plan) -> Job:

@@ -132,7 +132,7 @@ def plan(
     """Rank the layouts of the job in SPEC; write nothing."""
     from ..search import search  # here, to save start-up time
     from .findings_text import print_below
-    from .loading import JobLoader, planned, planning, say_range
+    from .loading import JobLoader, planned, planning, say_range, stop_at_arguments
 
     if form == "csv" and (compared or spares):
         raise click.UsageError("--compare and --spares have no csv form; use --format json")
@@ -146,6 +146,7 @@ def plan(
 
     answer, counts = planned(job, form, top, bold, explain=explain or form == "json")
     best = answer.plans[0]
+    stop_at_arguments(best)
     new_findings = [finding for finding in best.findings if finding not in findings]
     print_below([finding for finding in new_findings if finding.severity.value != "note"])
     if form == "json":

@@ -197,3 +197,30 @@ def test_a_gated_model_needs_a_token(
     shown = " ".join(result.stdout.split())
     assert ("is gated: accept its terms on the Hub" in shown) == (said is not None), result.output
     assert (said or "") in shown
+
+
+@pytest.mark.parametrize("is_flag", [False, True], ids=["in the spec", "by --set"])
+@pytest.mark.parametrize("command", ["plan", "generate"])
+def test_a_misspelt_option_is_refused_at_its_word(
+    command: str, is_flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option that the program lacks is an error of both commands, at the word of the spec or at
+    the flag that gives it.
+    """
+    monkeypatch.chdir(tmp_path)
+    word = "--trust-remote-cod"
+    job: dict[str, Any] = {
+        "model": "gpt3-1.3b",
+        "framework": "megatron-lm",
+        "cluster": "nvidia/dgx-h100",
+        "nodes": 1,
+        "training": TRAINING,
+        "launch": {} if is_flag else {"arguments": [word]},
+    }
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    flags = ("--set", f"launch.arguments=[{word}]") if is_flag else ()
+    result = run(command, "job.yaml", *flags)
+    assert result.exit_code == ExitStatus.FINDINGS, result.output
+    (error,) = (line for line in result.stderr.splitlines() if "error: unknown option" in line)
+    assert error.startswith("--set launch.arguments=" if is_flag else "job.yaml:"), error
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
