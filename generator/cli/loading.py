@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from ..search.elastic import Elastic
 
 
+#: Of a part of the catalog a name is taken for a slip, or for the singular, where so much is alike.
+_LIKE_A_KIND = 0.8
+
+
 class JobLoader:
     """Loads the job asked for, as often as needed, with other values; a stream is read once."""
 
@@ -330,12 +334,19 @@ def _spec(request: Request, swept: Collection[str]) -> tuple[str | TextIO, Mappi
 
 
 def suggest_command(spec: str) -> None:
-    """Suggest a command where SPEC is no file: a mistyped command is parsed as SPEC."""
+    """Suggest a command where SPEC is no file: a mistyped command is parsed as SPEC, and so is the
+    name of a part of the catalog.
+    """
     if os.path.lexists(spec):
         return
+    from .catalog import KINDS  # here, to save start-up time
+
     if spec in COMMANDS:
         raise click.UsageError(f"put the command first: `dsgen {spec} ...`, then options")
-    matches = difflib.get_close_matches(spec, COMMANDS, n=1)
+    kinds = difflib.get_close_matches(spec, KINDS, n=1, cutoff=_LIKE_A_KIND)
+    matches = [f"catalog {kind}" for kind in kinds] or difflib.get_close_matches(
+        spec, COMMANDS, n=1
+    )
     if matches:
         raise click.UsageError(
             f"no such command or file: {spec!r}; did you mean `dsgen {matches[0]}`?"

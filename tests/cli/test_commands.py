@@ -384,6 +384,8 @@ def test_validate_tells_good_from_bad(workdir: Path) -> None:
     ("arguments", "expected"),
     [
         (("plna",), "did you mean `dsgen plan`"),
+        (("models",), "did you mean `dsgen catalog models`"),
+        (("accelerator", "h100"), "did you mean `dsgen catalog accelerators`"),
         (("valdate", "ds.json"), "did you mean `dsgen validate`"),
         (("xyzzy", "ds.json"), "no such command or file: 'xyzzy'"),
         (("rules", "MLM4"), "did you mean"),
