@@ -388,6 +388,8 @@ def is_ignored(path: PurePath, holder: str | os.PathLike[str]) -> bool:
 
     Such a file may be there for whoever works with the project.
     """
+    if len(str(path)) > _MAX_PATH:  # its folders together would take the square of its length
+        return False
     names = {path.name, *(str(part) for part in (path, *path.parents))} - {".", "/"}
     return any(is_left_out(name, holder) for name in names)
 
