@@ -49,6 +49,10 @@ _FAMILIES = frozenset(
         "deepseek_v2",
         "deepseek_v3",
         "kimi_k2",
+        "solar_open",
+        "hy_v3",
+        "mimo_v2_flash",
+        "mellum",
     }
 )
 #: Bytes of a NF4 weight: 4 bits, and 8/64 + 32/(64 × 256) of its block's twice quantized scale.

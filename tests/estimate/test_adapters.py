@@ -82,6 +82,14 @@ def test_parameters_are_those_of_pefts_documentation() -> None:
     assert adapters.adapter_parameters(lora(modules=["q_proj", "v_proj"])) == 6_815_744
 
 
+@pytest.mark.parametrize(
+    "name", ["solar-open-100b", "hy3-295b-a21b", "mimo-v2-flash", "mellum2-12b-a2.5b"]
+)
+def test_models_of_2026_with_llamas_names_take_adapters(name: str) -> None:
+    """Families whose linear layers have Llama's names are planned, however new they are."""
+    assert name in KNOWN
+
+
 @needs_transformers
 @pytest.mark.integration
 @pytest.mark.parametrize("name", KNOWN)
