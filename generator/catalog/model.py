@@ -314,6 +314,7 @@ _ROUTED: Final = {
     "router_scores": "router_scores",
     "router_normalizes": "router_normalizes",
     "router_loss": "router_loss",
+    "router_loss_by_sequence": "router_loss_by_sequence",
 }
 
 

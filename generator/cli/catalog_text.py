@@ -172,6 +172,7 @@ _SIZES: Final = (
     "router_scores",
     "router_normalizes",
     "router_loss",
+    "router_loss_by_sequence",
     "dense_layers",
     "dense_layer_indices",
     "q_lora_rank",
@@ -219,6 +220,7 @@ def sizes(model: Model) -> dict[str, Any]:
         "norm_epsilon": model.norm.epsilon,
         "shared_ffn": routed.width if routed else 0,
         "router_loss": routed.router_loss if routed else None,
+        "router_loss_by_sequence": routed is not None and routed.router_loss_by_sequence,
         # A config may have a width that no layer has.
         "ffn": model.ffn if model.ffn in widths else 0,
         "dense_layers": len(dense),

@@ -60,6 +60,7 @@ def read_experts(
         read.report(key, f"{key} is {each}, more than the {count} experts", f"set {key}: {count}")
     return {
         "router_loss": read.weight("router_aux_loss_coef", "aux_loss_alpha"),
+        "router_loss_by_sequence": read.boolean("seq_aux", False),
         "experts": count,
         "experts_per_token": each,
         "moe_ffn": shape["ffn"]

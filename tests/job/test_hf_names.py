@@ -54,7 +54,7 @@ NAMES = {
 OTHERS = """
     rope_theta rope_scaling partial_rotary_factor head_dim attention_dropout tie_word_embeddings
     layer_types attn_logit_softcapping final_logit_softcapping attn_pdrop aux_loss_alpha
-    router_aux_loss_coef
+    router_aux_loss_coef seq_aux
     moe_intermediate_size num_shared_expert use_qk_norm qk_norm_type seq_length
     q_lora_rank num_hidden_layers linear_num_heads linear_head_dim linear_conv_kernel_dim
     attn_type_list rotary_dim

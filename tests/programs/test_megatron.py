@@ -311,6 +311,14 @@ def test_the_routers_loss_has_the_coefficient_of_the_models_config() -> None:
     assert arguments("megatron-lm", latent)[option] == [0.0001]
 
 
+@pytest.mark.parametrize(("seq_aux", "kind"), [(True, "seq_aux_loss"), (False, "aux_loss")])
+def test_the_routers_loss_is_of_what_the_models_config_says(seq_aux: bool, kind: str) -> None:
+    """Megatron-LM balances each sequence by itself where the config does, as Kimi-K2's."""
+    shape = {"model_type": "deepseek_v3", "aux_loss_alpha": 0.001, "seq_aux": seq_aux}
+    model = model_from_config(shape, name="m", source="test")
+    assert arguments("megatron-lm", model)["--moe-router-load-balancing-type"] == [kind]
+
+
 @pytest.mark.parametrize(
     ("rate", "least"), [(3e-4, "3e-05"), (1.5e-4, "1.5e-05"), (1.234567890123e-4, None)]
 )

@@ -47,6 +47,8 @@ class Experts(FeedForward):
     router_normalizes: bool = True  #: whether the weights of a token's experts add up to 1
     #: coefficient of the loss that balances the experts, where its config says
     router_loss: float | None = None
+    #: whether that loss is of each sequence by itself, not of a batch (DeepSeek's `seq_aux`)
+    router_loss_by_sequence: bool = False
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -426,7 +426,10 @@ _EXPERTS: Final = (
     Row("--moe-router-num-groups", by={LM: lambda p: p.routed.router_groups or None}),
     Row("--moe-router-group-topk", by={LM: lambda p: p.routed.router_top_groups or None}),
     Row("--moe-router-topk-scaling-factor", by={LM: lambda p: but(p.routed.router_scale, 1)}),
-    Row("--moe-router-load-balancing-type", by={LM: lambda _: "aux_loss"}),
+    Row(
+        "--moe-router-load-balancing-type",
+        by={LM: lambda p: "seq_aux_loss" if p.routed.router_loss_by_sequence else "aux_loss"},
+    ),
     # The config's number as it is, as NVIDIA's Megatron-Bridge hands it on (model_bridge.py:484 @
     # 067f987df). In transformers it weighs more, without the division by the chosen experts, and
     # less, as a mean over the layers.
