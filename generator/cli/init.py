@@ -132,6 +132,7 @@ def _spec_of_files(
 ) -> tuple[str, Outcome]:
     """The spec of the launch that files hold, as text, and what became of its settings."""
     from ..draft import carry_over, spec_text, why_unwritten  # here, to save start-up time
+    from ..draft.draft import ASSUMED
 
     draft = _draft(paths, answers)
     _fill_batch(draft, {}, "not in the files: sequences, or tokens, of an optimizer step")
@@ -152,6 +153,9 @@ def _spec_of_files(
         notes[_MOST_NOTES:] = [f"and {len(notes) - _MOST_NOTES:,} more"]
     for note in notes:
         echo(f"not carried over: {note}", err=True)
+    for key, why in draft.comments.items():
+        if why.startswith(ASSUMED):
+            echo(f"{ASSUMED}{key} {draft.get(key)}: {why.removeprefix(ASSUMED)}", err=True)
 
     if outcome.of_launch and draft.get("training.global_batch") is not None:
         draft.comments["training.global_batch"] = "of a launch with errors, which are named below"

@@ -30,7 +30,7 @@ from ..text.wording import dots
 from . import scripts
 from .around import added_around
 from .bridge import carry_overrides
-from .defaults import name_open_fields, pin_defaults
+from .defaults import assume_length, name_open_fields, pin_defaults
 from .draft import Draft, Given, Parser, same_value, same_values, values_of
 from .front_ends import subcommand_of
 from .refused import Outcome, planned_draft, prune, replanned_without_refused, take_out_secrets
@@ -56,6 +56,7 @@ def carry_over(draft: Draft) -> Outcome:
     outcome = Outcome()
     job = prune(draft)
     if job is not None:
+        assume_length(draft, job)
         pin_defaults(draft, job)
     left_before = dict(draft.left)
     # What is carried over may change the plan, and so what its files have.

@@ -15,7 +15,7 @@ from ..programs.deepspeed.config import ZERO
 from ..programs.trainer.submission import is_data_parallel
 from ..search import Plan
 from ..search.refine import DETAILED, open_fields
-from .draft import Draft
+from .draft import ASSUMED, Draft
 from .scripts import is_hybrid
 
 #: Fields that follow from the batch and the GPUs.
@@ -32,6 +32,14 @@ def pin_defaults(draft: Draft, job: Job) -> None:
     for name, value in _defaults(draft, job).items():
         if name in decided:
             draft.set(f"layout.{name}", value)
+
+
+def assume_length(draft: Draft, job: Job) -> None:
+    """Write down the sequence length that a plan counts on, where no file has one."""
+    key = "training.sequence_length"
+    if draft.get(key) is None:
+        draft.set(key, job.training.sequence_length)
+        draft.comments[key] = f"{ASSUMED}the files don't say it"
 
 
 def name_open_fields(draft: Draft, plan: Plan) -> None:

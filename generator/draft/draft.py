@@ -61,6 +61,10 @@ class LeftOut(NamedTuple):
         return f"{place}{line}: {what}: {self.why}"
 
 
+#: How a comment begins on a value that no file says.
+ASSUMED: Final = "assumed: "
+
+
 class Given(NamedTuple):
     """An option of the training program as its launch line gives it."""
 

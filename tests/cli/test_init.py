@@ -424,3 +424,20 @@ def test_errors_of_a_front_ends_launch_are_those_of_its_own_file() -> None:
     assert re.search(rf"^run.sh:2:\d+: error: {said}", result.stderr, re.MULTILINE)
     assert "as dsgen would write it" not in result.stderr
     assert f"#   run.sh:2: {said}" in Path("dsgen.yaml").read_text()
+
+
+@pytest.mark.parametrize("option", ["", "--max_seq_length 512"])
+def test_a_length_that_no_file_says_is_written_as_assumed(option: str) -> None:
+    """The spec has the length on which the plan counts: the files' own, else one that its comment
+    and standard error call assumed.
+    """
+    Path("run.sh").write_text(f"accelerate launch --num_processes 8 train.py {option}\n")
+    flags = ("--model", "llama-3.1-8b", "--cluster", "dgx-h100", "-o", "made.yaml")
+    made = run("init", "--from", "run.sh", *flags)
+    assert made.exit_code == 0, made.output
+    text = Path("made.yaml").read_text()
+    said = "assumed: training.sequence_length 4096: the files don't say it" in made.stderr
+    if option:
+        assert (said, "sequence_length: 512\n" in text) == (False, True)
+    else:
+        assert (said, "sequence_length: 4096  # assumed: " in text) == (True, True)
