@@ -65,6 +65,11 @@ class Assignment:
     parts: tuple[str | None, ...] = ()
     inside: int | None = None  #: the index of the command whose `bash -c` it is in
 
+    @property
+    def only_exports(self) -> bool:
+        """Whether it is `export NAME` alone: what sets the variable is before it, if anything."""
+        return self.value_offset == self.offset
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:

@@ -62,7 +62,8 @@ def address_is_that_of_one_node(request: Request) -> Violations:
     for assignment in request.shell.assignments:
         name = assignment.name
         is_on_line = name in on_launch_lines
-        if not is_on_line and name not in _OF_ADDRESS:
+        is_address = is_on_line or name in _OF_ADDRESS
+        if not is_address or assignment.only_exports:
             continue
         fault = _fault_of_address(request.shell, assignment, request.nodes, is_on_line)
         if fault is not None:
@@ -85,7 +86,9 @@ def _fault_of_address(
     is_guarded = command is not None and command.guarded
     if assignment.value in _LOOPBACK:
         is_set_later = any(
-            later.name == assignment.name and later.offset > assignment.offset
+            later.name == assignment.name
+            and later.offset > assignment.offset
+            and not later.only_exports
             for later in shell.assignments
         )
         severity = NOTE if is_set_later or is_guarded else ERROR
