@@ -13,11 +13,12 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from ...catalog.names import most_like
-from ...findings import ERROR, NOTE, Violation, Violations
+from ...findings import ERROR, NOTE, Location, Violation, Violations
 from ...patterns import lazy_pattern
 from ...programs.launching.own_options import lacks_word, own_options, slips, valued_options
 from ...programs.megatron.parser import options_beside
-from ...programs.trainer.training_arguments import gone_arguments, known_arguments
+from ...programs.trainer.rules.arguments import names_are_no_slips
+from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
 from ...rules.violations import transformers
 from ...submission.launches import Launch
 from ...submission.repository import find_programs, program_of, program_path, program_text
@@ -158,10 +159,12 @@ def options_are_the_programs(launch: Launch) -> Violations:
         return
 
     # argparse accepts the beginning of an option for the option.
+    told = _told_as_slips(launch)
     wrong = {
         word: name
         for word, name in names.items()
-        if not any(option.startswith(name) for option in options)
+        if launch.script.locate(word) not in told
+        and not any(option.startswith(name) for option in options)
     }
     meant = {name: most_like(name, tuple(sorted(options)), _ALIKE) for name in wrong.values()}
     strange = {word: name for word, name in wrong.items() if not meant[name]}
@@ -178,6 +181,13 @@ def options_are_the_programs(launch: Launch) -> Violations:
         message = f"{path} has no option{'' if is_one else 's'} {', '.join(strange_names)}"
         hint = "remove it" if is_one else "remove them"
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
+
+
+def _told_as_slips(launch: Launch) -> set[Location]:
+    """The places of options that another rule takes for slips of TrainingArguments' names."""
+    arguments = from_launch(launch)
+    slips_of_names = () if arguments is None else names_are_no_slips.check(arguments)
+    return {slip.where for slip in slips_of_names}
 
 
 def _options_of_all(programs: Iterable[Path]) -> frozenset[str] | None:

@@ -448,7 +448,8 @@ def machines_have_an_address(run: Accelerated) -> Violations:
     has_address = config.value("main_process_ip") or run.overridden("--main_process_ip")
     if is_standard and not has_address:
         message = (
-            f"num_machines {config.machines} and no main_process_ip: the rendezvous is at None"
+            f"num_machines {config.machines} and no main_process_ip: no machine knows the address "
+            "of the first"
         )
         hint = (
             "set main_process_ip to the first node's address, or add "

@@ -160,10 +160,20 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
             # A front end whose options are known refuses what is none of them.
             is_refused = program_lacks_it or arguments.refuses(name)
             severity = ERROR if is_slip(name, near) and is_refused else None
-            message, hint = f"TrainingArguments has no argument {name}", f"did you mean {near}?"
+            message, hint = f"TrainingArguments has no argument {name}", _meant(near, arguments)
             if front_end is not None and near in names_of_front_end:
                 message = f"{front_end.name} has no option --{name}"
             yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _meant(name: str, arguments: TrainingArguments) -> str:
+    """Ask whether an argument was meant, or say what the release has in its place."""
+    gone, release = gone_arguments().get(name), _release(arguments)
+    if gone is None or release.version[:2] < numbers(gone["release"]):
+        return f"did you mean {name}?"
+    instead = gone["instead"]
+    hint = instead if instead.startswith("remove") else f"use {instead}"
+    return f"{hint}: {release} has no {name}"
 
 
 def _of_other_commands(arguments: TrainingArguments) -> Violations:
