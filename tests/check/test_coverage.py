@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -500,6 +501,39 @@ def test_fsdp_without_a_job_has_no_verdict_on_memory(tmp_path: Path) -> None:
         (True, "a job spec says what files with FSDP leave open")
     ]
     assert not validate([tmp_path]).not_checked
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        (None, "the width of the experts, how many a token takes and the layers that have them"),
+        (16, "the arguments and the job differ in --num-layers (layers 32 in the job)"),
+    ],
+)
+def test_why_memory_of_experts_is_not_judged(
+    tmp_path: Path, layers: int | None, reason: str
+) -> None:
+    """Without a job the facts that are missing are named, else what differs from it."""
+    (tmp_path / "run.sh").write_text(
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
+        "torchrun --standalone --nproc-per-node=8 pretrain_gpt.py"
+        f" --num-layers {layers or 32} --hidden-size 4096 --num-attention-heads 32"
+        " --group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 --num-experts 8"
+        " --moe-router-topk 2 --seq-length 4096 --max-position-embeddings 4096"
+        " --micro-batch-size 1 --global-batch-size 64 --bf16 --train-iters 100 --lr 1e-4"
+        " --swiglu --untie-embeddings-and-output-weights --position-embedding-type rope"
+        " --normalization RMSNorm --disable-bias-linear --use-distributed-optimizer\n"
+    )
+    flags: dict[str, Any] = {"model": "mixtral-8x7b", "cluster": "dgx-h100"}
+    if layers is not None:
+        spec = tmp_path.parent / "job.yaml"
+        spec.write_text(
+            "framework: megatron-lm\nmodel: mixtral-8x7b\ncluster: dgx-h100\ngpus: 8\n"
+            "training: {sequence_length: 4096, global_batch: 64}\n"
+        )
+        flags = {"job": spec}
+    reasons = [one.reason for one in validate([tmp_path], **flags).not_checked if one.is_memory]
+    assert [one.startswith(reason) for one in reasons] == [True], reasons
 
 
 def test_expressions_of_azureml_are_the_paths_that_they_stand_for(tmp_path: Path) -> None:

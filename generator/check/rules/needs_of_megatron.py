@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ...catalog.model import Model
 from ...facts.facts import UNKNOWN, completed, knows
 from ...job.records import Job, Pins
 from ...programs.megatron.facts import MegatronFacts, at_least
@@ -102,7 +103,7 @@ def of_megatron(run: MegatronFacts, submission: Submission) -> Iterator[Need | U
         yield Unjudged(where=where, reason=reason)
         return
     if job is None and run.job.model.experts:
-        yield Unjudged(where=where, reason="no job says of this model with experts what they are")
+        yield Unjudged(where=where, reason=_why_experts_are_unknown(run, planned))
         return
 
     job = job or at_least(run.job)
@@ -121,12 +122,7 @@ def _as_planned(run: MegatronFacts, planned: Job) -> Job | None:
     if not knows(planned, "layers") or planned.framework.name != run.job.framework.name:
         return None
     model = planned.model
-    shape = {**_SHAPE, **(_OF_EXPERTS if model.experts else _OF_DENSE)}
-    for name, options in shape.items():
-        by_arguments, by_plan = run.said["model"].get(name, UNKNOWN), getattr(model, name, None)
-        if by_plan is not None and by_arguments != by_plan and run.run.has_any(*options):
-            return None
-    if model.experts and not run.run.has("--num-experts"):
+    if any(_differing(run, model)) or (model.experts and not run.run.has("--num-experts")):
         return None
 
     said = {
@@ -151,6 +147,27 @@ def _as_planned(run: MegatronFacts, planned: Job) -> Job | None:
             rest[name] = value
     job = completed(run.job, model=model, training=training, pins=replace(run.job.pins, **rest))
     return completed(job, calibration=planned.calibration, launch=planned.launch)
+
+
+def _differing(run: MegatronFacts, model: Model) -> Iterator[str]:
+    """What the arguments give another value than a job's model has: `--num-experts (8)`."""
+    shape = {**_SHAPE, **(_OF_EXPERTS if model.experts else _OF_DENSE)}
+    for name, options in shape.items():
+        by_arguments, by_plan = run.said["model"].get(name, UNKNOWN), getattr(model, name, None)
+        if by_plan is not None and by_arguments != by_plan and run.run.has_any(*options):
+            option = next(filter(run.run.has, options))
+            yield f"{option} ({name.replace('_', ' ')} {by_plan} in the job)"
+
+
+def _why_experts_are_unknown(run: MegatronFacts, planned: Job | None) -> str:
+    """Why a model with experts isn't estimated, and what to pass."""
+    differing = list(_differing(run, planned.model)) if planned and knows(planned, "layers") else []
+    if differing:
+        return f"the arguments and the job differ in {', '.join(differing[:MOST_NAMED])}"
+    return (
+        "the width of the experts, how many a token takes and the layers that have them are read "
+        "from a job spec alone: give --job (`dsgen init --from` the folder writes one)"
+    )
 
 
 def _are_as_written(run: MegatronFacts, job: Job, options: Iterable[str]) -> bool:
