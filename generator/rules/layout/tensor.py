@@ -7,6 +7,7 @@ from math import gcd
 from ...estimate.layout import LayoutLike
 from ...facts.facts import knows
 from ...findings import ERROR, NOTE, WARNING
+from ...job.arguments import gives
 from ...job.records import Job
 from ...rule import InFiles
 from ..planned import (
@@ -78,11 +79,17 @@ _SLOWER = derived("tensor parallelism between nodes is an order of magnitude slo
 # With such an option files cut other sizes than these rules know.
 _NOT_LATENT = InFiles(unless=("--multi-latent-attention",))
 _CUT_AS_REST = InFiles(unless=("--expert-tensor-parallel-size",))
-_USUAL_PADDING = InFiles(unless=("--make-vocab-size-divisible-by",))
+_PADS_TO = "--make-vocab-size-divisible-by"
+_USUAL_PADDING = InFiles(unless=(_PADS_TO,))
 _EQUAL_LAYERS = InFiles(unless=("--heterogeneous-layers-config-path", "--hybrid-layer-pattern"))
 # The layouts that each rule judges: of which engines and jobs, with the fields and facts it reads.
 _heads = layouts("tensor", "tensor_cuts")
-_vocabulary = parallel_layouts("tensor", "vocab")
+_vocabulary = parallel_layouts(
+    "tensor",
+    "vocab",
+    # Files say it in options of their own, a spec among the launch's arguments.
+    applies=lambda job: not (knows(job, "launch") and gives(job.launch.arguments, _PADS_TO)),
+)
 _kv_heads = layouts(
     "tensor",
     "heads",
