@@ -137,6 +137,12 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     instead.
     Fix: correct the argument's name
     """
+    yield from slips_of_names(arguments)
+    yield from _of_other_commands(arguments)
+
+
+def slips_of_names(arguments: TrainingArguments) -> Violations:
+    """Arguments that nearly are one of TrainingArguments, or of the front end."""
     launch = arguments.launch
     program = program_of(launch)
     front_end = arguments.front_end_row
@@ -146,7 +152,6 @@ def names_are_no_slips(arguments: TrainingArguments) -> Violations:
     if launch is not None and front_end is not None:
         names_of_front_end = sorted({option[2:].replace("-", "_") for option in front_end.options})
     known = (*known_arguments(), *gone_arguments(), *names_of_front_end)
-    yield from _of_other_commands(arguments)
     for name in sorted(arguments.names.difference(known))[:_MOST_NAMES]:
         # argparse takes the beginning of a name for it
         is_taken = declares_field(name, arguments.path) if launch is None else begins_argument(name)
