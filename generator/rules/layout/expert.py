@@ -6,6 +6,7 @@ from math import gcd
 
 from ...estimate.groups import FLEXIBLE, deepep_takes, group, sends_tokens_once_per_node
 from ...estimate.layout import LayoutLike
+from ...facts.facts import knows
 from ...findings import ERROR
 from ...job.records import Job
 from ...rule import InFiles
@@ -19,6 +20,7 @@ from ..planned import (
     elsewhere,
     fixed_layouts,
     given,
+    has_partitions,
     is_moe,
     is_scripted,
     layouts,
@@ -77,7 +79,21 @@ def expert_divides_experts(job: Job, layout: LayoutLike) -> Judgement:
     experts = job.model.experts
     yield divides(layout.expert, experts)
     message = f"{job.says('expert', layout.expert)} does not divide the {experts} experts"
-    yield message, f"use {job.says('expert', *nearest(divisors(experts), layout.expert))}"
+    sizes = _sizes_on_gpus(job, layout)
+    yield message, f"use {job.says('expert', *nearest(sizes, layout.expert))}"
+
+
+def _sizes_on_gpus(job: Job, layout: LayoutLike) -> list[int]:
+    """The expert parallel sizes that divide the experts, and the ranks that may share them.
+
+    These are what pipeline and tensor parallelism leave of the GPUs, as far as they are known.
+    """
+    common = int(job.model.experts)
+    if knows(job, "gpus"):
+        cut = "tensor" if has_partitions(job.engine) else "expert_tensor"
+        taken = int(getattr(layout, "pipeline", 1) * getattr(layout, cut, 1))
+        common = gcd(common, max(job.gpus // taken, 1))
+    return divisors(common)
 
 
 @_dense.rule(
