@@ -219,11 +219,14 @@ def _needed(plan: Plan) -> Iterator[str]:
 
 def _adapters(made: Prepared) -> Iterator[str]:
     """A note for LoRA where none of the files makes the adapters."""
+    from ..estimate.adapters import text_modules
+
     job = made.answer.plans[0].job
     lora = job.training.lora
     makes = job.framework.recipes or any(_ADAPTS.search(file.text) for file in made.files)
     if lora is not None and not makes:
-        values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={', '.join(lora.modules)}"
+        targets = text_modules(job) or ", ".join(lora.modules)
+        values = f"r={lora.rank}, lora_alpha={lora.alpha}, target_modules={targets}"
         yield (
             f"{job.launch.script} gets no option for LoRA: it has to make the adapters as "
             f"arguments.txt has them ({values}), or read them from options of its own in "

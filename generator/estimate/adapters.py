@@ -53,8 +53,11 @@ _FAMILIES = frozenset(
         "hy_v3",
         "mimo_v2_flash",
         "mellum",
+        "gemma4_text",
     }
 )
+#: Of these, the families whose routers are torch's Linear, which all-linear would name as well.
+_LINEAR_ROUTERS = frozenset({"gemma4_text"})
 #: Bytes of a NF4 weight: 4 bits, and 8/64 + 32/(64 × 256) of its block's twice quantized scale.
 #: **Source**: QLoRA (2305.14314 sec 3, Double Quantization: blocks of 64 and of 256).
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
@@ -74,13 +77,27 @@ _READ_NORMS: Final = ("linear_qkv", "linear_fc1")
 
 def has_known_modules(model: Model) -> bool:
     """Tell a model whose linear layers have known names: those of Llama."""
-    return model.family in _FAMILIES
+    has_linear_routers = model.experts > 0 and model.family in _LINEAR_ROUTERS
+    return model.family in _FAMILIES and not has_linear_routers
 
 
 def module_names(job: Job) -> tuple[str, ...]:
     """Names for `target_modules`, in the layers' order."""
     kinds = job.model.averaged.kinds
     return tuple(dict.fromkeys(p.name for layer in kinds for p in adapted(job, layer)))
+
+
+def text_modules(job: Job) -> str | None:
+    """The pattern for `target_modules` where checkpoints hold encoders of images or sound as well,
+    whose layers may have the same names: it leaves theirs out. None for models of text alone.
+
+    peft stops on Gemma 4's vision encoder, whose `q_proj` is no torch Linear.
+    **Source**: transformers 5.23, models/gemma4/modeling_gemma4.py, Gemma4ClippableLinear; peft
+    0.21, tuners/tuners_utils.py, check_target_module_exists (a text is a whole match).
+    """
+    if not job.model.family.endswith("_text"):  # of a text part, as transformers names its config
+        return None
+    return rf"(?!.*(vision|audio)).*\.({'|'.join(module_names(job))})"
 
 
 def is_fused(job: Job) -> bool:

@@ -4,6 +4,7 @@ parts.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
@@ -83,11 +84,29 @@ def test_parameters_are_those_of_pefts_documentation() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["solar-open-100b", "hy3-295b-a21b", "mimo-v2-flash", "mellum2-12b-a2.5b"]
+    "name",
+    ["gemma-4-31b", "solar-open-100b", "hy3-295b-a21b", "mimo-v2-flash", "mellum2-12b-a2.5b"],
 )
 def test_models_of_2026_with_llamas_names_take_adapters(name: str) -> None:
     """Families whose linear layers have Llama's names are planned, however new they are."""
     assert name in KNOWN
+
+
+def test_a_router_that_is_a_linear_layer_is_not_planned() -> None:
+    """all-linear would put adapters on the routers of Gemma 4's experts."""
+    assert "gemma-4-26b-a4b" not in KNOWN
+
+
+@pytest.mark.parametrize("modules", ["all-linear", ["q_proj", "v_proj"]])
+def test_encoders_of_images_get_no_adapters(modules: Any) -> None:
+    """The pattern takes the layers of text in either class, and none of a vision encoder."""
+    pattern = adapters.text_modules(lora(model="gemma-4-31b", modules=modules))
+    assert pattern is not None
+    assert re.fullmatch(pattern, "model.language_model.layers.0.self_attn.q_proj")
+    assert re.fullmatch(pattern, "model.layers.0.self_attn.v_proj")
+    assert not re.fullmatch(pattern, "model.vision_tower.encoder.layers.0.self_attn.q_proj")
+    assert not re.fullmatch(pattern, "model.language_model.layers.0.self_attn.q_norm")
+    assert adapters.text_modules(lora()) is None
 
 
 @needs_transformers

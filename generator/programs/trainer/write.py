@@ -17,7 +17,7 @@ from typing import Final
 
 from ...catalog.layers.indexer import Indexer
 from ...dataclass import dataclass
-from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names
+from ...estimate.adapters import ALL_LINEAR, adapter_parameters, module_names, text_modules
 from ...estimate.layout import Layout, Recompute
 from ...estimate.states import has_no_masters
 from ...job.arguments import argument_values, gives
@@ -267,6 +267,9 @@ def _adapter_notes(job: Job, layout: Layout, sharding: Sharding) -> Iterator[str
     targets = f'"{ALL_LINEAR}"'
     if lora.modules != (ALL_LINEAR,):
         targets = f"[{', '.join(f'{name!r}' for name in module_names(job))}]"
+    pattern = text_modules(job)
+    if pattern is not None:
+        targets = f"r'{pattern}'"
     yield (
         "LoRA: the script must wrap the model by peft's get_peft_model with "
         f"LoraConfig(r={lora.rank}, "
@@ -308,6 +311,8 @@ def _script_options(job: Job, layout: Layout) -> dict[str, Value]:
     lora = job.training.lora
     if script in _TRL and lora is not None:  # options of trl's ModelConfig
         modules = (ALL_LINEAR,) if lora.modules == (ALL_LINEAR,) else tuple(module_names(job))
+        pattern = text_modules(job)
+        modules = modules if pattern is None else (pattern,)  # trl takes one word for a pattern
         options |= {"--use_peft": "true", "--lora_r": lora.rank, "--lora_alpha": lora.alpha}
         options |= {"--lora_dropout": 0, "--lora_target_modules": modules}
     return options
