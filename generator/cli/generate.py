@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -37,6 +37,8 @@ _ADAPTS: Final = lazy_pattern(
 
 #: The one setting with a default on which the plan itself depends.
 _PLANNED_DEFAULT: Final = "sequence_length"
+#: Settings whose defaults differ between pretraining and fine-tuning.
+_OF_THE_KIND: Final = frozenset({"learning_rate", "weight_decay"})
 
 
 @click.command(short_help="Plan a job and write its files (the default).")
@@ -162,7 +164,18 @@ def _defaults(job: Job) -> Iterator[tuple[str, str]]:
         defaults = {key: value for key, value in defaults.items() if key == _PLANNED_DEFAULT}
     if defaults:
         values = ", ".join(f"{key} {value}" for key, value in defaults.items())
-        yield "Unset", f"training: {values}"
+        yield "Unset", f"training: {values}{_kind_of_defaults(job, defaults)}"
+
+
+def _kind_of_defaults(job: Job, names: Collection[str]) -> str:
+    """For which kind of training the defaults are, where some differ and the framework has both."""
+    from ..job.arguments import is_fine_tuning  # here, to save start-up time
+
+    if _OF_THE_KIND.isdisjoint(names) or not job.framework.adapters:
+        return ""
+    if is_fine_tuning(job.training.start, job.launch.arguments):
+        return "; as for fine-tuning"
+    return "; as for pretraining: no lora, weights or --model_name_or_path"
 
 
 def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -68,3 +69,30 @@ def test_a_framework_that_nobody_chose_is_the_default(
         said.append(run("plan", "job.yaml").stderr)
     assert "which framework: megatron-deepspeed (the default) lacks" in said[0]
     assert "which framework: megatron-deepspeed lacks" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unset"),
+    [
+        (
+            "",
+            "weight_decay 0.1, gradient_clipping 1; as for pretraining: no lora, weights or "
+            "--model_name_or_path",
+        ),
+        (
+            "--model_name_or_path, gpt2",
+            "weight_decay 0, gradient_clipping 1; as for fine-tuning",
+        ),
+        ("--weight_decay=0.1, --warmup_steps=9", "gradient_clipping 1\n"),
+    ],
+)
+def test_defaults_name_the_kind_of_training_that_they_are_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, unset: str
+) -> None:
+    """Weight decay is another for fine-tuning: the screen says which it is, and what decides it."""
+    monkeypatch.chdir(tmp_path)
+    training = ", sequence_length: 1024, learning_rate: 1e-4"
+    values = {"training": training, "script": "run_clm.py", "arguments": arguments}
+    Path("job.yaml").write_text(SPEC.format(framework="huggingface", **values))
+    screen = re.sub(r"\n {8}", " ", run("job.yaml", "-o", "out").stdout)
+    assert re.search(rf"^Unset +training: {re.escape(unset)}", screen, re.M), screen
