@@ -590,8 +590,8 @@ def lora_needs_the_trainer(job: Job) -> Violations:
     "LORA002", ERROR, "init", derived("peft's LoraConfig names modules by the model's own names")
 )
 def lora_needs_known_modules(job: Job) -> Violations:
-    """A model for LoRA has linear layers that are named as in Llama: no fused queries, keys and
-    values, no gate within q_proj, no router of torch's Linear, no state space and no indexer.
+    """A model for LoRA has linear layers named as in Llama: none fused, and no router, indexer or
+    state space among them.
     Prevents: peft stops at start on names that the model lacks, or other layers than the estimated
     ones get adapters.
     Fix: use a model of a family with q_proj, k_proj, v_proj and o_proj, or remove training.lora
