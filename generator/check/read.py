@@ -15,6 +15,8 @@ from ..programs.launching.launch_line import MOST_LAUNCHES
 from ..programs.launching.script import launch_script
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
 from ..programs.python_around import reads_its_own_way
+from ..programs.trainer.fsdp_config import FsdpConfig
+from ..programs.trainer.fsdp_config import from_text as fsdp_config_of
 from ..programs.trainer.training_arguments import from_launches
 from ..submission.launches import Launch
 from ..submission.plan_file import missing_files
@@ -370,8 +372,8 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
         )
 
 
-def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
-    """Return the DeepSpeed configs that a script writes, placed in the script.
+def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig | FsdpConfig]:
+    """Return the configs of DeepSpeed and FSDP that a script writes, placed in the script.
 
     A here-document or `echo` writes them.
     """
@@ -383,8 +385,11 @@ def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig]:
         content = _in_its_place(document, shell)
         json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
         keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
-        if kinds.kind_of(Path(target), document.content, keys) == "DeepSpeed config":
+        kind = kinds.kind_of(Path(target), document.content, keys)
+        if kind == "DeepSpeed config":
             yield DsConfig(json=json, target=target)
+        elif kind == "FSDP config":
+            yield fsdp_config_of(shell.text.path, json, target)
 
 
 def _in_its_place(document: Heredoc, shell: ShellScript) -> str:

@@ -503,6 +503,30 @@ def test_fsdp_without_a_job_has_no_verdict_on_memory(tmp_path: Path) -> None:
     assert not validate([tmp_path]).not_checked
 
 
+@pytest.mark.parametrize("target", ["slurm", "kubernetes"])
+def test_written_fsdp_is_judged_alike_on_each_target(tmp_path: Path, target: str) -> None:
+    """FSDP's settings are known from a ConfigMap, as from a file beside a script."""
+    job = dsgen.load_job(
+        {
+            "framework": "huggingface",
+            "model": "llama-3-8b",
+            "cluster": "dgx-h100",
+            "gpus": 16,
+            "training": {"sequence_length": 4096, "global_batch": 64, "sharding": "fsdp2"},
+            "launch": {"target": target},
+        }
+    )
+    found = dsgen.search(job, top=1)
+    assert isinstance(found, dsgen.SearchResult)
+    for file in dsgen.render(found.plans[0]):
+        if file.path != "plan.json":
+            (tmp_path / file.path).write_text(file.text)
+    answer = validate([tmp_path], model="llama-3-8b", cluster="dgx-h100")
+    assert [one.reason.partition(":")[0] for one in answer.not_checked if one.is_memory] == [
+        "a job spec says what files with FSDP leave open"
+    ]
+
+
 @pytest.mark.parametrize(
     ("layers", "reason"),
     [

@@ -17,8 +17,9 @@ from ...numerals import read_whole
 from ...places import Values
 from ...submission.submission import Submission
 from ...text.document import FileText, Kind
+from ...text.hjson.text import JsonText
 from ...text.options import CommandLine
-from ...text.source import escape
+from ...text.source import Source, escape
 from ...text.wording import whole_number
 from .accelerate import FALSE, TRUE, AccelerateConfig
 from .training_arguments import TrainingArguments
@@ -46,6 +47,12 @@ class FsdpConfig(Values):
     path: str
     values: Mapping[str, object]  #: by name without the prefix
     places: Mapping[str, Location] = field(default_factory=dict)
+    target: str | None = None  #: the file that a script's here-document writes it to
+
+    @property
+    def name(self) -> str:
+        """The name of the file that a program reads."""
+        return PurePath(self.target or self.path).name
 
     def value(self, name: str, default: object = None) -> object:
         """The value of a key; `default` where there is none."""
@@ -64,7 +71,11 @@ def read_file(file: FileText) -> Iterator[FsdpConfig | Finding]:
     """The settings that a file has, and what is wrong with its text."""
     if not file.is_json:
         yield from file.yaml().findings
-    read = file.json() if file.is_json else file.yaml()
+    yield from_text(file.text.path, file.json() if file.is_json else file.yaml())
+
+
+def from_text(path: str, read: JsonText | Source, target: str | None = None) -> FsdpConfig:
+    """The settings of a text: of a file, or one that a script in the file writes to `target`."""
     data = read.data if isinstance(read.data, dict) else {}
     values: dict[str, object] = {}
     places: dict[str, Location] = {}
@@ -72,7 +83,7 @@ def read_file(file: FileText) -> Iterator[FsdpConfig | Finding]:
     for key in sorted(data, key=lambda key: str(key).startswith(PREFIX)):
         name = str(key).removeprefix(PREFIX)
         values[name], places[name] = data[key], read.locate(f"/{escape(str(key))}")
-    yield FsdpConfig(path=file.text.path, values=values, places=places)
+    return FsdpConfig(path=path, values=values, places=places, target=target)
 
 
 class Setting(NamedTuple):
@@ -299,7 +310,10 @@ def config_of(submission: Submission, arguments: TrainingArguments) -> FsdpConfi
     configs = submission.of(FsdpConfig)
     if named is not None:
         name = PurePath(str(named)).name
-        configs = tuple(config for config in configs if PurePath(config.path).name == name)
+        configs = tuple(config for config in configs if config.name == name)
+        # What the launch's own file writes is what it reads, and not a copy beside.
+        written = tuple(config for config in configs if config.target is not None)
+        configs = written or configs
     return configs[0] if len(configs) == 1 else None
 
 
