@@ -20,6 +20,7 @@ from ..programs.kubernetes.job import KubernetesJob, Role, gpu_requests
 from ..programs.launching.front_ends import trains
 from ..programs.skypilot.read import SkyPilotTask
 from ..programs.slurm.request import Request
+from ..programs.slurm.rules.script import SET_BY
 from ..programs.slurm.values import gres_list
 from ..programs.slurm.write import NAMED
 from ..secrets import Likeness, likeness
@@ -58,10 +59,12 @@ _PULLED: Final = lazy_pattern(
 #: Variables that a launcher or a scheduler sets for each process.
 _RENDEZVOUS: Final = lazy_pattern(
     r"(?:MASTER|HEAD|RDZV)_.*|.*RANK|WORLD_SIZE|N?NODES?|NUM_NODES|N?GPUS.*|NPROC.*"
-    r"|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*"
+    r"|HOSTNAMES?|HOSTS?|NODELIST|SLURM_.*|SRUN_CPUS_PER_TASK"
     r"|PET_.*|AZ_.*|AZUREML_.*|SKYPILOT_.*|CUDA_VISIBLE_DEVICES"
     r"|PATH|HOME|PWD|OMPI_.*|JOB_COMPLETION_INDEX"
 )
+#: A variable of Slurm's, as the whole of a value.
+_OF_SLURM: Final = lazy_pattern(r"(\"?)\$(?:(SLURM_[A-Z_]+)|\{(SLURM_[A-Z_]+)\})\1")
 #: Commands that need no key of the spec: dsgen's script does the same, or nothing depends on them.
 _NEEDS_NO_KEY: Final = frozenset(
     {
@@ -118,7 +121,7 @@ def read_machines(draft: Draft) -> None:
     _read_plan(draft, Path(run.where.path).parent)
     if draft.get("cluster") is None:
         _read_cluster(draft, accelerator, world.gpus_per_node, world.nodes)
-    _read_environment(draft)
+    _read_environment(draft, next(iter(scripts), None))
     for launch in submission.launches:
         program = launch.program
         if not trains(launch.front_end) and program is not None:
@@ -353,8 +356,22 @@ def _read_our_container(draft: Draft, content: str) -> None:
     draft.set("launch.slurm.container_mounts", _MOUNTED.findall(content))
 
 
-def _read_environment(draft: Draft) -> None:
-    """Set the variables that the program gets, but for those that dsgen's launch files set."""
+def _count_by_slurm(assignment: Assignment, script: LaunchScript | None) -> str | None:
+    """The count that a variable of Slurm's has by the script's own option for it."""
+    match = _OF_SLURM.fullmatch(assignment.raw)
+    if match is None or script is None:
+        return None
+    name = match[2] or match[3]
+    option = "--" + name.removeprefix("SLURM_").lower().replace("_", "-")
+    count = script.directives.integer(option) if option in SET_BY.get(name, ()) else None
+    return str(count) if count is not None else None
+
+
+def _read_environment(draft: Draft, script: LaunchScript | None) -> None:
+    """Set the variables that the program gets, but for those that dsgen's launch files set.
+
+    `script` has the options of the scheduler.
+    """
     launch = draft.found.launch
     if launch is None:
         return
@@ -363,7 +380,8 @@ def _read_environment(draft: Draft) -> None:
     for name, assignment in launch.environment.items():
         if _RENDEZVOUS.fullmatch(name) or name in from_secrets or _is_of_line(launch, assignment):
             continue
-        where, value = launch.script.locate(assignment), assignment.value
+        where = launch.script.locate(assignment)
+        value = _count_by_slurm(assignment, script) or assignment.value
         if likeness(name) is not Likeness.NONE:
             draft.leave(name, where, SECRET)
         elif value is None or "$" in value or "\n" in value:

@@ -974,6 +974,26 @@ def test_a_deepspeed_config_that_was_not_given_is_named(tmp_path: Path) -> None:
     assert "ds_z3.json" not in [left.what for left in made.left]
 
 
+def test_variables_have_the_counts_of_sbatchs_options(tmp_path: Path) -> None:
+    """What Slurm sets by the script's own options is in the files; memory is in another unit."""
+    script = tmp_path / "train.sbatch"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=8\n"
+        "#SBATCH --cpus-per-task=96\n#SBATCH --mem=500G\n"
+        "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n"
+        'export DATA_WORKERS="${SLURM_CPUS_PER_TASK}"\nexport MEMORY=$SLURM_MEM_PER_NODE\n'
+        "srun torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=h:29500"
+        " train.py --learning_rate 1e-5 --per_device_train_batch_size 2 --bf16 true\n"
+    )
+    runs = find_runs([script])[1]
+    answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 32}
+    made = draft_run(runs[0], runs[1:], answers)
+    assert made.get("launch.environment") == {"DATA_WORKERS": "96"}
+    left = [one.what for one in made.left]
+    assert "MEMORY=$SLURM_MEM_PER_NODE" in left
+    assert not any("CPUS" in what for what in left)
+
+
 def test_a_variable_that_is_the_launch_line_is_not_carried_over(tmp_path: Path) -> None:
     """What a script exports for its own launch line isn't the program's environment."""
     script = tmp_path / "train.sh"
