@@ -96,8 +96,12 @@ def _of_experts(job: Job, layout: LayoutLike, layer: Layer) -> tuple[Any, Any]:
     """Seconds of the host for the products of a rank's experts, forward and backward."""
     held = layer.feed_forward.experts / layout.expert
     forward, backward = _NARROW_KERNELS if computes_narrowly(job) else _WIDE_KERNELS
-    each = 2 * held * rates(job).expert_launch_s
-    return forward * each, backward * each
+    each_s = rates(job).expert_launch_s
+    if job.engine.experts == "whole" and job.cluster.accelerator.generation.grouped_products:
+        # Transformers' `grouped_mm` starts one kernel for all experts. Source: transformers 5.23,
+        # modeling_utils.py (get_correct_experts_implementation), integrations/moe.py.
+        held, each_s = 1, rates(job).launch_s
+    return 2 * held * forward * each_s, 2 * held * backward * each_s
 
 
 def _apart(device_s: Any, experts_s: Any, rest_launches_s: Any, expert_launches_s: Any) -> Any:

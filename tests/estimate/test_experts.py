@@ -214,6 +214,24 @@ def test_networks_that_deepep_does_not_know_send_every_copy_of_a_token(network: 
     assert ["deepep" in arguments for arguments in dispatchers] == [True, False]
 
 
+@pytest.mark.parametrize(("framework", "waits"), [("huggingface", True), ("megatron-lm", False)])
+def test_experts_of_transformers_are_one_kernel_where_cards_have_it(
+    framework: str, waits: bool
+) -> None:
+    """Transformers starts one kernel for all experts where the card groups their products, else one
+    for each, which short sequences wait for; Megatron-Core starts each product by itself.
+    """
+    sizes = {"training__sequence_length": 512, "training__global_batch": 8}
+    grouped = job(framework=framework, model="qwen3-30b-a3b", cluster="dgx-h100", gpus=8, **sizes)
+    card = grouped.cluster.accelerator
+    alone = replace(card, generation=replace(card.generation, grouped_products=False))
+    apart = replace(grouped, cluster=replace(grouped.cluster, accelerator=alone))
+    layout = Layout(data=8, zero_stage=3 if waits else 1, gradient_accumulation=1)
+    one, each = (float(make_plan(made, layout).step_time.compute_s) for made in (grouped, apart))
+    assert (each > 1.5 * one) is waits
+    assert waits or each == one
+
+
 def test_biases_of_experts_take_time() -> None:
     """Megatron-LM adds experts' biases in kernels of their own, two an expert forward and six
     backward, with 28 and 40 bytes an element; fused experts of a graph have none.
