@@ -17,7 +17,6 @@ from ...findings import ERROR, NOTE, Location, Violation, Violations
 from ...patterns import lazy_pattern
 from ...programs.launching.own_options import lacks_word, own_options, slips, valued_options
 from ...programs.megatron.parser import options_beside
-from ...programs.trainer.rules.arguments import slips_of_names
 from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
 from ...rules.violations import transformers
 from ...submission.launches import Launch
@@ -186,7 +185,11 @@ def options_are_the_programs(launch: Launch) -> Violations:
 def _told_as_slips(launch: Launch) -> set[Location]:
     """The places of options that another rule takes for slips of TrainingArguments' names."""
     arguments = from_launch(launch)
-    return set() if arguments is None else {slip.where for slip in slips_of_names(arguments)}
+    if arguments is None:
+        return set()
+    from ...programs.trainer.rules.arguments import slips_of_names  # here, to save start-up time
+
+    return {slip.where for slip in slips_of_names(arguments)}
 
 
 def _options_of_all(programs: Iterable[Path]) -> frozenset[str] | None:
