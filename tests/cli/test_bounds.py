@@ -9,10 +9,12 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+import dsgen
 from dsgen.check.codes import MOST_FINDINGS
 from dsgen.check.runs import MAX_COLUMNS
 from dsgen.cli.validate import MOST_GPUS as MOST_OF_FLAGS
@@ -138,6 +140,21 @@ def test_sizes_that_no_machine_has_are_findings(text: str, says: str, tmp_path: 
     output = answered("validate", str(script))
     assert says in output
     assert ("[SUB016]" in output) == bool(says)
+
+
+def test_gpus_that_no_node_has_are_not_listed(tmp_path: Path) -> None:
+    """The numbers that a script may choose from are listed where one is beyond them alone."""
+    script = tmp_path / "run.sbatch"
+    script.write_text(
+        f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:{100 * MOST_GPUS}\n"
+        f"export CUDA_VISIBLE_DEVICES=0,1\n{LAUNCH}\n"
+    )
+    tracemalloc.start()
+    try:
+        dsgen.validate(script)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_sizes_of_a_config_are_findings(tmp_path: Path) -> None:

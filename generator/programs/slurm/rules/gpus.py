@@ -269,12 +269,13 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
     if granted is None or not granted.value or request.has("--exclusive"):
         return
     gives = f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
-    hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
     for choice in _chosen_gpus(request):
         numbers = set(map(whole, choice.numbers.split(",")))
         beyond = sorted(number for number in numbers if number >= granted.value)
         if beyond:
             message = f"{choice.text} chooses GPU {', '.join(map(str, beyond))}, and {gives}"
+            # A number that is beyond them has at most three digits, so these are few.
+            hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
             severity = WARNING if choice.text.startswith("CUDA_VISIBLE_DEVICES") else ERROR
             yield Violation(choice.where, message, hint, severity=severity)
 
