@@ -34,7 +34,7 @@ from ..text.shell.records import Assignment, Command, ShellScript
 from ..text.text import UnusableJson, read_json
 from ..units import clock
 from .draft import SECRET, Draft
-from .preparation import CHANGES_THE_SHELL, line_of, text_of, within
+from .preparation import CHANGES_THE_SHELL, Places, line_of, text_of
 
 #: Options of sbatch that follow from the plan: a node is one task with all its GPUs.
 _ONE_TASK: Final = frozenset({"--ntasks", "--ntasks-per-node", "--gpus-per-task"})
@@ -267,17 +267,19 @@ def _read_preparation(draft: Draft, script: LaunchScript) -> list[str]:
     modules: list[str] = []
     setup: list[str] = []
     named: set[str] = set()
+    places = Places(shell.commands)
     for command in shell.commands:
         words = [word.value for word in command.words]
         if not words or command.index in starters or command.inside is not None:
             continue
-        if within(command, shell.commands) or _evaluates(command, launched):
+        if places.is_given(command) or _evaluates(command, launched):
             continue
         is_sourced = command.offset > len(shell.text.content)  # it is in another file
         changes_shell = words[0] in CHANGES_THE_SHELL and not is_sourced
         loads_modules = words[0] in _LOADERS and words[1:2] == ["load"] and all(words[2:])
         folder = _entered_by(words)
-        line = line_of(shell, command) if changes_shell and command.index < first else None
+        is_before = changes_shell and command.index < first
+        line = line_of(shell, command, places) if is_before else None
         if line is not None and line != draft.hide(line):  # it has a secret
             line = None
 
@@ -291,7 +293,7 @@ def _read_preparation(draft: Draft, script: LaunchScript) -> list[str]:
                 setup.append(line)
         elif changes_shell:
             draft.leave(f"`{text_of(shell, command)}`", shell.locate(command), _OF_SCRIPT)
-        elif words[0] not in _NEEDS_NO_KEY | {*named, *_LOADERS}:
+        elif not (words[0] in _NEEDS_NO_KEY or words[0] in _LOADERS or words[0] in named):
             named.add(words[0] or "")
             draft.leave(f"`{command.words[0].raw} ...`", shell.locate(command), _OF_SCRIPT)
     draft.set("launch.slurm.modules", modules)

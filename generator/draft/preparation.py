@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Final
 
 from ..text.shell.records import Command, ShellScript
@@ -36,25 +38,48 @@ def text_of(shell: ShellScript, command: Command) -> str:
     return shell.text.content[command.offset : last.offset + len(last.raw)]
 
 
-def within(command: Command, others: Iterable[Command]) -> bool:
-    """Return whether a command is in the text that another is given, as of `eval`."""
-    return any(
-        word.offset < command.offset < word.offset + len(word.raw)
-        for other in others
-        if other.index < command.index
-        for word in other.words
-    )
+class Places:
+    """The places of a script's commands and of their words, looked up by bisection: generated
+    scripts have tens of thousands.
+    """
+
+    def __init__(self, commands: Iterable[Command]) -> None:
+        self._commands = sorted(commands, key=lambda command: command.offset)
+        self._offsets = [command.offset for command in self._commands]
+        self._words = sorted(
+            (word.offset, word.offset + len(word.raw), command.index)
+            for command in self._commands
+            for word in command.words
+        )
+        #: of each word, where the furthest of those up to it ends
+        self._reach = [*accumulate((end for _, end, _ in self._words), max)]
+
+    def between(self, begin: int, end: int) -> list[Command]:
+        """The commands that begin there, in the order in which they run."""
+        first, last = bisect_left(self._offsets, begin), bisect_left(self._offsets, end)
+        return sorted(self._commands[first:last], key=lambda command: command.index)
+
+    def is_given(self, command: Command) -> bool:
+        """Return whether a command is in the text that an earlier one is given, as of `eval`."""
+        place = bisect_left(self._words, (command.offset,)) - 1
+        while place >= 0 and self._reach[place] > command.offset:
+            _, end, index = self._words[place]
+            if end > command.offset and index < command.index:
+                return True
+            place -= 1
+        return False
 
 
-def line_of(shell: ShellScript, command: Command) -> str | None:
+def line_of(shell: ShellScript, command: Command, places: Places) -> str | None:
     """The whole line of a command, as another script can have it: without this one's variables.
 
     None where the line has other commands, or where it can't be known.
     """
     begin, end = _span(shell, command)
     line = shell.text.content[begin:end]
-    on_line = [each for each in shell.commands if begin <= each.offset < end]
-    on_line = [each for each in on_line if not within(each, on_line)]
+    on_line = places.between(begin, end)
+    given = Places(on_line)
+    on_line = [each for each in on_line if not given.is_given(each)]
     allowed = CHANGES_THE_SHELL | _BESIDE
     is_whole = Tokens(f"{line}\n").unterminated is None and not line.endswith("\\")
     if command.guarded or not is_whole or _is_elsewhere(shell, command):
