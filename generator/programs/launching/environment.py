@@ -33,6 +33,20 @@ _OF_SCHEDULERS: Final = lazy_pattern(r"(?:SLURM|OMPI_COMM_WORLD|PBS|AZUREML|SKYP
 PRINTS: Final = frozenset({"[", "test", "[[", "echo", "printf", ":", "unset"})
 
 
+def texts_with_values(shell: ShellScript) -> list[tuple[str, int]]:
+    """The words of commands and the values of assignments, each with its place.
+
+    Those of commands that test or print alone are left out: these may name what isn't set.
+    """
+    texts = [
+        (word.raw, word.offset)
+        for command in shell.commands
+        if command.words and command.words[0].value not in PRINTS
+        for word in command.words
+    ]
+    return texts + [(assignment.raw, assignment.value_offset) for assignment in shell.assignments]
+
+
 def provided(shell: ShellScript) -> set[str]:
     """The names that the code of a script, and of those that it calls, gives values by itself.
 

@@ -32,7 +32,7 @@ from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, ShellScript, Word
 from ....text.slips import is_mistyped, is_slip
-from ..environment import OF_LAUNCHERS, PRINTS, provided
+from ..environment import OF_LAUNCHERS, provided, texts_with_values
 from ..launcher_call import LauncherCall
 from ..settings import Setting as OfLaunch
 from ..settings import settings_of
@@ -432,16 +432,9 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
     shell = script.shell
     if shell.unterminated is not None or not script.launches:
         return
-    words = [
-        (word.raw, word.offset)
-        for command in shell.commands
-        if command.words and command.words[0].value not in PRINTS
-        for word in command.words
-    ]
-    words += [(one.raw, one.value_offset) for one in shell.assignments]
     own = {one.name for one in shell.assignments if len(one.name) >= _LONG}
     told = set[str]()
-    for raw, offset in words:
+    for raw, offset in texts_with_values(shell):
         for match in _PLAIN.finditer(raw):
             name = match[1] or match[2]
             is_set = name in shell.history or name in shell.set_inside or name in own

@@ -16,7 +16,7 @@ from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
 from ....text.shell.records import ShellScript
 from ....text.slips import is_slip
-from ...launching.environment import PRINTS, provided
+from ...launching.environment import provided, texts_with_values
 
 #: A variable whose value is needed as it is: `${NAME:-1}` has another. A slip may be in `SLURM_`.
 #: Without quotes scontrol gets no word; an empty one, in quotes, is a list without hosts.
@@ -71,14 +71,7 @@ class _Use(NamedTuple):
 
 def _uses(shell: ShellScript) -> Iterator[_Use]:
     """The variables of assignments and of commands, but for commands that only print."""
-    texts = [
-        (word.raw, word.offset)
-        for command in shell.commands
-        if command.words and command.words[0].value not in PRINTS
-        for word in command.words
-    ]
-    texts += [(assignment.raw, assignment.value_offset) for assignment in shell.assignments]
-    for raw, offset in texts:
+    for raw, offset in texts_with_values(shell):
         for match in _USED.finditer(raw):
             hostnames, plain_name, name_in_braces = match.groups()
             start = match.end(1) if hostnames else match.start()
