@@ -242,6 +242,7 @@ def _reason(launch: Launch) -> str:
 
 
 def _reason_of_front_end(settings: Settings) -> str:
+    """Why options of a front end aren't judged: another engine, no file, or a program unknown."""
     front_end = settings.front_end
     name, engine = front_end.name, front_end.otherwise
     if engine and settings.starts_another:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,15 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 FLAGS = ("--model", "llama-2-7b", "--cluster", "dgx-a100")
 
 
+def drafted(paths: list[Path], answers: Mapping[str, object] | None = None) -> Draft:
+    """The spec of the first run of these files, before options of its script are carried over."""
+    first, *others = find_runs(paths)[1]
+    return draft_run(first, others, answers or {})
+
+
 def adopted(name: str, **answers: object) -> Draft:
     """The run of a case, its spec settled."""
-    runs = find_runs([FOLDER / name])[1]
-    made = draft_run(runs[0], runs[1:], answers)
+    made = drafted([FOLDER / name], answers)
     carry_over(made)
     return made
 
@@ -45,8 +51,7 @@ def files_of(made: Draft) -> dict[str, str]:
 
 def test_a_container_is_that_of_the_spec() -> None:
     """The image and the mounts in files that dsgen wrote are those of the spec made of them."""
-    runs = find_runs([GOLDEN / "qwen3-8b-sft-bridge"])[1]
-    slurm = draft_run(runs[0], runs[1:], {}).spec["launch"]["slurm"]
+    slurm = drafted([GOLDEN / "qwen3-8b-sft-bridge"], {}).spec["launch"]["slurm"]
     assert slurm["container_image"] == "registry.example.com#training/megatron-bridge:0.6.0"
     assert "/data:/data" in slurm["container_mounts"]
 
@@ -100,8 +105,7 @@ def test_files_that_a_script_names_are_read_with_it(name: str) -> None:
     script = next(path for path in (FOLDER / name).iterdir() if path.suffix in (".sh", ".sbatch"))
     specs = []
     for place in (FOLDER / name, script):
-        runs = find_runs([place])[1]
-        made = draft_run(runs[0], runs[1:], answers)
+        made = drafted([place], answers)
         carry_over(made)
         specs.append(made.spec)
     assert specs[0] == specs[1]
@@ -328,8 +332,7 @@ def test_a_plan_that_is_none_tells_nothing(text: str, tmp_path: Path) -> None:
     for file in (GOLDEN / "bloom-176b").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "plan.json").write_text(text)
-    runs = find_runs([tmp_path])[1]
-    assert draft_run(runs[0], runs[1:], {}).get("cluster") is None
+    assert drafted([tmp_path], {}).get("cluster") is None
 
 
 def test_a_named_file_of_arguments_is_that_one(tmp_path: Path) -> None:
@@ -367,8 +370,7 @@ def test_what_a_spec_refuses_is_left_out_alone(
     (tmp_path / "ds.json").write_text(
         '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}'
     )
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
+    made = drafted([tmp_path], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     carry_over(made)
     dsgen.load_job(made.spec)
     slurm = made.spec["launch"]["slurm"]
@@ -377,8 +379,7 @@ def test_what_a_spec_refuses_is_left_out_alone(
 
 def test_later_runs_are_named() -> None:
     """Of several runs one becomes the spec, and the others are named with their places."""
-    runs = find_runs([FOLDER / "megatron", FOLDER / "trainer"])[1]
-    made = draft_run(runs[0], runs[1:])
+    made = drafted([FOLDER / "megatron", FOLDER / "trainer"])
     assert made.spec["framework"] == "megatron-lm"
     assert any(note.what == "run_clm.py" and "another run" in note.why for note in made.left)
 
@@ -509,8 +510,7 @@ def test_llama_factory_checkpoints_unless_told(tmp_path: Path, line: str, recomp
         '{"train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto",'
         ' "zero_optimization": {"stage": 3}}'
     )
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], {"model": "qwen2.5-7b", "cluster": "dgx-a100", "gpus": 8})
+    made = drafted([tmp_path], {"model": "qwen2.5-7b", "cluster": "dgx-a100", "gpus": 8})
     assert made.spec["layout"]["recompute"] == recompute
 
 
@@ -523,8 +523,7 @@ def test_an_axolotl_launch_is_planned(tmp_path: Path) -> None:
         "adapter: qlora\nload_in_4bit: true\nlora_r: 8\ngradient_checkpointing: true\n"
         "fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}\n"
     )
-    runs = find_runs([tmp_path])[1]
-    spec = draft_run(runs[0], runs[1:], {"cluster": "dgx-a100"}).spec
+    spec = drafted([tmp_path], {"cluster": "dgx-a100"}).spec
     training, layout = spec["training"], spec["layout"]
     assert (spec["model"], spec["gpus"], training["sharding"]) == ("qwen2.5-7b", 8, "fsdp2")
     assert training["lora"] == {"rank": 8, "base": "4bit"}
@@ -939,15 +938,13 @@ def test_a_config_of_accelerate_that_was_not_given_is_asked_for(tmp_path: Path) 
     batch = "--per_device_train_batch_size 2"
 
     script.write_text(f"#!/bin/bash\n{line.format('')} {batch}\n")
-    runs = find_runs([script])[1]
-    refused = draft_run(runs[0], runs[1:], answers).refused
+    refused = drafted([script], answers).refused
     assert refused is not None
     assert (refused.what, refused.where.line) == ("--config_file fsdp.yaml", 2)
     assert "isn't among the files" in refused.why
 
     script.write_text(f"#!/bin/bash\n{line.format(' --use_deepspeed')} {batch}\n")
-    runs = find_runs([script])[1]
-    made = draft_run(runs[0], runs[1:], answers)
+    made = drafted([script], answers)
     assert made.refused is None
     assert [left.what for left in made.left] == ["--config_file fsdp.yaml"]
     assert made.get("training.learning_rate") == 1e-5
@@ -961,15 +958,13 @@ def test_a_deepspeed_config_that_was_not_given_is_named(tmp_path: Path) -> None:
         "--learning_rate 1e-5 --per_device_train_batch_size 2\n"
     )
     answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8}
-    runs = find_runs([script])[1]
-    made = draft_run(runs[0], runs[1:], answers)
+    made = drafted([script], answers)
     (left,) = (left for left in made.left if left.what == "ds_z3.json")
     assert left.where.line == 2
     assert "layout.zero_stage" in left.why
 
     (tmp_path / "ds_z3.json").write_text('{"zero_optimization": {"stage": 3}}')
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], answers)
+    made = drafted([tmp_path], answers)
     assert made.get("layout.zero_stage") == 3
     assert "ds_z3.json" not in [left.what for left in made.left]
 
@@ -985,9 +980,8 @@ def test_variables_have_the_counts_of_sbatchs_options(tmp_path: Path) -> None:
         "srun torchrun --nnodes=4 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=h:29500"
         " train.py --learning_rate 1e-5 --per_device_train_batch_size 2 --bf16 true\n"
     )
-    runs = find_runs([script])[1]
     answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 32}
-    made = draft_run(runs[0], runs[1:], answers)
+    made = drafted([script], answers)
     assert made.get("launch.environment") == {"DATA_WORKERS": "96"}
     left = [one.what for one in made.left]
     assert "MEMORY=$SLURM_MEM_PER_NODE" in left
@@ -1003,9 +997,8 @@ def test_a_variable_that_is_the_launch_line_is_not_carried_over(tmp_path: Path) 
         'export CMD="train.py --learning_rate 1e-5 --per_device_train_batch_size 2 --bf16"\n'
         "$LAUNCHER $CMD\n"
     )
-    runs = find_runs([script])[1]
     answers = {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8}
-    made = draft_run(runs[0], runs[1:], answers)
+    made = drafted([script], answers)
     assert made.get("launch.environment") == {"OMP_NUM_THREADS": "4"}
     assert made.get("training.learning_rate") == 1e-5
 
@@ -1018,8 +1011,7 @@ def test_recomputation_that_the_plan_has_as_a_setting_of_fsdp_is_not_left_out(
         _FSDP.format(version=2, more="fsdp_state_dict_type: SHARDED_STATE_DICT")
     )
     (tmp_path / "train.sh").write_text(_TRAINER.rstrip() + " --gradient_checkpointing\n")
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8})
+    made = drafted([tmp_path], {"model": "llama-2-7b", "cluster": "dgx-a100", "gpus": 8})
     assert made.get("layout.recompute") == "full"
 
     carry_over(made)
@@ -1037,8 +1029,7 @@ def test_one_line_of_a_called_script_is_one_run(tmp_path: Path) -> None:
         "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --partition=gpu\nsrun bash launch.sh\n"
     )
     (tmp_path / "ds.json").write_text('{"train_batch_size": 8, "zero_optimization": {"stage": 2}}')
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], {"model": "llama-2-7b", "cluster": "dgx-a100"})
+    made = drafted([tmp_path], {"model": "llama-2-7b", "cluster": "dgx-a100"})
     assert made.spec["launch"]["slurm"]["partition"] == "gpu"
     assert not any("run" in note.why for note in made.left)
 
@@ -1051,8 +1042,7 @@ def test_fp8_alone_leaves_the_rest_in_fp32(tmp_path: Path, option: str, is_said:
     sizes = "--num-layers 2 --hidden-size 512 --num-attention-heads 8 --seq-length 1024"
     line = f"torchrun --nproc-per-node 8 pretrain_gpt.py {sizes} {option}--fp8-format hybrid\n"
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{line}", encoding="utf-8")
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], {"cluster": "nvidia/dgx-h100"})
+    made = drafted([tmp_path], {"cluster": "nvidia/dgx-h100"})
     assert ("training.precision" in made.comments) is is_said
 
 
@@ -1063,8 +1053,7 @@ def test_a_server_of_a_training_has_no_part_in_its_spec(tmp_path: Path) -> None:
     start = yaml.safe_load((FOLDER.parents[1] / "cases/HF046_served.yaml").read_text())["start"]
     for name, text in start.items():
         (tmp_path / name).write_text(text)
-    runs = find_runs([tmp_path])[1]
-    made = draft_run(runs[0], runs[1:], {"model": "qwen2.5-7b", "cluster": "nvidia/dgx-h100"})
+    made = drafted([tmp_path], {"model": "qwen2.5-7b", "cluster": "nvidia/dgx-h100"})
     carry_over(made)
     assert made.get("gpus") == 32
     assert made.get("training.learning_rate") == 1e-6
