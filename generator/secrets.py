@@ -426,7 +426,7 @@ _NO_PASSWORD: Final = frozenset({"password", "pass", "passwd", "token", "pw", "p
 
 def _is_variable(value: str) -> bool:
     """Whether a variable, or a note that a secret belongs here, stands in a secret's place."""
-    if value.startswith(("$", "%", "{", "<", "[")) or "${" in value:
+    if value.lstrip("\\").startswith(("$", "%", "{", "<", "[")) or "${" in value:
         return True
     if value.strip("*x.X") == "" or value.lower() in _NO_PASSWORD:
         return True

@@ -47,6 +47,8 @@ class Signs:
     #: the least share of the file's keys that are the kind's, where one of `plain` is there: with
     #: fewer it is another program's file, which has that name too
     least_share: float = 0.0
+    #: of which a file without a key of `plain` has one: the kind's reader requires it
+    needed: frozenset[str] = frozenset()
 
     @property
     def every(self) -> frozenset[str]:
@@ -70,7 +72,8 @@ class Signs:
         has_share = hits >= max(self.share * len(keys), 1)
         if keys & self.plain:
             return has_share or (plain_suffices and hits >= self.least_share * len(keys))
-        return has_share and bool(keys & self.rare) and hits >= self.least
+        lacks_needed = bool(self.needed) and self.needed.isdisjoint(keys)
+        return has_share and bool(keys & self.rare) and hits >= self.least and not lacks_needed
 
     def is_near(self, keys: frozenset[str]) -> bool:
         """Tell whether the keys speak for the kind, even if they are too few to show it."""

@@ -187,3 +187,16 @@ def test_a_script_that_may_come_is_not_missed(lines: str, is_gone: bool, tmp_pat
     (tmp_path / "train.sh").write_text("#!/bin/bash\npython train.py\n")
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n#SBATCH --nodes=1\n{lines}\n")
     assert ("LNCH050" in {f.rule for f in validate([tmp_path]).findings}) == is_gone
+
+
+@pytest.mark.parametrize(
+    ("key", "is_job"),
+    [("command: python train.py", True), ("idle_timeout: 2h", False), ("slots: 1", False)],
+)
+def test_a_job_of_azureml_has_a_command(key: str, is_job: bool, tmp_path: Path) -> None:
+    """Files of other programs have names, environments and resources, too."""
+    (tmp_path / "job.yaml").write_text(
+        f"{key}\nname: a\ndescription: b\nenvironment: {{c: d}}\nresources: {{shm_size: 2}}\n"
+    )
+    found = {finding.rule for finding in validate([tmp_path]).findings}
+    assert any(rule.startswith("AML") for rule in found) == is_job

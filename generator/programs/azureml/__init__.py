@@ -45,6 +45,8 @@ AZUREML: Final = ProgramRecord(
                 ),
                 least=3,
                 share=0.65,
+                # a command job has a command; pipelines have jobs, and sweeps a trial
+                needed=frozenset({"command", "jobs", "trial"}),
             ),
         ),
     ),

@@ -252,6 +252,8 @@ _SLIPS: Final = frozenset(
     {"SBATCH", "SBTACH", "SBACTH", "SABTCH", "SBATHC", "SBACH", "SBATC", "SBATH", "SBTCH"}
 )
 _PATHS: Final = ("--output", "--error", "--input")
+#: Options whose texts Slurm shows or writes to, and does nothing else with.
+_LABELS: Final = frozenset({"--job-name", "--mail-user"})
 _VARIABLE: Final = lazy_pattern(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
 #: Options whose values are names and paths, which Slurm takes as they are.
 _NAMED: Final = frozenset(
@@ -300,7 +302,8 @@ def placeholders_are_filled_in(request: Request) -> Violations:
     first, *others = placeholders
     message = f"{first}: {show(first.value)} looks like a placeholder"
     if others:
-        message += f"; so do {', '.join(f'{each.name}={each.value}' for each in others)}"
+        verb = "does" if len(others) == 1 else "do"
+        message += f"; so {verb} {', '.join(f'{each.name}={each.value}' for each in others)}"
     yield first.bad_value(message, "fill it in")
 
 
@@ -315,7 +318,8 @@ def numbers_are_written_out(request: Request) -> Violations:
 @blocks.rule("SLM060", ERROR, "silent", _NO_EXPANSION)
 def names_are_written_out(request: Request) -> Violations:
     """A #SBATCH line has no shell variables in names and paths.
-    Prevents: A log in a folder called $HOME, which isn't there; a job called $NAME.
+    Prevents: A job that ends at once, as its log's folder, called $HOME, isn't there. A warning for
+    the names of jobs and logs.
     Fix: write the value out, or give it on sbatch's command line"""
     yield from _variables(request, named=True)
 
@@ -332,7 +336,8 @@ def _variables(request: Request, *, named: bool) -> Violations:
     ]
     if not with_variables:
         return
-    argument, *others = with_variables  # who fills in one fills in the others
+    # Who fills in one fills in the others. The one that ends the job counts, where there is one.
+    argument, *others = sorted(with_variables, key=_is_harmless)
     variable = _VARIABLE.search(argument.value)[0]  # type: ignore[index]  # it has one
     more = f", here and in {counted(len(others), 'more option')}" if others else ""
     hint = f"write the value out, or give it on the command line: sbatch {argument.name}=..."
@@ -341,7 +346,18 @@ def _variables(request: Request, *, named: bool) -> Violations:
     message = (
         f"{argument}: sbatch expands no variables ({variable}); the text is used as it is{more}"
     )
-    yield argument.bad_value(message, hint)
+    severity = WARNING if _is_harmless(argument) else None
+    yield argument.bad_value(message, hint, severity=severity)
+
+
+def _is_harmless(argument: Argument[str]) -> bool:
+    """Whether a job runs all the same with a variable's name in the text of an option.
+
+    It is a label, or the name of a log whose folder is written out. Slurm makes no folder.
+    """
+    if argument.name in _PATHS:
+        return _VARIABLE.search(argument.value.rpartition("/")[0]) is None
+    return argument.name in _LABELS
 
 
 @scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
