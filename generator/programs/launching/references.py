@@ -71,6 +71,10 @@ NAMED: Final[tuple[Kind, ...]] = (
     "job spec",
     "environment file",
 )
+#: Options that name a file which the program writes: `--output_file`, `--save-json`.
+_WRITES: Final = lazy_pattern(
+    r"--?(?:[\w-]*[_-])?(?:out|outfile|outputs?|save|dump|export)(?:[_-][\w-]*)?(?:=.*)?", re.DOTALL
+)
 _DATA: Final = (".json", ".hjson")
 _YAML: Final = (".yaml", ".yml")
 _MOVES: Final = ("cd", "pushd")
@@ -485,6 +489,8 @@ class _Lines:
             name, _, value = path.partition("=")
             path = value if name.startswith("--") or name in keys else path.lstrip("@")
             option = (word if word.raw.startswith("--") else before) or launch.program
+            if option is not None and _WRITES.fullmatch(option.raw):
+                continue
             is_first = path.endswith(_DATA) and before is not None and before is launch.program
             by_option = option is not None and _READS.match(option.raw) and PurePath(path).suffix
             is_read = bool(is_first or path.endswith(_YAML) or by_option)
