@@ -254,7 +254,7 @@ _SLIPS: Final = frozenset(
 _PATHS: Final = ("--output", "--error", "--input")
 #: Options whose texts Slurm shows or writes to, and does nothing else with.
 _LABELS: Final = frozenset({"--job-name", "--mail-user"})
-_VARIABLE: Final = lazy_pattern(r"\$\{?[A-Za-z_]\w*\}?|\$\(|`")
+_VARIABLE: Final = lazy_pattern(r"\$\{[A-Za-z_]\w*[^}\n]{0,100}\}?|\$[A-Za-z_]\w*|\$\(|`")
 #: Options whose values are names and paths, which Slurm takes as they are.
 _NAMED: Final = frozenset(
     {
