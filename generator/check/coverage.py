@@ -17,7 +17,7 @@ from ..programs.launching.launch_line import LAUNCHERS, STARTS_PROCESSES
 from ..programs.launching.settings import Settings, settings_of
 from ..programs.launching.tables import PROGRAMS as PROGRAMS_OF_SHELL
 from ..programs.launching.tables import program_name
-from ..programs.megatron.arguments import is_of_another_program
+from ..programs.megatron.arguments import brings_others, is_of_another_program
 from ..programs.records import PROGRAMS
 from ..secrets import mask
 from ..submission.launches import Launch
@@ -66,6 +66,8 @@ def launches_not_checked(
     front end's options found something in its words: `judged` has the places of such findings.
     """
     in_documents = {id(getattr(document, "launch", None)) for document in submission.documents}
+    of_megatron = submission.of_kind("Megatron arguments")
+    in_arguments = {id(getattr(document, "launch", None)) for document in of_megatron}
     named_documents = {link.where for link in submission.references if link.documents}
     for document in submission.documents:
         if not isinstance(document, (LaunchScript, CommandDocument)):
@@ -86,6 +88,10 @@ def launches_not_checked(
             in_part = settings is not None and settings.is_judged_in_part
             if _is_reported(launch, is_job=is_job) and (in_part or not is_judged):
                 yield NotChecked(_place(launch), _reason(launch), in_part=in_part)
+            option = brings_others(launch) if id(launch) in in_arguments else None
+            if option is not None:
+                reason = f"the settings that {option} brings are not read"
+                yield NotChecked(_place(launch), reason, in_part=True)
 
 
 def _is_read_elsewhere(launch: Launch) -> bool:

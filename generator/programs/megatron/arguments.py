@@ -54,6 +54,7 @@ _SIGNS: Final = frozenset(
         "--max-position-embeddings",
         "--ffn-hidden-size",
         "--lr-warmup-fraction",
+        "--yaml-cfg",
     ]
 )
 _ENOUGH_SIGNS: Final = 3  # of which one or two may be another program's
@@ -264,6 +265,12 @@ def is_of_another_program(launch: Launch) -> bool:
     words = _words(launch)
     has_own_signs = not _names(words).isdisjoint(_OWN_SIGNS)
     return has_own_signs and _are_megatrons(words, _program_of(launch.program), None)
+
+
+def brings_others(launch: Launch) -> str | None:
+    """The option of a launch that brings others from elsewhere, which aren't read; None if none."""
+    names_given = _names(_words(launch))
+    return next((name for name in sorted(_ELSEWHERE) if name in names_given), None)
 
 
 def _program_of(word: Word | None) -> str | None:
