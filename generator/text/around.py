@@ -390,8 +390,20 @@ def is_ignored(path: PurePath, holder: str | os.PathLike[str]) -> bool:
     """
     if len(str(path)) > _MAX_PATH:  # its folders together would take the square of its length
         return False
-    names = {path.name, *(str(part) for part in (path, *path.parents))} - {".", "/"}
-    return any(is_left_out(name, holder) for name in names)
+    folders = {str(folder) for folder in path.parents} - {".", "/"}
+    if any(is_left_out(folder, holder) for folder in folders):
+        return True
+    if any(_is_kept(path, patterns) for patterns in map(ignored_in, folders_above(holder))):
+        return False
+    return any(is_left_out(name, holder) for name in {str(path), path.name} - {".", "/"})
+
+
+def _is_kept(path: PurePath, ignored_by_pattern: dict[str, bool]) -> bool:
+    """Return whether the last pattern of a .gitignore that fits a path is one such as `!*.yaml`."""
+    for pattern in reversed(ignored_by_pattern):
+        if any(fnmatchcase(name.strip("/"), pattern) for name in (str(path), path.name)):
+            return not ignored_by_pattern[pattern]
+    return False
 
 
 def _project_of(folder: str | Path) -> Path:
