@@ -18,6 +18,7 @@ from ...text.wording import counted
 from ..deepspeed.submission import used_config
 from .launcher_call import NODES, PER_NODE, LauncherCall, meets_itself
 from .own_options import has_unknown_stages, pipeline_stages
+from .per_machine import processes_of_each_machine
 from .settings import Settings, settings_of
 
 #: Options of launchers that set a quantity, by program.
@@ -81,6 +82,12 @@ def _claims(
             if count and not line.is_argument(option) and not is_part:
                 text = f"{line.program} {option} {count.value}"
                 yield Claim(quantity, count.value, count.where, text, trust)
+
+        total = line.argument("--num_processes") if line.program == "accelerate" else None
+        each = processes_of_each_machine(line) if total is not None else None
+        if total is not None and each is not None:
+            text = f"{line.program} {total.name} {total.option.values[0].raw}"
+            yield Claim("GPUs per node", each, total.where, text, trust)
 
         processes = line.processes(outermost=alone and index == 0 and not line.opaque)
         if processes is not None:
