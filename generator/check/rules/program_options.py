@@ -15,7 +15,14 @@ from typing import Final
 from ...catalog.names import most_like
 from ...findings import ERROR, NOTE, Location, Violation, Violations
 from ...patterns import lazy_pattern
-from ...programs.launching.own_options import lacks_word, own_options, slips, valued_options
+from ...programs.launching.own_options import (
+    field_takes_value,
+    lacks_word,
+    own_options,
+    parses_classes,
+    slips,
+    valued_options,
+)
 from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
 from ...rules.violations import transformers
@@ -116,7 +123,9 @@ def options_have_their_values(launch: Launch) -> Violations:
             continue
         # Each field of a class is an option; one of these types takes a value.
         typed_field = rf"^[ \t]+{name}[ \t]*:[ \t]*(?:Optional\[)?(?:str|int|float)\b"
-        is_field = has_classes and re.search(typed_field, text, re.M)
+        is_field = has_classes and re.search(typed_field, text, re.M) is not None
+        if not is_field and name not in known_arguments():  # which another rule judges
+            is_field = parses_classes(program) and field_takes_value(program, name)
         # The modules are parsed only where one of them has the name at all.
         if is_field or (not lacks_word(program, name) and option in valued_options(program)):
             where = launch.script.locate(word)

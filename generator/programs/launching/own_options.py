@@ -53,6 +53,10 @@ _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
 #: Gives other names to the option that a field makes. Source: transformers 5.23, hf_argparser.py,
 #: HfArg.
 _ALIASES: Final = "aliases"
+#: Types of fields whose options take one value.
+_VALUE: Final = lazy_pattern(
+    r"(?:Optional\[)?(?:str|int|float)\]?|(?:str|int|float) \| None|None \| (?:str|int|float)"
+)
 #: What leaves open which options there are: some that aren't known are passed over, or are made
 #: elsewhere.
 _OPEN: Final = frozenset(
@@ -174,6 +178,33 @@ def valued_options(program: Path) -> frozenset[str]:
             else:
                 others.update(_texts_among(call.args))
     return frozenset(taking_one - others)
+
+
+@until_next_check(4096)
+def field_takes_value(program: Path, name: str) -> bool:
+    """Return whether a parser of transformers makes an option that takes one value of a field.
+
+    Every class of this program's first modules that has the field has to give it such a type.
+    """
+    modules = [module for module in islice(_modules(program), _MOST_MODULES) if name in module.text]
+    takes_value = [
+        _VALUE.fullmatch(ast.unparse(part.annotation)) is not None
+        for module in modules
+        for node in module.classes.values()
+        if any(
+            _name(each.func if isinstance(each, ast.Call) else each) == "dataclass"
+            for each in node.decorator_list
+        )
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and _name(part.target) == name
+    ]
+    is_written = any(f"--{name}" in module.text for module in modules)  # for another parser
+    return bool(takes_value) and all(takes_value) and not is_written
+
+
+def parses_classes(program: Path) -> bool:
+    """Return whether a program's first modules make options of the fields of classes."""
+    return any("HfArgumentParser" in text for text in _texts(program))
 
 
 def _texts_among(arguments: Iterable[ast.expr]) -> list[str]:
