@@ -69,6 +69,10 @@ _ZSH: Final = lazy_pattern(r"#![^\n]*\bzsh\b")
 _BROKEN_LINE: Final = lazy_pattern(
     r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*(--?[A-Za-z][\w-]*)", re.MULTILINE
 )
+#: The same within a text, with another word on the next line.
+_BROKEN_TEXT: Final = lazy_pattern(
+    r"^(?![ \t]*#)[^\n]*?(\\[ \t]+)\n[ \t]*([^\s#\\-][^\s\"']*)", re.MULTILINE
+)
 _BLANK_AT_END: Final = lazy_pattern(r"\\[ \t]+\n")  #: of such a line, which few texts have
 #: A line of a command that begins with #, and goes on.
 _COMMENTED: Final = lazy_pattern(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
@@ -84,6 +88,8 @@ _NO_COMMAND: Final = lazy_pattern(
     r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*"
     r"|\"?\$(?:[@*]|\{[@*]\})\"?)(?=\s|\Z)"
 )
+#: The beginning of a here-document, and the word that ends it.
+_HEREDOC: Final = lazy_pattern(r"<<-?[ \t]*([\"']?)(\w+)\1")
 #: A line that begins with a redirection or a pipe, below the end of a command.
 _GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
@@ -390,7 +396,9 @@ def _begin_with_array(shell: ShellScript) -> frozenset[int]:
     programs = {
         assignment.name
         for assignment in shell.assignments
-        if assignment.words and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
+        if assignment.words
+        and assignment.words[0].raw  # of `NAME+=` what is before may not be known
+        and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
     }
     # Where the elements of the array are known, they are the words of the command.
     names = (
@@ -515,17 +523,22 @@ def _is_printed(shell: ShellScript, span: _Span) -> bool:
     )
 
 
-def _broken_lines(content: str) -> Iterator[re.Match[str]]:
-    """The lines of a text that end in a blank behind a backslash, and the option below each."""
-    return _BROKEN_LINE.finditer(content) if _BLANK_AT_END.search(content) else iter(())
+def _broken_lines(content: str, *patterns: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """The lines of a text that end in a blank behind a backslash, and the word below each."""
+    if _BLANK_AT_END.search(content):
+        for pattern in patterns:
+            yield from pattern.finditer(content)
 
 
 def _blanks_after_backslashes(script: LaunchScript) -> Violations:
-    """Backslashes that blanks follow, so that the next line, with an option, is cut off."""
+    """Backslashes that blanks follow, so that the next line, with an option, is cut off.
+
+    In the text of a command that starts a program it may have any word.
+    """
     shell, spans = script.shell, list[_Span]()
-    for match in _broken_lines(shell.text.content):
+    for match in _broken_lines(shell.text.content, _BROKEN_LINE, _BROKEN_TEXT):
         spans = spans or _spans_of_texts(shell)  # most scripts have no such line, and need none
-        at, (backslash_and_blanks, option) = match.start(1), match.groups()
+        at, (backslash_and_blanks, following) = match.start(1), match.groups()
         is_data = any(
             body.offset <= at < body.offset + len(body.content) for body in shell.heredocs
         )
@@ -535,15 +548,17 @@ def _blanks_after_backslashes(script: LaunchScript) -> Violations:
         inside = next(
             (span for span in spans if span.begin < at < span.end - len(backslash_and_blanks)), None
         )
-        severity = ERROR
+        # What a text is for that starts no program isn't known.
+        is_command = inside is not None and _starts_programs(script, inside)
+        if not is_command and not following.startswith("-"):
+            continue
         message = "a blank follows the backslash: the line ends there, and "
-        message += f"{option} is not an argument"
+        message += f"{following} is not an argument"
         if inside is not None:
             if _is_printed(shell, inside):
                 continue
             message = "a blank follows the backslash: it stays in the text, as a word"
-            # What a text is for that starts no program isn't known.
-            severity = ERROR if _starts_programs(script, inside) else WARNING
+        severity = WARNING if inside is not None and not is_command else ERROR
         hint = "remove the blanks at the end of the line"
         yield Violation(shell.locate(at), message, hint, severity=severity)
 
@@ -567,7 +582,7 @@ def _comments_within(script: LaunchScript) -> Violations:
 def _last_arguments(script: LaunchScript) -> Violations:
     """Launch lines whose last word is a blank behind a backslash, or that go on without one."""
     shell = script.shell
-    reported = {match.start(1) for match in _broken_lines(shell.text.content)}
+    reported = {match.start(1) for match in _broken_lines(shell.text.content, _BROKEN_LINE)}
     for launch in script.launches:
         last = (launch.program, *launch.arguments)[-1]
         if last is None:
@@ -616,25 +631,56 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     derived("bash(1), QUOTING: a text lasts until the quote that closes it"),
 )
 def quotes_are_closed(script: LaunchScript) -> Violations:
-    """Each quote, bracket, loop and condition of a script is closed.
+    """Each quote, bracket, here-document, loop and condition of a script is closed.
     Prevents: `unexpected EOF while looking for matching quote`, or `unexpected end of file`: bash
     runs nothing of what follows.
     Fix: close it"""
     shell, quote_at = script.shell, script.shell.unterminated
     if _ZSH.match(shell.text.content):
         return  # which has other forms of loops and conditions
-    if quote_at is None and shell.unclosed is not None:
+    is_heredoc = quote_at is not None and shell.text.content.startswith("<<", quote_at)
+    if shell.unclosed is not None and (quote_at is None or is_heredoc):
         begins, end = shell.unclosed
+        # A here-document that nothing ends may have taken the word into its text.
+        is_taken = quote_at is not None and _has_line_of(end, shell.text.content, quote_at)
         message = f"{_line_from(shell, begins)} begins a block that no `{end}` ends: a syntax error"
         hint = f"add {end} behind its last command; bash -n FILE says where it is missing"
-        yield Violation(shell.locate(begins), message, hint)
-    if quote_at is not None and not shell.text.content.startswith("<<", quote_at):
+        if not is_taken:
+            yield Violation(shell.locate(begins), message, hint)
+    if quote_at is not None and is_heredoc:
+        yield from _unended_heredoc(shell, quote_at)
+    elif quote_at is not None:
         message = (
             f"{_line_from(shell, quote_at)} has a quote or bracket that nothing closes, or that "
             "closes one which is missing above"
         )
         hint = "close every quote; bash -n FILE says whether they all are"
         yield Violation(shell.locate(quote_at), message, hint)
+
+
+def _has_line_of(word: str, content: str, begin: int) -> bool:
+    """Return whether a line behind `begin` begins with a word."""
+    return (
+        re.compile(rf"^[ \t]*{re.escape(word)}(?![\w-])", re.MULTILINE).search(content, begin)
+        is not None
+    )
+
+
+def _unended_heredoc(shell: ShellScript, at: int) -> Violations:
+    """The line that was meant to end a here-document: it has the word, and something else."""
+    content = shell.text.content
+    begin = _HEREDOC.match(content, at)
+    if begin is None:
+        return
+    word = begin[2]
+    meant = re.compile(rf"^[ \t]*{word}(?![\w-])[^\n]*", re.MULTILINE).search(content, begin.end())
+    if meant is not None:
+        message = (
+            f"{show(meant[0])} doesn't end the here-document of line {shell.locate(at).line}: what "
+            "follows is its text, and no command"
+        )
+        hint = f"write {word} alone on its line, and what follows behind {begin[0]}"
+        yield Violation(shell.locate(meant.start()), message, hint)
 
 
 def _line_from(shell: ShellScript, offset: int) -> str:
