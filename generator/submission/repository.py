@@ -278,6 +278,12 @@ def programs_in(place: Path, folder: Path, pattern: str = "*.py") -> list[Path]:
     return list(matching(pattern, place, folder))
 
 
+@until_next_check(1024)
+def names_of_programs(place: Path, folder: Path, pattern: str = "*.py") -> tuple[str, ...]:
+    """The names of the files that `programs_in` returns."""
+    return tuple(path.name for path in programs_in(place, folder, pattern))
+
+
 def python_beside(program: Path, *more: Path) -> list[Path]:
     """Return the Python files around a program, at most `MOST_FILES`.
 

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PurePath
+from posixpath import abspath, exists, isfile, islink, join, realpath, split
 from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -81,7 +82,7 @@ def checking(
     """
     for clear in _clear_answers:
         clear()
-    named = tuple(Path(os.path.realpath(path)) for path in paths)
+    named = tuple(Path(realpath(path)) for path in paths)
     there = set[str]()
     for path in map(_plain, coming):
         there.update(map(str, (path, *path.parents)))
@@ -107,13 +108,11 @@ def is_there(path: Path) -> bool:
 
     The path may lead through a folder that is coming, and back out of it.
     """
-    if len(str(path)) >= _MAX_PATH:
+    name = str(path)
+    if len(name) >= _MAX_PATH:
         return False
-    try:
-        plain = _plain(path)
-        return path.exists() or plain.exists() or str(plain) in _checked.get().coming
-    except (OSError, ValueError):  # a name too long, or not one for this system
-        return False
+    plain = abspath(name)
+    return exists(name) or (plain != name and exists(plain)) or plain in _checked.get().coming
 
 
 def is_before_writing() -> bool:
@@ -174,24 +173,24 @@ def is_named_in(folder: Path, holder: Path) -> bool:
     )
 
 
-def is_within(path: Path, folder: Path) -> bool:
+def is_within(path: str | Path, folder: str | Path) -> bool:
     """Return whether a file or folder is in the project of a folder, links followed."""
     return not _checked.get().alone and _is_in(path, _project_of(folder))
 
 
-def _is_in(path: Path, project: Path) -> bool:
+def _is_in(path: str | Path, project: Path) -> bool:
     """Return whether a file or folder is in a project, links followed."""
-    parent, name = os.path.split(path)
-    real = Path(_real(parent), name)  # the folder is likely known: it is asked for often
-    if name in ("", ".", "..") or real.is_symlink():
-        real = Path(os.path.realpath(path))
-    return real.is_relative_to(project)
+    parent, name = split(path)
+    real = join(_real(parent), name)  # the folder is likely known: it is asked for often
+    if name in ("", ".", "..") or islink(real):
+        real = realpath(path)
+    return f"{real}/".startswith(f"{str(project).rstrip('/')}/")
 
 
-def is_readable(path: Path, folder: Path) -> bool:
+def is_readable(path: str | Path, folder: str | Path) -> bool:
     """Return whether this is a regular file in the project of a folder, links followed."""
     try:
-        return path.is_file() and is_within(path, folder)
+        return isfile(path) and is_within(path, folder)
     except (OSError, ValueError):  # a name too long, or not one for this system
         return False
 
@@ -205,12 +204,13 @@ def matching(pattern: str, folder: Path, project: Path) -> Iterator[Path]:
     with suppress(OSError):
         listing = _listed(str(folder), project)
         for name in _fitting(first, listing):
-            path = folder / name
             if rest:
                 if name in listing.folders:
-                    yield from matching(rest, path, project)
-            elif name in listing.files or (name in listing.links and is_readable(path, project)):
-                yield path
+                    yield from matching(rest, folder / name, project)
+            elif name in listing.files or (
+                name in listing.links and is_readable(folder / name, project)
+            ):
+                yield folder / name
 
 
 def _fitting(pattern: str, listing: _Listing) -> Iterable[str]:
@@ -248,7 +248,7 @@ def _listed(folder: str, project: str | Path) -> _Listing:
 def _listing(folder: str, project: Path) -> _Listing:
     """What is in a folder; nothing where it may not be read, or is outside of a project."""
     with suppress(OSError, ValueError):  # no folder, or a name that no system has
-        if _is_in(Path(folder), project):
+        if _is_in(folder, project):
             with os.scandir(folder or ".") as listing:
                 entries = sorted(listing, key=lambda entry: entry.name)
             files = (entry for entry in entries if entry.is_file(follow_symlinks=False))
@@ -420,9 +420,9 @@ def _real(folder: str) -> str:
     """The path of a folder without links."""
     real_paths = _checked.get().real
     if real_paths is None:
-        return os.path.realpath(folder)
+        return realpath(folder)
     if folder not in real_paths:
-        real_paths[folder] = os.path.realpath(folder)
+        real_paths[folder] = realpath(folder)
     return real_paths[folder]
 
 

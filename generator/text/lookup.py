@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 
 from .around import is_readable, names_in
 from .document import Document, Kind
-from .slips import is_slip
+from .slips import slips_among
 
 _MOST: Final = 10_000  # names of one folder that are compared
 
@@ -172,9 +172,8 @@ class Files:
 
     def readable_at(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
         """The place of the file that `holder` means by `path`, in the project of its folder."""
-        folder = Path(holder).parent
         places = self._places(path, holder, starts)
-        return next((place for place in places if is_readable(Path(place), folder)), None)
+        return next((place for place in places if is_readable(place, dirname(holder))), None)
 
     def document_at(self, path: str, holder: str, starts: Iterable[str]) -> str | None:
         """The path of the document that lies where `holder` would write `path`."""
@@ -205,7 +204,7 @@ class Files:
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written
         depth = end.count("/")
         tails = self._tails(depth) if depth else ()
-        return next((tail for tail in tails if is_slip(end, tail)), None)
+        return next(slips_among(end, tails), None)
 
     def _tails(self, depth: int) -> tuple[str, ...]:
         """The end of each document's place, with so many slashes in it."""
@@ -268,9 +267,8 @@ def _near_at(place: str, path: str, holder: str) -> str | None:
     there = list(takewhile(lambda folder: isdir(folder or "."), folders))
     for at, folder in reversed([*enumerate(there)]):
         below = "/".join(parts[at + 1 :])
-        for name in names_in(folder, dirname(holder))[:_MOST]:
-            leads_to_file = not below or isfile(join(folder, name, below))
-            if is_slip(parts[at], name) and leads_to_file:
+        for name in slips_among(parts[at], names_in(folder, dirname(holder))[:_MOST]):
+            if not below or isfile(join(folder, name, below)):
                 above = path
                 for _ in parts[at:]:
                     above = dirname(above)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..numerals import is_whole
@@ -48,6 +49,19 @@ def is_slip(name: str, other: str) -> bool:
     is_replaced = len(between) == len(between_other) and not is_swapped
     least = _LETTERS if is_replaced or not start else _LETTERS - 1
     return len(before + after) >= least
+
+
+def slips_among(name: str, names: Iterable[str]) -> Iterator[str]:
+    """Those of many names of which `name` is a slip, in order."""
+    first, last = name[:1], name[-1:]
+    shortest, longest = len(name) - 1, len(name) + 1
+    for other in names:
+        # Nearly all are passed over here, as `is_slip` would.
+        if not shortest <= len(other) <= longest:
+            continue
+        has_an_end = other[:1] == first or other[-1:] == last or len(other) < 3
+        if has_an_end and is_slip(name, other):
+            yield other
 
 
 def is_mistyped(name: str, other: str) -> bool:

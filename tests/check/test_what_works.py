@@ -323,7 +323,7 @@ def test_a_path_of_very_many_folders_is_not_searched_for_slips(
 ) -> None:
     """Each folder of a program's path may be the slip, but not of one with hundreds of them."""
     searched: list[str] = []
-    monkeypatch.setattr(files_there, "programs_in", lambda *asked: searched.append(asked[-1]) or ())
+    monkeypatch.setattr(files_there, "names_in", lambda *asked: searched.append(asked[0]) or ())
     for depth, expected in ((4, True), (400, False)):
         searched.clear()
         program = PurePath(*["run_"] * depth, "train.py")

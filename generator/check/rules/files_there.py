@@ -17,6 +17,7 @@ from ...programs.launching.launch_line import runs_in_container
 from ...rules.violations import derived
 from ...submission.launches import Launch
 from ...submission.repository import (
+    names_of_programs,
     program_of,
     program_path,
     programs_in,
@@ -24,11 +25,11 @@ from ...submission.repository import (
 )
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
-from ...text.around import folders_above, is_ignored, is_there, until_next_check
+from ...text.around import folders_above, is_ignored, is_there, names_in, until_next_check
 from ...text.options import basename
 from ...text.shell.follow import called, sourced
 from ...text.shell.records import Command, ShellScript, Word
-from ...text.slips import is_slip
+from ...text.slips import slips_among
 
 _MOST_NAMES: Final = 300  #: programs of a folder whose names may be meant
 _MOST_PARTS: Final = 32  #: of a program's path, each of which may be the slip
@@ -107,7 +108,7 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
 def _like_named(program: PurePath, launch: Launch) -> str | None:
     """The path of a program in the same folder whose name is a slip away from this one's."""
     holder = launch.script.text.path
-    above = list(folders_above(holder))
+    project, above = Path(holder).parent, list(folders_above(holder))
     folders = [(folder / program).parent for folder in above]
     # A path of another machine: its folder may be here, by its name alone.
     if program.is_absolute() or launch.program is None or launch.program.value is None:
@@ -115,9 +116,10 @@ def _like_named(program: PurePath, launch: Launch) -> str | None:
         folders += [folder / name for folder in above]
         folders += [folder for folder in above if folder.name == name]
     for folder in folders:
-        for path in programs_in(folder, Path(holder).parent)[:_MOST_NAMES]:
-            if is_slip(program.name, path.name):
-                return str(program.with_name(path.name))
+        names = names_of_programs(folder, project)[:_MOST_NAMES]
+        near = next(slips_among(program.name, names), None)
+        if near is not None:
+            return str(program.with_name(near))
     return None
 
 
@@ -126,10 +128,11 @@ def _folders(program: PurePath, launch: Launch) -> list[Path]:
     if program.is_absolute():
         return []
     holder = launch.script.text.path
+    project = Path(holder).parent
     return [
         folder
         for folder in folders_above(holder)
-        if programs_in((folder / program).parent, Path(holder).parent)
+        if programs_in((folder / program).parent, project)
     ]
 
 
@@ -207,7 +210,7 @@ def _module_is_there(launch: Launch, module: str) -> Violations:
         if not modules:
             continue
         if name not in modules and not is_there(folder / package / name):
-            near = next((other for other in modules[:_MOST_NAMES] if is_slip(name, other)), None)
+            near = next(slips_among(name, modules[:_MOST_NAMES]), None)
             if near is not None:
                 hint = f"did you mean {'.'.join((*package.parts, near))}?"
                 message = f"the module {module} is not there"
@@ -227,25 +230,23 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
     brings_files = any(map(_brings_files, shell.commands))
     if not script.launches and brings_files:
         return  # what prepares a machine calls what it brings there
-    names_made = _names_made(shell)
-    is_home_known = _home_of(script) is not None
-    for command in shell.commands:
-        word = _script_of(command)
-        if word is None:
-            continue
+    words = [(command, _script_of(command)) for command in shell.commands]
+    named = [(command, word) for command, word in words if word is not None]
+    names_made = _names_made(shell) if named else set[str]()
+    for command, word in named:
         called_path = PurePath((word.path or "").lstrip("/"))
         if not called_path.suffix or called_path.name in names_made:
             continue
         where = shell.locate(word)
         is_of_another_machine = word.value != str(called_path)
         names = _scripts_beside(called_path, where.path, anywhere=is_of_another_machine)
-        near = next((name for name in names[:_MOST_NAMES] if is_slip(called_path.name, name)), None)
+        near = next(slips_among(called_path.name, names[:_MOST_NAMES]), None)
         message = f"the script {word.path} is not there"
         if near is not None and called_path.name not in names:
             yield Violation(where, message, f"did you mean {called_path.with_name(near)}?")
         elif word.value and _is_missing(PurePath(word.value), shell.text.path):
             hint = "correct the path, or add the script"
-            if is_home_known:
+            if _home_of(script) is not None:
                 yield Violation(where, message, hint, severity=WARNING)
             elif not brings_files and not command.guarded and sourced(command.run):
                 yield Violation(where, message, hint, severity=NOTE)
@@ -292,11 +293,11 @@ def _names_made(shell: ShellScript) -> set[str]:
     for command in shell.commands:
         if _brings_files(command):
             words += command.words[1:]
-    paths = [
+    paths = {
         *(text.path for _, text in shell.followed),
         *(word.path or "" for word in words),
         *_TESTED.findall(shell.text.content),
-    ]
+    }
     return {PurePath(path).name for path in paths}
 
 
@@ -310,7 +311,7 @@ def _scripts_beside(script: PurePath, holder: str, *, anywhere: bool) -> list[st
     if anywhere:
         folders += [folder / script.parent.name for folder in above]
     project, pattern = Path(holder).parent, f"*{script.suffix}"
-    return [path.name for folder in folders for path in programs_in(folder, project, pattern)]
+    return [name for folder in folders for name in names_of_programs(folder, project, pattern)]
 
 
 def _script_of(command: Command) -> Word | None:
@@ -341,10 +342,10 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
         return None
     folders = [Path(os.path.normpath(folder.joinpath(*up))) for folder in folders_above(holder)]
     for number, name in enumerate(parts[:-1]):
-        pattern = str(PurePath(*parts[:number], "*", *parts[number + 1 :]))
+        above, below = parts[:number], parts[number + 1 :]
         for folder in folders:
-            for path in programs_in(folder, folder, pattern)[:_MOST_NAMES]:
-                relative = path.relative_to(folder)
-                if is_slip(name, relative.parts[number]):
-                    return str(PurePath(*up, relative))
+            for other in slips_among(name, names_in(str(folder.joinpath(*above)), str(folder))):
+                meant = PurePath(*above, other, *below)
+                if programs_in(folder, folder, str(meant)):
+                    return str(PurePath(*up, meant))
     return None

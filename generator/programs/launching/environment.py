@@ -33,8 +33,8 @@ _OF_SCHEDULERS: Final = lazy_pattern(r"(?:SLURM|OMPI_COMM_WORLD|PBS|AZUREML|SKYP
 PRINTS: Final = frozenset({"[", "test", "[[", "echo", "printf", ":", "unset"})
 
 
-def texts_with_values(shell: ShellScript) -> list[tuple[str, int]]:
-    """The words of commands and the values of assignments, each with its place.
+def texts_with_variables(shell: ShellScript) -> list[tuple[str, int]]:
+    """The words of commands and the values of assignments that have a `$`, each with its place.
 
     Those of commands that test or print alone are left out: these may name what isn't set.
     """
@@ -43,8 +43,13 @@ def texts_with_values(shell: ShellScript) -> list[tuple[str, int]]:
         for command in shell.commands
         if command.words and command.words[0].value not in PRINTS
         for word in command.words
+        if "$" in word.raw
     ]
-    return texts + [(assignment.raw, assignment.value_offset) for assignment in shell.assignments]
+    return texts + [
+        (assignment.raw, assignment.value_offset)
+        for assignment in shell.assignments
+        if "$" in assignment.raw
+    ]
 
 
 def provided(shell: ShellScript) -> set[str]:
@@ -52,8 +57,7 @@ def provided(shell: ShellScript) -> set[str]:
 
     A launch may be in a script that this one calls, with defaults of its own.
     """
-    texts = (shell.text, *(text for _, text in shell.followed))
-    lines = (line for text in texts for line in text.lines)
+    lines = (line for text in shell.texts for line in text.lines)
     code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     return {name for match in _PROVIDES.findall(code) for name in re.findall(r"\w+", match)}
 
@@ -84,5 +88,4 @@ def variable_without_sign(call: Call, text: str | None) -> str | None:
     if any(assignment.name == name for assignment in shell.assignments):
         return name
     expansion = re.compile(rf"\$(?:{name}\b|\{{{name}\b)")
-    texts = (shell.text, *(text for _, text in shell.followed))
-    return name if any(expansion.search(text.content) for text in texts) else None
+    return name if any(expansion.search(text.content) for text in shell.texts) else None

@@ -293,8 +293,7 @@ class Settings:
     def _gpus_of_ray(self) -> Setting | None:
         """The GPUs of the only node on which the script starts Ray; None where others may join."""
         script = self.launch.script
-        texts = (script.text, *(text for _, text in script.followed))
-        if any(_JOINS.search(text.content.replace("\\\n", " ")) for text in texts):
+        if any(_JOINS.search(text.content.replace("\\\n", " ")) for text in script.texts):
             return None
         heads = [
             command.words

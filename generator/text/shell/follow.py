@@ -88,7 +88,7 @@ class Followed:
         for tail in tails:
             for folder in folders:
                 path = normpath(join(folder, tail))
-                if is_readable(Path(path), Path(dirname(self._path))):
+                if is_readable(path, dirname(self._path)):
                     return path
         return None
 

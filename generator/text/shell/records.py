@@ -156,6 +156,15 @@ class ShellScript:
     unterminated: int | None = None
 
     @property
+    def texts(self) -> tuple[Text, ...]:
+        """Its own text, and those of the files that it calls and sources."""
+        return (self.text, *(text for _, text in self.followed))
+
+    def mentions(self, *parts: str) -> bool:
+        """Whether one of these parts is written in one of its texts."""
+        return any(part in text.content for text in self.texts for part in parts)
+
+    @property
     def shebang(self) -> str | None:
         return self.text.lines[0] if self.text.content.startswith("#!") else None
 

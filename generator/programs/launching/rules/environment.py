@@ -32,7 +32,7 @@ from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Command, ShellScript, Word
 from ....text.slips import is_mistyped, is_slip
-from ..environment import OF_LAUNCHERS, provided, texts_with_values
+from ..environment import OF_LAUNCHERS, provided, texts_with_variables
 from ..launcher_call import LauncherCall
 from ..settings import Setting as OfLaunch
 from ..settings import settings_of
@@ -434,7 +434,7 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
         return
     own = {one.name for one in shell.assignments if len(one.name) >= _LONG}
     told = set[str]()
-    for raw, offset in texts_with_values(shell):
+    for raw, offset in texts_with_variables(shell) if own else ():
         for match in _PLAIN.finditer(raw):
             name = match[1] or match[2]
             is_set = name in shell.history or name in shell.set_inside or name in own
@@ -448,17 +448,15 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
 
 def _is_named_once(name: str, shell: ShellScript) -> bool:
     """Whether a script, with those that it calls, names a variable in one place alone."""
-    texts = (shell.text, *(text for _, text in shell.followed))
-    return sum(len(re.findall(rf"\b{name}\b", text.content)) for text in texts) == 1
+    return sum(len(re.findall(rf"\b{name}\b", text.content)) for text in shell.texts) == 1
 
 
 def _is_unused(name: str, shell: ShellScript) -> bool:
     """Whether nothing expands a variable that a script sets for itself."""
-    texts = (shell.text, *(text for _, text in shell.followed))
     if any(assignment.exported for assignment in shell.assignments if assignment.name == name):
         return False
     expansion = re.compile(rf"\$(?:{name}\b|\{{#?!?{name}\b)|\(\([^()\n]*\b{name}\b")
-    return not any(expansion.search(text.content) for text in texts)
+    return not any(expansion.search(text.content) for text in shell.texts)
 
 
 def _meant(name: str, shell: ShellScript) -> str | None:

@@ -16,7 +16,7 @@ from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
 from ....text.shell.records import ShellScript
 from ....text.slips import is_slip
-from ...launching.environment import provided, texts_with_values
+from ...launching.environment import provided, texts_with_variables
 
 #: A variable whose value is needed as it is: `${NAME:-1}` has another. A slip may be in `SLURM_`.
 #: Without quotes scontrol gets no word; an empty one, in quotes, is a list without hosts.
@@ -44,6 +44,8 @@ def variables_are_spelled_as_slurm_does(script: LaunchScript) -> Violations:
     Fix: write the name as Slurm does
     """
     shell = script.shell
+    if not shell.mentions("$S", "${S"):
+        return
     unknown = dict[str, _Use]()
     for use in _uses(shell):
         if use.name not in _variables():
@@ -71,7 +73,7 @@ class _Use(NamedTuple):
 
 def _uses(shell: ShellScript) -> Iterator[_Use]:
     """The variables of assignments and of commands, but for commands that only print."""
-    for raw, offset in texts_with_values(shell):
+    for raw, offset in texts_with_variables(shell):
         for match in _USED.finditer(raw):
             hostnames, plain_name, name_in_braces = match.groups()
             start = match.end(1) if hostnames else match.start()
