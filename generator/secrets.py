@@ -131,7 +131,9 @@ def holds(name: str, value: str, *, sure: bool = False, variable: bool = False) 
     several = _ASSIGNED.fullmatch(text)
     if several:
         text = several[1]
-    if kind is Likeness.NONE or _says_where(text) or text.lower() == name.lower():
+    # A word of the name hides nothing: `# WANDB_API_KEY: wandb reads it from ~/.netrc`.
+    is_of_name = text.lower() in (name.lower(), *_NO_WORD.split(name.lower()))
+    if kind is Likeness.NONE or _says_where(text) or is_of_name:
         return False
     if sure:
         return _is_surely_secret(text, kind)

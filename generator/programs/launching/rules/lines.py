@@ -451,7 +451,7 @@ def lines_go_on_after_a_backslash(submission: Submission) -> Violations:
     """Each line of a command but the last ends in a backslash: no blank follows it, and no comment
     is in between.
     Prevents: --nproc-per-node: command not found; or a lone backslash among the arguments. A
-    warning in quotes that start no program.
+    warning in quotes that start no program, and where only a redirection is lost.
     Fix: remove the blanks, or the comment
     """
     lines_of_callers = _lines_of_callers(submission)
@@ -599,7 +599,9 @@ def _last_arguments(script: LaunchScript) -> Violations:
             sign = redirection_below[1]
             message = f"the command ends above this line, so {sign} is not part of it"
             hint = "end every line but the last in a backslash"
-            yield Violation(shell.locate(redirection_below.start(1)), message, hint)
+            where = shell.locate(redirection_below.start(1))
+            # The program gets all its options; its log alone is lost.
+            yield Violation(where, message, hint, severity=WARNING)
 
 
 @launcher_calls.rule("LNCH044", ERROR, "launcher", _TABLES)

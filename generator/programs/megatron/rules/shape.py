@@ -147,6 +147,9 @@ def stages_share_layers(run: MegatronRun) -> Violations:
     layers, stages = run.shared_layers, run.pipeline
     if layers is None or stages is None or run.has("--decoder-num-layers"):
         return
+    if run.beside.cuts_pipeline and run.gpus and run.tensor:
+        # Its own parser makes as many stages as the GPUs hold.
+        stages = min(stages, max(run.gpus // run.tensor, 1))
     ends = {name: run.size(name) for name in (FIRST_STAGE, LAST_STAGE) if run.has(name)}
     known_ends = [count for count in ends.values() if count is not None]
     if ends and len(known_ends) == len(ends):

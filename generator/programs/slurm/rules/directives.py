@@ -13,6 +13,7 @@ from ....rules.violations import slurm, slurm_manual
 from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
 from ....text.options import Argument, Table
+from ....text.shell.records import Directive, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import counted, show
 from ...launching.tables import TABLES
@@ -81,7 +82,10 @@ def directives_come_first(script: LaunchScript) -> Violations:
     Prevents: The option is ignored silently: a job of one node, or with the default time limit.
     Fix: move the line above the first command; even `set -e` is one"""
     shell = script.shell
-    ignored = [directive for directive in shell.directives if directive.ignored and directive.words]
+    late = [directive for directive in shell.directives if directive.ignored and directive.words]
+    read = {_written(directive) for directive in shell.directives if not directive.ignored}
+    # A line that only repeats one that sbatch reads takes nothing away.
+    ignored = [directive for directive in late if _written(directive) not in read]
     if not ignored or _is_notes(script):
         return
     directive, *others = ignored
@@ -90,13 +94,16 @@ def directives_come_first(script: LaunchScript) -> Violations:
     if command is not None and command.offset < directive.offset:
         after = f"the command on line {shell.locate(command).line}"
     more, they_are = (f", as do {len(others)} more", "they are") if others else ("", "it is")
-    line = " ".join(word.raw for word in directive.words)
     message = (
-        f"#SBATCH {line} comes after {after}{more}: sbatch stops reading there, "
+        f"#SBATCH {_written(directive)} comes after {after}{more}: sbatch stops reading there, "
         f"so {they_are} ignored"
     )
     hint = "move #SBATCH lines above the first command"
     yield Violation(shell.locate(directive), message, hint)
+
+
+def _written(directive: Directive) -> str:
+    return " ".join(word.raw for word in directive.words)
 
 
 def _is_notes(script: LaunchScript) -> bool:
@@ -366,7 +373,7 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends"""
     text, directives = script.shell.text, script.shell.directives
-    if not directives:
+    if not directives or _are_in_texts(script.shell):
         return
     if script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
@@ -380,6 +387,19 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
         message = "the lines end as on DOS (\\r\\n): sbatch refuses the script"
         hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
         yield Violation(text.locate_offset(dos_line_end), message, hint)
+
+
+def _are_in_texts(shell: ShellScript) -> bool:
+    """Whether all #SBATCH lines are in texts of commands, which write another script with them."""
+    spans = [
+        (word.offset, word.offset + len(word.raw))
+        for command in shell.commands
+        for word in command.words
+    ]
+    return all(
+        any(begin < directive.offset < end for begin, end in spans)
+        for directive in shell.directives
+    )
 
 
 @scripts.rule(

@@ -163,7 +163,8 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
                 "choose the work by $SLURM_ARRAY_TASK_ID, and give each job its "
                 "own checkpoint folder"
             )
-            yield array.bad_value(message, hint)
+            # The program may draw its work at random, or take it from a queue.
+            yield array.bad_value(message, hint, severity=NOTE)
         for log in request.texts("--output", "--error"):
             if not re.search(r"%[0-9]*[aAjJ]", log.value) and log.value != "/dev/null":
                 yield log.bad_value(

@@ -46,6 +46,8 @@ def variables_are_spelled_as_slurm_does(script: LaunchScript) -> Violations:
     shell = script.shell
     if not shell.mentions("$S", "${S"):
         return
+    if not script.launches and not shell.mentions("#SBATCH", "srun", "sbatch"):
+        return  # a script that is no job's, as of a container, may get such a variable
     unknown = dict[str, _Use]()
     for use in _uses(shell):
         if use.name not in _variables():

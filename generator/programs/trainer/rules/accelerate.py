@@ -8,8 +8,9 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from ....catalog import Model
-from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations, against
 from ....job.named_models import model_named
+from ....patterns import lazy_pattern
 from ....rules.violations import (
     accelerate,
     deepspeed,
@@ -23,7 +24,7 @@ from ....rules.violations import (
 from ....submission.subjects import subject, submissions
 from ....submission.submission import Submission
 from ....text.options import Options
-from ....text.wording import show, whole_number
+from ....text.wording import counted, show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
 from ...python_around import release_in
@@ -330,6 +331,12 @@ def ids_are_text(run: Accelerated) -> Violations:
         yield violation(config, "gpu_ids", message, hint, severity=None if run.launches else NOTE)
 
 
+#: GPUs by their numbers or identifiers: `0,1`, `GPU-8a5b`. Other text is still to be filled in.
+_DEVICES: Final = lazy_pattern(
+    r"(?:\d{1,3}|GPU-[\w-]+|MIG-[\w-]+)(?:,(?:\d{1,3}|GPU-[\w-]+|MIG-[\w-]+))*"
+)
+
+
 @clusters.rule("ACC023", ERROR, "init", derived("torch sees the devices that the variable names"))
 def visible_devices_are_enough(run: Accelerated) -> Violations:
     """CUDA_VISIBLE_DEVICES of the launch line names a GPU for every process of a machine.
@@ -342,13 +349,17 @@ def visible_devices_are_enough(run: Accelerated) -> Violations:
     processes = config.processes
     for call in run.launches:
         visible = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
-        devices = visible.value.split(",") if visible is not None and visible.value else []
-        if devices and processes and processes > len(devices):
+        if visible is None or not processes or not _DEVICES.fullmatch(visible.value or ""):
+            continue
+        devices = (visible.value or "").split(",")
+        if processes > len(devices):
             message = (
-                f"num_processes is {processes}; CUDA_VISIBLE_DEVICES names {len(devices)} GPUs"
+                f"num_processes is {processes}; CUDA_VISIBLE_DEVICES names "
+                f"{counted(len(devices), 'GPU')}"
             )
             hint = f"set num_processes to {len(devices)}, or name {processes} devices"
-            yield violation(config, "num_processes", message, hint)
+            named = call.launch.script.locate(visible.value_offset)
+            yield against(named, violation(config, "num_processes", message, hint))
 
 
 @clusters.rule(
