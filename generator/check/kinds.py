@@ -58,8 +58,13 @@ _OVERRIDE_LINE: Final = lazy_pattern(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = lazy_pattern(r"\s*--[a-z][\w-]*")
 #: Suffixes of texts, workflows and templates, which may have launch lines.
 _HOLDERS: Final = frozenset(
-    {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
+    {
+        *(".def", ".dockerfile", ".ipynb", ".jinja", ".jinja2", ".j2", ".jsonnet", ".libsonnet"),
+        *(".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tftpl", ".tmpl", ".tpl", ".txt"),
+    }
 )
+#: Of a text that is plain, beyond which it is data: most scripts have a tenth of it.
+_MOST_OF_PLAIN_TEXT: Final = 64 * 1024
 #: A text with none of these has no launch line. They are looked for first, as that is fast.
 _IN_LAUNCH_LINES: Final = (
     b"torchrun",
@@ -68,13 +73,15 @@ _IN_LAUNCH_LINES: Final = (
     b"torch.distributed.",
     b"ray job",
     b"#SBATCH",
+    b"#PBS",
+    b"#BSUB",
 )
 #: The text between deepspeed and its script is bounded: else a long line that names deepspeed often
 #: would be read to its end for each of them.
 _LAUNCH_LINE: Final = lazy_pattern(
     rb"(?:^|[\"'`\s(!])(?:(?:[\w./${}-]{1,120}/)?torchrun[\"',\s\\]+(?:[$-]|[\w./-]{1,120}\.py\b)"
     rb"|accelerate[\"',\s]+launch\b|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
-    rb"|ray job submit\b|#SBATCH[ \t]+-"
+    rb"|ray job submit\b|#(?:SBATCH|PBS|BSUB)[ \t]+-"
     rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
 )
 #: Programs whose jobs are started from Python: the module that is imported for it, and the call or
@@ -157,13 +164,16 @@ def launches_in(path: Path, most_bytes: int) -> str | None:
 
     None where it starts none. A file of more than `most_bytes` isn't read.
     """
+    suffix = path.suffix.lower()
+    if suffix == ".txt":
+        most_bytes = min(most_bytes, _MOST_OF_PLAIN_TEXT)
     try:
         content = path.read_bytes() if path.stat().st_size <= most_bytes else b""
     except OSError:
         return None
     if starts_launcher(content):
         return "launch lines"
-    is_python = path.suffix.lower() in (".py", ".ipynb")
+    is_python = suffix in (".py", ".ipynb")
     program = _program_in_python(content) if is_python else None
     return f"started from Python by {program}" if program else None
 

@@ -424,8 +424,16 @@ def directives_are_spelt(script: LaunchScript) -> Violations:
         name = re.split(r"[= ]", dash + options)[0]
         is_needed = _asks_for_more(script, name)
         is_on_purpose = word == "SBATCH" and line.startswith("# ") and not is_needed
+        if _is_given(script, name):
+            continue  # a line that was written anew
         where = text.locate(number, len(line) - len(line.lstrip()))
         yield Violation(where, message, hint, severity=NOTE if is_on_purpose else WARNING)
+
+
+def _is_given(script: LaunchScript, name: str) -> bool:
+    """Whether a directive of the script gives an option."""
+    option = TABLES["sbatch"].find(name)
+    return option is not None and script.directives.get(option.name) is not None
 
 
 def _asks_for_more(script: LaunchScript, name: str) -> bool:

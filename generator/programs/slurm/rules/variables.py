@@ -28,7 +28,9 @@ _USED: Final = lazy_pattern(
 
 @cache
 def _variables() -> frozenset[str]:
-    return frozenset(json.loads(read_text(__package__, "variables.json"))["variables"])
+    own_node = "SLURMD_NODENAME"  # the one that begins otherwise
+    names = json.loads(read_text(__package__, "variables.json"))["variables"]
+    return frozenset((own_node, *names))
 
 
 @scripts.rule(
@@ -88,12 +90,12 @@ def _meant(name: str) -> str | None:
     without_underscores = name.replace("_", "")
     near = (
         variable
-        for variable in _variables()
+        for variable in sorted(_variables())
         if is_slip(name, variable)
         or _is_one_off(name, variable)
         or variable.replace("_", "") == without_underscores
     )
-    return min(near, default=None)
+    return min(near, key=lambda other: (abs(len(other) - len(name)), other), default=None)
 
 
 def _is_one_off(name: str, other: str) -> bool:
