@@ -38,6 +38,12 @@ class Call(CommandLine):
     word: Word  #: that names the program
     starts_ranks: bool = False  #: whether it starts the ranks of a node itself
     starts_tasks: bool = False  #: whether it starts what follows several times, on other nodes too
+    #: whether its command ends too early, before lines that were meant for it
+    is_cut: bool = False
+
+    @property
+    def opaque(self) -> bool:
+        return self.is_cut or bool(self.options.opaque)
 
     @property
     def where(self) -> Location:
@@ -66,6 +72,11 @@ class Launch:
     def launcher(self) -> Call | None:
         """The program that starts a node's ranks; the outermost, where they start one another."""
         return next((call for call in self.calls if call.starts_ranks), None)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its command ends too early: what it lacks may be in the lines below."""
+        return any(call.is_cut for call in self.calls)
 
     @property
     def starts_module(self) -> bool:

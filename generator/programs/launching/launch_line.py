@@ -6,7 +6,7 @@ Each is followed from launcher to launcher to the program that trains.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Final
 
@@ -14,6 +14,7 @@ from ...dataclass import dataclass
 from ...submission.launches import Call, Launch
 from ...text.options import Options, basename
 from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
+from .cut_off import cut_commands
 from .front_ends import FrontEnd, of_command, of_program
 from .launched_by import split_off_launcher
 from .tables import BARE, PROGRAMS, TABLES, looks_like_program, program_name, read_options
@@ -79,7 +80,7 @@ def launches(script: ShellScript) -> tuple[Launch, ...]:
     """
     started = _launches_of(script, script.commands)
     if started:
-        return tuple(started)
+        return tuple(_with_cut_commands(script, started))
     kept = [
         Command(
             words=assignment.words,
@@ -92,6 +93,15 @@ def launches(script: ShellScript) -> tuple[Launch, ...]:
     ]
     # An array without a training program is only a part of a command line.
     return tuple(launch for launch in _launches_of(script, kept) if launch.program is not None)
+
+
+def _with_cut_commands(script: ShellScript, launches_found: list[Launch]) -> Iterator[Launch]:
+    """The launches, with those marked of which the commands end too early."""
+    indices = {call.command.index for launch in launches_found for call in launch.calls}
+    cut = cut_commands(script, indices)
+    for launch in launches_found:
+        calls = (replace(call, is_cut=call.command.index in cut) for call in launch.calls)
+        yield replace(launch, calls=tuple(calls)) if cut else launch
 
 
 def _launches_of(script: ShellScript, commands: Iterable[Command]) -> list[Launch]:

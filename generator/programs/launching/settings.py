@@ -183,14 +183,17 @@ class Settings:
 
     @cached_property
     def hides(self) -> bool:
-        """Whether settings may be where they aren't read: in a word that isn't known, or a file."""
+        """Whether settings may be where they aren't read: in a word that isn't known, in a file, or
+        below the end of a command that is cut.
+        """
         before, has_unknown_word = "", False
         for word in self.launch.arguments:
             is_value = before.startswith("--") and "=" not in before
             is_value &= not self._holds_settings(word)
             has_unknown_word |= not is_value and self._may_hide(word)
             before = word.prefix
-        return has_unknown_word or self._has_other_defaults or self._is_in_file
+        is_elsewhere = has_unknown_word or self._has_other_defaults or self._is_in_file
+        return is_elsewhere or self.launch.is_cut
 
     @property
     def _is_in_file(self) -> bool:

@@ -399,7 +399,9 @@ def _arguments(
         program=program,
         given=parsed.given,
         strays=parsed.strays,
-        complete=parsed.complete and not _ELSEWHERE & names_given,
+        complete=parsed.complete
+        and not _ELSEWHERE & names_given
+        and not (launch is not None and launch.is_cut),
         unsure=parsed.unsure - names_given,
         extended=parsed.extended,
         varies=any(
@@ -433,7 +435,7 @@ def _of_front_end(settings: Settings) -> MegatronArguments:
         program=front_end.name,
         given=tuple(options),
         strays=tuple(stray for stray in parsed.strays if stray.is_option),
-        complete=parsed.complete and not _ELSEWHERE & names,
+        complete=parsed.complete and not _ELSEWHERE & names and not launch.is_cut,
         unsure=(parsed.unsure | words.unsure) - names,
         extended=parsed.extended,
         front_end=front_end,

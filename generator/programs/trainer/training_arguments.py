@@ -387,7 +387,7 @@ def _on_line(
         },
         places={name: launch.script.locate(word) for name, word, _ in options},
         launch=launch,
-        complete=front_end is None and not _may_hide(launch.arguments),
+        complete=front_end is None and not launch.is_cut and not _may_hide(launch.arguments),
         redefined=redefined,
         by_class=by_class,
         bare={

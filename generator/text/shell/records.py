@@ -173,13 +173,20 @@ class ShellScript:
     ) -> Location:
         """The place of a part of the script, or of an offset."""
         offset = thing if isinstance(thing, int) else thing.offset
+        text, base = self.text_at(offset)
+        if text is not self.text:
+            if base not in self._lines:
+                self._lines[base] = Lines(text)
+            return self._lines[base].locate(offset - base, pointer)
+        return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
+
+    def text_at(self, offset: int) -> tuple[Text, int]:
+        """The text that an offset is in, its own or one that it calls, and where that begins."""
         if offset > len(self.text.content):
             for base, text in reversed(self.followed):
                 if base <= offset:
-                    if base not in self._lines:
-                        self._lines[base] = Lines(text)
-                    return self._lines[base].locate(offset - base, pointer)
-        return self.lines.locate(offset, pointer) if self.place is None else self.place(offset)
+                    return text, base
+        return self.text, 0
 
     def value_of(self, name: str, before: int | None = None) -> str | None:
         """The value of a variable where the command of index `before` begins.

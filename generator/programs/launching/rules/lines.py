@@ -22,9 +22,10 @@ from ....submission.subjects import launches, scripts, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.options import Option
-from ....text.shell.records import Assignment, Command, ShellScript
+from ....text.shell.records import Assignment, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import show
+from ..cut_off import lines_cut_off
 from ..environment import variable_without_sign
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
 from ..subjects import accelerate_calls, launcher_calls
@@ -76,18 +77,6 @@ _BROKEN_TEXT: Final = lazy_pattern(
 _BLANK_AT_END: Final = lazy_pattern(r"\\[ \t]+\n")  #: of such a line, which few texts have
 #: A line of a command that begins with #, and goes on.
 _COMMENTED: Final = lazy_pattern(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
-#: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
-_ARGUMENT: Final = lazy_pattern(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
-#: An array's words, those of a variable, or a short option; and what follows the last word of a
-#: command whose line lacks a backslash.
-_FURTHER_IN: Final = lazy_pattern(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
-_COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"[ \t]*#.*\\$")
-#: What is no command's name: an option, data, a program that isn't begun with `./`, a number, the
-#: script's own arguments.
-_NO_COMMAND: Final = lazy_pattern(
-    r"(?:-[A-Za-z][\w=-]*|\w[\w./-]*\.(?:py|ya?ml|jsonl?|txt|csv)|[0-9][0-9.e+-]*"
-    r"|\"?\$(?:[@*]|\{[@*]\})\"?)(?=\s|\Z)"
-)
 #: The beginning of a here-document, and the word that ends it.
 _HEREDOC: Final = lazy_pattern(r"<<-?[ \t]*([\"']?)(\w+)\1")
 #: A line that begins with a redirection or a pipe, below the end of a command.
@@ -96,7 +85,6 @@ _GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 _TYPESET: Final = lazy_pattern(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
 #: Names of options, of several words; few values behind a dash look so.
 _NAMES: Final = lazy_pattern(r"[a-z]+(?:[_-][a-z]+)+=?.*")
-_MOST_LINE: Final = 10_000  # characters before an option that are looked at: a bound on time
 _TABLES: Final = torch(
     "distributed/run.py:406; DeepSpeed 0.19.8 launcher/runner.py:44; accelerate 1.15.0 launch.py"
 )
@@ -341,103 +329,25 @@ def _carriage_returns(script: LaunchScript) -> Violations:
 def _cut_off(script: LaunchScript, lines_of_callers: Container[int | None]) -> Violations:
     """Lines that were meant for the command above them, and are run as commands of their own.
 
-    Of several below one command, the first is reported. A file that begins with an option is a list
-    of options, and no script. At `lines_of_callers` begin launches that the scripts have which call
-    this one.
+    At `lines_of_callers` begin launches that the scripts have which call this one.
     """
     shell = script.shell
-    first_words = (command.words[0].raw for command in shell.commands if command.words)
-    if _ARGUMENT.match(next(first_words, "")):
-        return
-
     launches = {launch.calls[0].command.index for launch in script.launches}
-    begins_with_array = _begin_with_array(shell)
-    told_at = -1  # the index of the last command that is cut off
-    for above, command in pairwise(shell.commands):
-        is_below_launch = above.index in launches
-        if lines_of_callers and not is_below_launch:
-            is_below_launch = shell.locate(above).line in lines_of_callers
-        begins_here = bool(command.words) and command.words[0].offset == command.offset
-        option = _ARGUMENT.match(shell.text.content, command.offset) if begins_here else None
-        if command.offset in begins_with_array or (option is None and not is_below_launch):
-            continue
-
-        # A command within a line isn't cut off; below a backslash with blanks behind it,
-        # `_blanks_after_backslashes` reports it.
-        line_above, indent = _line_above(shell, command)
-        if line_above is None or indent.strip() or re.search(r"\\[ \t]+$", line_above):
-            continue
-
-        meant = option
-        if option is None and not _has_keyword_between(shell, above, command):
-            meant = _word_of_launch(shell, above, command, line_above, indent)
-        if meant is None:
-            continue
-
-        if told_at != above.index:
-            name = meant[0].strip().rstrip("=")
-            message = f"the command ends above this line, so {name} is run as a command of its own"
-            hint = (
-                "end every line but the last in a backslash, and move comments out of the command"
-            )
-            # Below an empty line it may have been put aside.
-            severity = None if line_above.strip() else WARNING
-            where = shell.locate(command.offset)
-            yield Violation(where, message, hint, severity=severity)
-        told_at = command.index
-
-
-#: The variable that a command begins with: `"${TORCHRUN[@]}"`.
-_FIRST_VARIABLE: Final = lazy_pattern(r"[\"']?\$\{?(\w+)")
-
-
-def _begin_with_array(shell: ShellScript) -> frozenset[int]:
-    """Offsets of commands such as `"${TORCHRUN[@]}"`, where the array begins with a program."""
-    programs = {
-        assignment.name
-        for assignment in shell.assignments
-        if assignment.words
-        and assignment.words[0].raw  # of `NAME+=` what is before may not be known
-        and not assignment.words[0].raw.lstrip("\"'").startswith(("-", "$"))
-    }
-    # Where the elements of the array are known, they are the words of the command.
-    names = (
-        (command.offset, _FIRST_VARIABLE.match(shell.text.content, command.offset))
-        for command in shell.commands
-        if command.words
-    )
-    return frozenset(offset for offset, name in names if name is not None and name[1] in programs)
-
-
-def _line_above(shell: ShellScript, command: Command) -> tuple[str | None, str]:
-    """The line above a command, None without one; and what precedes the command on its own."""
-    before = shell.text.content[max(0, command.offset - _MOST_LINE) : command.offset]
-    *above, indent = before.split("\n")
-    return (above[-1] if above else None), indent
-
-
-def _has_keyword_between(shell: ShellScript, above: Command, command: Command) -> bool:
-    """Whether a word such as `done` or `else` stands on the lines between two commands."""
-    ends = (word.offset + len(word.raw) for word in above.words)
-    end = max(ends, default=above.offset)
-    lines = shell.text.content[end : command.offset].split("\n")
-    return any(not line.lstrip().startswith("#") and line.strip(" \t\\") for line in lines)
-
-
-def _word_of_launch(
-    shell: ShellScript, launch: Command, command: Command, line_above: str, indent: str
-) -> re.Match[str] | None:
-    """The first word of a line without `--` that was meant for the launch above it, or None.
-
-    It counts as the launch's only on the line right below, indented at least as far.
-    """
-    if not line_above.strip() or len(indent) < (shell.locate(launch.offset).column or 0):
-        return None
-
-    content, at = shell.text.content, command.offset
-    below_comment = _COMMENT_THAT_GOES_ON.match(line_above)
-    value = _NO_COMMAND.match(content, at) if below_comment else None
-    return value or _FURTHER_IN.match(content, at)
+    if lines_of_callers:
+        launches |= {
+            command.index
+            for command in shell.commands
+            if shell.locate(command).line in lines_of_callers
+        }
+    for cut_off in lines_cut_off(shell, launches):
+        if cut_off.offset > len(shell.text.content):
+            continue  # of a file that it calls, which says it itself
+        effect = "only sets a variable" if cut_off.sets else "is run as a command of its own"
+        message = f"the command ends above this line, so {cut_off.name} {effect}"
+        hint = "end every line but the last in a backslash, and move comments out of the command"
+        # Below an empty line it may have been put aside.
+        severity = WARNING if cut_off.is_apart else None
+        yield Violation(shell.locate(cut_off.offset), message, hint, severity=severity)
 
 
 @submissions.rule(
@@ -611,7 +521,7 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     Fix: name the program after the launcher's options"""
     launch, options = call.launch, call.options
     is_given_one = launch.program is not None or bool(launch.arguments)
-    if not call.is_innermost or is_given_one or call.opaque:
+    if not call.is_innermost or is_given_one or call.options.opaque:
         return
     needs_none = call.has("--help", "--module", "--no-python", "--no_python", "--version")
     if options.unknown or needs_none or not options.entries:
