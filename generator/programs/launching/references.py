@@ -86,6 +86,8 @@ _READ: Final = frozenset(
 )
 #: Files of data, which a program reads or writes.
 _OF_DATA: Final = (".json", ".jsonl", ".csv", ".tsv", ".txt", ".parquet")
+#: Texts of a program that may be a folder's name.
+_FOLDER: Final = lazy_pattern(r"\w[\w.-]{0,40}(?:/\w[\w.-]{0,40}){0,3}/?")
 _MAY_BE_NAMED: Final = (*_DATA, *_YAML, ".txt", ".sh", ".bash", ".sbatch", ".slurm")
 
 
@@ -499,10 +501,19 @@ class _Lines:
                 continue
             where = launch.script.locate(word)
             if where not in by_options and not (self.script and self.script.makes(path)):
-                yield from self._named_by_word(word, path, where, is_read=is_read, is_data=is_data)
+                yield from self._named_by_word(
+                    launch, word, path, where, is_read=is_read, is_data=is_data
+                )
 
     def _named_by_word(
-        self, word: Word, path: str, where: Location, *, is_read: bool, is_data: bool
+        self,
+        launch: Launch,
+        word: Word,
+        path: str,
+        where: Location,
+        *,
+        is_read: bool,
+        is_data: bool,
     ) -> Iterator[Reference]:
         """Return what a word of a line names, or the file that it surely should name."""
         documents = self.files.find(path, self.holder.path, *NAMED, starts=self.starts)
@@ -512,6 +523,8 @@ class _Lines:
             yield Reference(kind=kind, path=path, where=where, documents=documents, exists=True)
         elif (is_read or is_data) and not self.files.exists(path, self.holder.path, self.starts):
             near = self.files.near(path, self.holder.path, self.starts)
+            if near is None and is_read and path and not dirname(path):
+                near = self._near_in_folder_of_program(launch, path)
             if near is not None and not is_read and not self._is_slip_of_data(path, near):
                 near = None
         # "$CONFIG_DIR"/fsdp_config.json, which dsgen wrote with the script
@@ -520,6 +533,27 @@ class _Lines:
             yield Reference(
                 kind="training arguments", path=path, where=where, near=near, whole=is_whole
             )
+
+    def _near_in_folder_of_program(self, launch: Launch, name: str) -> str | None:
+        """The name of a file, of which this is a slip, in a folder to which a program joins it.
+
+        The program has the folder's name as a text: `os.path.join("configs", args.config)`.
+        """
+        program = program_of(launch)
+        if program is None:
+            return None
+        here = self.holder.path
+        folders = [
+            folder
+            for folder in sorted(filter(_FOLDER.fullmatch, strings_beside(program)))
+            if self.files.has_folder(folder, here, self.starts)
+        ]
+        paths = [join(folder, name) for folder in folders]
+        if any(self.files.exists(path, here, self.starts) for path in paths):
+            return None
+        nearest = {self.files.near(path, here, self.starts) for path in paths} - {None}
+        names = {basename(near) for near in nearest if near and dirname(near) in folders}
+        return names.pop() if len(names) == 1 else None
 
     def _is_slip_of_data(self, path: str, near: str) -> bool:
         """Whether a file of data that isn't there is meant to be one that is, and none is written.
