@@ -16,6 +16,7 @@ from ...patterns import lazy_pattern
 from ...programs.launching.launch_line import runs_in_container
 from ...rules.violations import derived
 from ...submission.launches import Launch
+from ...submission.own_folder import path_from_script
 from ...submission.repository import (
     names_of_programs,
     program_of,
@@ -37,11 +38,20 @@ _MOST_PARTS: Final = 32  #: of a program's path, each of which may be the slip
 _BRINGS_FILES: Final = frozenset(
     {"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"}
 )
+#: Where the job was submitted, which is where its programs are looked for without them. Source:
+#: sbatch(1), qsub(1B) of PBS, qsub(1) of Grid Engine, bsub(1)
+_SUBMITTED_IN: Final = lazy_pattern(
+    r"\"?\$\{?(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR|SGE_O_WORKDIR|LS_SUBCWD)\b[^/]*"
+)
+#: A file that is no program, as its ending says: `config.yaml`.
+_DATA: Final = lazy_pattern(r"[^*?\[]*\.(?!py\b|sh\b)[A-Za-z]\w*")
 #: Files that a script tests for: `[ -f setup.sh ]`.
 _TESTED: Final = lazy_pattern(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
 _SCRIPTS: Final = ("*.sh", "*.sbatch", "*.slurm")
 #: A program on a line, without a folder.
 _BARE_PROGRAM: Final = lazy_pattern(r"(?<![^\s])(\w[\w-]{0,80}\.py)(?!\S)")
+#: The same with folders.
+_PROGRAM: Final = lazy_pattern(r"(?<![^\s])((?:\w[\w.-]{0,80}/){0,10}\w[\w-]{0,80}\.py)(?!\S)")
 _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 
 
@@ -51,9 +61,9 @@ _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
-    its folder has other programs and none of a like name; a warning where the line names another
-    file that is there, the scripts beside it programs, the program is two folders down, or the
-    script changes to its folder.
+    its folder has other programs and none of a like name; a warning where the script, or one beside
+    it, names another file that is there, the path leads into the script's folder or two folders
+    down, or the script changes to its folder.
     Fix: correct the program's path"""
     program, word = program_path(launch), launch.program
     if word is None or not program:
@@ -71,7 +81,7 @@ def program_is_there(launch: Launch) -> Violations:
         return
     if word.value is None:
         return
-    folder = _moved_above(launch)
+    folder = _moved_to(launch)
     if folder is not None:
         if programs_in((folder / path).parent, folder):
             message = f"the program {program} is not there, where the script changes to"
@@ -91,7 +101,7 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
         return
 
     starts = _folders(program, launch)
-    starts_here = _names_a_file(launch, starts)
+    starts_here = _names_a_file(launch, starts) or _is_known_start(program, launch, starts)
     is_bare_name = len(program.parts) == 1
     if not starts:
         return  # another project's, as its folder is
@@ -103,6 +113,34 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
     else:
         message = f"the program {program} is not there"
         yield Violation(where, message, _CORRECT, severity=NOTE)
+
+
+def _is_known_start(program: PurePath, launch: Launch, folders: Iterable[Path]) -> bool:
+    """Whether a script is meant to start in one of these folders.
+
+    The program's path leads from there into the script's own folder; or another program is there
+    that the script names, or of a path with a folder one that a script beside it names.
+    """
+    shell = launch.script
+    texts = (shell.text, *(text for _, text in shell.followed))
+    own = {Path(text.path).absolute().parent for text in texts}
+    has_folder = len(program.parts) > 1
+    others = {path for text in texts for path in _PROGRAM.findall(text.content)}
+    if has_folder:
+        others.update(path for folder in own for path in _named_beside(folder) if "/" in path)
+    others.discard(str(program))
+    return any(
+        (has_folder and Path(os.path.normpath((folder / program).parent.absolute())) in own)
+        or any(is_there(folder / other) for other in sorted(others)[:_MOST_NAMES])
+        for folder in folders
+    )
+
+
+@until_next_check(16)
+def _named_beside(folder: Path) -> frozenset[str]:
+    """The programs that the scripts of a folder name, by a name or a relative path."""
+    texts = texts_of(folder, _SCRIPTS, ".py")
+    return frozenset(path for text in texts for path in _PROGRAM.findall(text))
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -168,20 +206,24 @@ def _starting_here(folder: Path) -> tuple[str, ...]:
     )
 
 
-def _moved_above(launch: Launch) -> Path | None:
-    """The folder above its own that a script changes to at once, by `cd ..`.
+def _moved_to(launch: Launch) -> Path | None:
+    """The folder that a script changes to at once: one above its own, by `cd ..`, or by its path.
 
-    It starts in its own then. None where it doesn't, or goes elsewhere, or a command brings files.
+    None where it doesn't, or goes elsewhere, or a command brings files.
     """
-    brings = [command for command in launch.script.commands if _brings_files(command)]
+    shell = launch.script
+    brings = [command for command in shell.commands if _brings_programs(command)]
     if len(brings) != 1 or brings[0].words[0].value != "cd" or len(brings[0].words) != 2:
         return None
-    up = PurePath(brings[0].words[1].value or "")
-    if not up.parts or set(up.parts) != {".."}:
-        return None
-    holder = Path(launch.script.text.path)
-    above = Path(os.path.normpath(holder.absolute().parent / up))
-    return above if above in folders_above(holder) else None
+    word = brings[0].words[1]
+    by_own_path = path_from_script(word.raw, shell)
+    holder = Path(shell.text.path)
+    if by_own_path is None:
+        up = PurePath(word.value or "")
+        if not up.parts or set(up.parts) != {".."}:
+            return None
+        by_own_path = Path(os.path.normpath(holder.absolute().parent / up))
+    return by_own_path if by_own_path in folders_above(holder) else None
 
 
 def _may_be_from_elsewhere(program: PurePath, launch: Launch) -> bool:
@@ -191,12 +233,27 @@ def _may_be_from_elsewhere(program: PurePath, launch: Launch) -> bool:
     """
     script = launch.script
     in_image = script.place is not None or runs_in_container(launch)
-    is_made = program.name in _names_made(script) or any(map(_brings_files, script.commands))
+    is_made = program.name in _names_made(script) or any(map(_brings_programs, script.commands))
     return in_image or is_made or is_ignored(program, script.text.path)
 
 
 def _brings_files(command: Command) -> bool:
     return bool(command.words) and command.words[0].value in _BRINGS_FILES
+
+
+def _brings_programs(command: Command) -> bool:
+    """Whether other programs may be there after a command: `cp` of a file of data brings none."""
+    if not _brings_files(command):
+        return False
+    name, *words = command.words
+    if name.value == "cd":
+        return not (len(words) == 1 and _SUBMITTED_IN.fullmatch(words[0].raw))
+    has_options = any(word.raw.startswith("-") for word in words)
+    return (
+        name.value != "cp"
+        or has_options
+        or not all(_DATA.fullmatch(word.path or "") for word in words[:-1])
+    )
 
 
 def _module_is_there(launch: Launch, module: str) -> Violations:
