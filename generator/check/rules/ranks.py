@@ -21,9 +21,9 @@ from ...programs.launching.launcher_call import (
 from ...programs.launching.references import LIGHTNING_CONFIG
 from ...programs.launching.subjects import launcher_calls
 from ...programs.launching.tables import PROGRAMS
-from ...programs.python_around import tells
-from ...programs.slurm.subjects import steps
-from ...rules.violations import deepspeed_0_19_8
+from ...programs.python_around import rank_variables, tells
+from ...programs.slurm.subjects import starts_alone, steps
+from ...rules.violations import deepspeed_0_19_8, listed
 from ...submission.launches import Call, Launch
 from ...submission.repository import program_of
 from ...submission.subjects import subject
@@ -144,7 +144,8 @@ def _nodes(outer: Call, launcher: LauncherCall) -> int | None:
 class _Ranks:
     """A program for several ranks that no launcher starts.
 
-    It uses DeepSpeed or Megatron, and srun, mpirun or python alone starts it.
+    It uses DeepSpeed or Megatron, and srun, mpirun or python alone starts it; or it reads its rank
+    from variables of a launcher's, and srun starts it.
     """
 
     submission: Submission
@@ -153,6 +154,7 @@ class _Ranks:
     where: Location
     number: int
     has_image: bool = False  #: whether they start in a container, whose entry point may export more
+    uses_engine: bool = True  #: whether it uses DeepSpeed or Megatron
 
     @property
     def variables(self) -> set[str]:
@@ -186,9 +188,18 @@ def _ranks(submission: Submission) -> Iterator[_Ranks]:
             or submission.has("Megatron arguments")
             or _training_arguments(step.launch)
         )
-        if is_parallel:
-            has_image = step.srun.has("--container-image") or step.block.has("--container-image")
-            yield _Ranks(submission, step.launch, "srun", step.where, number, has_image=has_image)
+        has_image = step.srun.has("--container-image") or step.block.has("--container-image")
+        is_alone = not is_parallel and not has_image and starts_alone(step)
+        if is_parallel or is_alone:
+            yield _Ranks(
+                submission,
+                step.launch,
+                "srun",
+                step.where,
+                number,
+                has_image=has_image,
+                uses_engine=not is_alone,
+            )
 
     yield from _ranks_without_slurm(submission)
 
@@ -250,12 +261,20 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     """Ranks get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from a launcher, or from the line
     that starts them.
     Prevents: ModuleNotFoundError: No module named 'mpi4py'. A note where the program may set them
-    itself.
+    itself; a warning where each task may train alone.
     Fix: export them from Slurm's variables
     """
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
-    if ranks.program == "mpirun":  # with which the ranks start where mpi4py is installed
+    if not ranks.uses_engine:
+        names = listed(sorted(rank_variables(ranks.launch)))
+        message = (
+            f"srun starts {ranks.number} tasks without {names}, from which the program takes its "
+            "rank: each trains alone"
+        )
+        hint = f"write srun bash -c 'export {_EXPORTED['RANK']}; ...', in single quotes, or srun "
+        hint += "torchrun"
+    elif ranks.program == "mpirun":  # with which the ranks start where mpi4py is installed
         message = (
             "mpirun starts the ranks without RANK and WORLD_SIZE: DeepSpeed asks mpi4py for them"
         )
@@ -291,6 +310,8 @@ def world_is_not_one(ranks: _Ranks) -> Violations:
     """
     config = used_config(ranks.submission)
     total = config.value("/train_batch_size") if config else None
+    if not ranks.uses_engine:
+        return
     has_total = isinstance(total, int)
     if ranks.program == "srun":
         are_told = not _WORLD.isdisjoint(ranks.variables) or _finds_out_itself(ranks.launch)
@@ -319,7 +340,12 @@ def ranks_know_their_gpu(ranks: _Ranks) -> Violations:
     Prevents: AssertionError: DeepSpeed requires the LOCAL_RANK environment variable.
     Fix: export LOCAL_RANK=$SLURM_LOCALID"""
     variables = ranks.variables
-    if ranks.program == "srun" and variables >= _WORLD and "LOCAL_RANK" not in variables:
+    if (
+        ranks.uses_engine
+        and ranks.program == "srun"
+        and variables >= _WORLD
+        and "LOCAL_RANK" not in variables
+    ):
         message = "srun starts the ranks with RANK and WORLD_SIZE, but without LOCAL_RANK"
         hint = f"export {_EXPORTED['LOCAL_RANK']} where RANK is exported"
         yield Violation(ranks.where, message, hint)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...submission.script import LaunchScript
 from ...submission.subjects import subject
 from ...submission.submission import Submission
+from ..python_around import rank_variables
 from .request import Request, Step, steps_of
 
 
@@ -48,3 +49,14 @@ def steps(submission: Submission) -> Iterator[Step]:
     """Every launch through srun in the batch scripts."""
     for block in blocks(submission):
         yield from steps_of(block)
+
+
+def starts_alone(step: Step) -> bool:
+    """Whether each task of a step trains by itself.
+
+    Its program takes its rank from variables of a launcher's, and nothing sets one of them.
+    """
+    variables = rank_variables(step.launch) if step.starts_python else frozenset[str]()
+    if not variables or not variables.isdisjoint(step.variables):
+        return False
+    return not step.launch.script.mentions("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")

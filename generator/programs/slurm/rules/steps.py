@@ -16,7 +16,7 @@ from ....text.shell.background import in_background
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
 from ..request import GPU_OPTIONS, Request, Step
-from ..subjects import blocks, steps
+from ..subjects import blocks, starts_alone, steps
 
 #: Options by which a step takes a part of its job, or shares it; also in short forms.
 _SHARES: Final = (
@@ -79,7 +79,9 @@ def _waits_for_others(step: Step) -> bool:
         if srun and any(call.command is srun.command for call in launch.calls)
     ]
     programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
-    if not programs.isdisjoint(LAUNCHERS) or step.launch.makes_steps:
+    if not programs.isdisjoint(LAUNCHERS):
+        return True
+    if step.launch.makes_steps:
         return True
     if "python" not in programs:
         return False
@@ -206,7 +208,7 @@ def step_ends_with_its_first_failure(step: Step) -> Violations:
     """
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
-    if several and not ends and not step.srun.opaque:
+    if several and not ends and not step.srun.opaque and not starts_alone(step):
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         effect = f"when one task fails, the others {wait} until they time out or the job does"
         message = f"srun without --kill-on-bad-exit=1: {effect}"
