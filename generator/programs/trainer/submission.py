@@ -110,19 +110,22 @@ def consumer_of(submission: Submission) -> str | None:
 def claims_of(submission: Submission) -> Iterator[Claim]:
     """The processes and machines of accelerate's config, where no command line sets them."""
     config = used_accelerate_config(submission)
+    launches = [launch for launch in submission.launches if launch.call("accelerate")]
     calls = [
-        call.options
-        for launch in submission.launches
-        for call in launch.calls
-        if call.program == "accelerate"
+        call.options for launch in launches for call in launch.calls if call.program == "accelerate"
     ]
     # Without a call of accelerate another program reads the config, and may set the counts itself.
     if config is None or (submission.launches and not calls):
         return
 
+    # With one machine accelerate leaves the nodes to torchrun's parser, which reads a variable.
+    # Source: accelerate utils/launch.py (prepare_multi_gpu_env, _filter_args) @ 1.15.0.
+    is_of_each = config.machines == 1 and any(
+        "PET_NNODES" in launch.environment for launch in launches
+    )
     counts: tuple[tuple[str, int | None, Quantity], ...] = (
-        ("num_processes", config.processes, "processes"),
-        ("num_machines", config.integer("num_machines"), "nodes"),
+        ("num_processes", config.processes, "GPUs per node" if is_of_each else "processes"),
+        ("num_machines", None if is_of_each else config.integer("num_machines"), "nodes"),
     )
     for name, value, quantity in counts:
         overridden = any(options.opaque or options.has(f"--{name}") for options in calls)
