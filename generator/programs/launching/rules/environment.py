@@ -291,7 +291,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     """An assignment has no spaces around its equals sign, and a name of letters, digits and
     underscores.
     Prevents: export: `=': not a valid identifier; MODEL-DIR=/data: command not found; the variable
-    is empty.
+    is empty. A warning where the job does without.
     Fix: remove the spaces; write the name with underscores
     """
     spaced = list[Violation]()
@@ -309,11 +309,27 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
                 f"{name} = {value}: bash accepts no spaces around the equals "
                 "sign, so nothing is set"
             )
-            spaced.append(
-                Violation(script.shell.locate(command), message, f"export {name}={value}")
-            )
+            severity = ERROR if exports or _is_needed(name, script.shell) else WARNING
+            where, hint = script.shell.locate(command), f"export {name}={value}"
+            spaced.append(Violation(where, message, hint, severity=severity))
     if len(spaced) <= _MOST_SLIPS:
         yield from spaced
+
+
+#: Commands without which a job goes on: they print, test, or make folders.
+_BESIDE_THE_JOB: Final = frozenset({"echo", "printf", "[", "[[", "test", ":", "mkdir", "ls"})
+
+
+def _is_needed(name: str, shell: ShellScript) -> bool:
+    """Whether a command that does the job's work, or another variable, has a variable's value."""
+    if any(name in _EXPANDED.findall(assignment.raw) for assignment in shell.assignments):
+        return True
+    users = (
+        command.words[0].value
+        for command in shell.commands
+        if any(name in _EXPANDED.findall(word.raw) for word in command.words)
+    )
+    return any(user not in _BESIDE_THE_JOB for user in users)
 
 
 def _bad_names(shell: ShellScript, command: Command, *, exports: bool) -> Violations:
