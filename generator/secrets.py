@@ -33,8 +33,9 @@ def patterns() -> Any:
     """Names and forms of secrets, with where they are from.
 
     A form has the parts that a text with such a secret has one of (`needs`), others that it has one
-    of (`also`), a part of the pattern that is found faster (`sign`), where it ends if not with the
-    pattern (`ends`), and whether it is base64 of a secret (`decoded`).
+    of (`also`), a part of the pattern that is found faster (`sign`), how many characters a word
+    with it has at least (`word`), where it ends if not with the pattern (`ends`), and whether it is
+    base64 of a secret (`decoded`).
     """
     from_file = json.loads(read_text(__package__, "secrets.json"))
     return {**from_file, "placeholders": frozenset(from_file["placeholders"])}
@@ -325,17 +326,20 @@ def _by_form(text: str) -> Iterator[Secret]:
     """The secrets that are told by what they look like."""
     small = text.lower()
     parts = {part for part in _needed() if part in small}
+    words = {word for word in text.split() if len(word) > _LEAST}
+    longest = max(map(len, words), default=0)
     for form in patterns()["forms"]:
-        if _may_have(text, form, parts):
+        if longest >= form.get("word", 0) and _may_have(text, form, parts):
             yield from _of_block(text, form) if "ends" in form else _of_form(text, form)
-    yield from _tokens_in(text)
+    yield from _tokens_in(text, words)
 
 
-def _tokens_in(text: str) -> Iterator[Secret]:
-    """The tokens in a text. They are long words, of which most texts have few."""
-    long_words = "\n".join({word for word in text.split() if len(word) > _LEAST})
-    firsts = set(_FIRST.findall(long_words))
-    prefixes = [prefix for first in firsts for prefix in _prefixes().get(first, ())]
+def _tokens_in(text: str, long_words: Iterable[str]) -> Iterator[Secret]:
+    """The tokens in a text. They are in long words, of which most texts have few."""
+    firsts = set(_FIRST.findall("\n".join(long_words)))
+    prefixes = [
+        prefix for first in firsts for prefix in _prefixes().get(first, ()) if prefix in text
+    ]
     if not prefixes:
         return
     prefixes.sort(key=lambda prefix: (-len(prefix), prefix))  # the longest that fits counts

@@ -327,8 +327,7 @@ def _is_template_by_name(file: File, items: Iterable[Document | Finding]) -> boo
 
 def _read_script(file: File, reading: Reading) -> None:
     shell = read_script(file.text)
-    begins = (command.words[0].raw for command in shell.commands)
-    if shell.mentions("{%") and any(begin.startswith("{%") for begin in begins):
+    if any(command.words[0].raw.startswith("{%") for command in shell.commands):
         _leave_template(file, reading)
         return
     is_broken = shell.unterminated is not None or shell.unclosed is not None

@@ -179,7 +179,8 @@ def _names_a_file(launch: Launch, folders: Iterable[Path]) -> bool:
 
     Then the line starts in that folder.
     """
-    paths = (PurePath((word.value or "").rpartition("=")[2]) for word in launch.arguments)
+    values = ((word.value or "").rpartition("=")[2] for word in launch.arguments)
+    paths = (PurePath(value) for value in values if "." in value)
     relative = [path for path in paths if path.suffix and not path.is_absolute()]
     return any(is_there(folder / path) for folder in folders for path in relative[:_MOST_PARTS])
 

@@ -127,11 +127,12 @@ class Shell:
             if token.kind not in (WORD, TEST):
                 continue
             start, end = source.region(token.start, token.end)
-            if token.text:
-                words.append(Word(content[start:end], token.text, start, (token.text,)))
+            plain = token.text or (token.value if source.direct else "")
+            if plain:
+                words.append(Word(content[start:end], plain, start, (plain,)))
             else:
                 fields = self._expander.fields(token.start, token.end)
-                words += (field.word((start, end), content) for field in fields)
+                words += [field.word((start, end), content) for field in fields]
         return words
 
     @staticmethod
@@ -398,6 +399,8 @@ class Shell:
 
     def _value(self, token: Token, first: int) -> Value:
         """The value that an assignment writes, from the character `first` on."""
+        if token.kind != ARRAY and token.text and self.source.direct and first < token.end:
+            return Value((Piece(token.text[first - token.start :], first, token.end),))
         if token.kind != ARRAY:
             return Value(self._expander.pieces(first, token.end))
         elements: list[Element] = []
@@ -682,9 +685,7 @@ class Shell:
         ]
 
     def _fields(self, tokens: Iterable[Token]) -> list[Field]:
-        return [
-            field for token in tokens for field in self._expander.fields(token.start, token.end)
-        ]
+        return [field for token in tokens for field in self._expander.fields_of(token)]
 
     def _note_document(self, body: Document, target: Word | None) -> None:
         """Note a here-document that is written to the file `target`."""

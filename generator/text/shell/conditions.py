@@ -128,7 +128,7 @@ class Conditions:
         return _agreed(fnmatchcase(text, pattern) for text in texts)
 
     def _fields(self, token: Token) -> list[Operand]:
-        return [tuple(each.pieces) for each in self._expander.fields(token.start, token.end)]
+        return [tuple(each.pieces) for each in self._expander.fields_of(token)]
 
     def _pattern(self, start: int, end: int) -> str | None:
         """The pattern that is written from `start` to `end`; what it quotes stands for itself."""

@@ -18,7 +18,7 @@ from ...places import PLACEHOLDER_IN_SHELL
 from .printed import PRINTS, Reads, piped
 from .records import Word
 from .state import State
-from .tokens import HOLE, Document, Token, Tokens, scan
+from .tokens import HOLE, Document, Token, Tokens, end_of_quotes, scan
 from .values import (
     BEGUN,
     UNKNOWN,
@@ -46,7 +46,6 @@ _BRACES: Final = lazy_pattern(r"\{|,|\.\.|\}")  # `{a,b}` and `{1..3}` have one 
 _GLOB: Final = lazy_pattern(r"[*?]|\[[^\[\]]+\]")
 _OPTION: Final = lazy_pattern(r"--?[A-Za-z]")
 _BLANK: Final = lazy_pattern(r"[ \t\n]")
-_SPLIT: Final = lazy_pattern(r"[ \t\n<]")  # one of them is in a text that isn't one run
 _MOST_NAMES: Final = 8  # of variables that one piece remembers
 #: Set by the scheduler, the launcher or the service before the script runs, so a default in the
 #: script doesn't count.
@@ -151,6 +150,14 @@ class Expander:
         self._end_field()
         return self._found
 
+    def fields_of(self, token: Token) -> list[Field]:
+        """The words that a token stands for."""
+        plain = token.text or token.value
+        if plain and self._source.direct:  # bash has nothing to do in it but to take quotes off
+            start = token.start if token.text else token.start + 1
+            return [Field([Piece(plain, start, start + len(plain))])]
+        return self.fields(token.start, token.end)
+
     def pieces(self, start: int, end: int, here_document: bool = False) -> tuple[Piece, ...]:
         """The value of an assignment, or of a here-document's body: nothing is split."""
         self._found, self._current, self._splits = [], None, False
@@ -217,7 +224,7 @@ class Expander:
     def _double(self, position: int, end: int) -> int:
         """Read a text in double quotes; return where it ends."""
         text = self._source.text
-        closed, _ = scan(text, position + 1, ('"',))
+        closed = end_of_quotes(text, position + 1)
         quotes_end = min(closed, end)
         inner_end = quotes_end - 1 if quotes_end - 1 > position else quotes_end
         was_open, words_before = self._current is not None, len(self._found)
@@ -323,7 +330,7 @@ class Expander:
         expander = Expander(source, self._state, self._positional, self._depth + 1)
 
         def words(token: Token) -> list[tuple[Piece, ...]]:
-            return [tuple(field.pieces) for field in expander.fields(token.start, token.end)]
+            return [tuple(field.pieces) for field in expander.fields_of(token)]
 
         def body(document: Document) -> tuple[Piece, ...]:
             if not document.expands:
@@ -567,7 +574,13 @@ class Expander:
         if not elsewhere:
             here = self._source.region(start, end)
             pieces = [
-                piece._replace(start=here[0], end=here[1], names=(name, *piece.names)[:_MOST_NAMES])
+                Piece(
+                    piece.text,
+                    *here,
+                    (name, *piece.names)[:_MOST_NAMES],
+                    piece.perhaps,
+                    piece.either,
+                )
                 for piece in pieces
             ]
         if not quoted and self._splits:
@@ -577,10 +590,7 @@ class Expander:
 
     def _split_into_fields(self, pieces: Sequence[Piece], elsewhere: bool) -> None:
         for piece in pieces:
-            if piece.text and not _SPLIT.search(piece.text):  # as most values of variables
-                runs = [(0, len(piece.text), False)]
-            else:
-                runs = blanks(piece.text) if piece.text is not None else [(0, 0, False)]
+            runs = blanks(piece.text) if piece.text is not None else [(0, 0, False)]
             for start, end, blank in runs:
                 if blank:
                     self._end_field()

@@ -51,6 +51,7 @@ _EASY: Final = (
     rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
 )
 _OLD: Final = lazy_pattern(_OLD_ARITHMETIC)
+_EASY_END: Final = lazy_pattern(rf'(?s:{_IN_QUOTES})"')
 _EASY_WORD: Final = lazy_pattern(rf"{_EASY}(?=([\s;&|()])?)")
 
 ASSIGNMENT: Final = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
@@ -278,6 +279,12 @@ def word_end(text: str, position: int) -> tuple[int, bool]:
     """Return where the word that begins at `position` ends, and whether all in it is closed."""
     easy = _EASY_WORD.match(text, position)
     return (easy.end(), True) if easy and easy.lastindex else scan(text, position)
+
+
+def end_of_quotes(text: str, position: int) -> int:
+    """Return where a text in double quotes ends that begins at `position`, behind its quote."""
+    easy = _EASY_END.match(text, position)
+    return easy.end() if easy else scan(text, position, ('"',))[0]
 
 
 def _closing_line(

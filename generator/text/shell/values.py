@@ -6,7 +6,7 @@ Where branches leave different values, what they have in common stays.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ _CHARACTERS_A_PIECE: Final = 64  # that cost as much as a piece
 _MOST_PERHAPS: Final = 100  # words that may be in the place of one
 _MOST_EITHER: Final = 8  # texts that one word may have
 _RUNS: Final = lazy_pattern(rf"[ \t\n]+|(?:[^ \t\n<]+|{PLACEHOLDER_IN_SHELL.pattern}|<)+")
+_SEVERAL_RUNS: Final = lazy_pattern(r"[ \t\n<]")  # one of them is in a text that isn't one run
 #: An option, or a key of Hydra with its value: neither is another option's value.
 _OPTION_OR_KEY: Final = lazy_pattern(r"-|\+{0,2}\w+\.[\w.]*=")
 #: The beginning of such a word up to its value.
@@ -45,6 +46,8 @@ class Piece(NamedTuple):
     def cut(self, start: int, end: int) -> Piece:
         """The characters `start` up to `end` of this piece."""
         text = self.text or ""
+        if start == 0 and end == len(text):
+            return self
         if self.mapped:
             return Piece(text[start:end], self.start + start, self.start + end)
         return Piece(text[start:end], self.start, self.end, self.names)
@@ -98,14 +101,18 @@ UNKNOWN: Final = Value(pieces=(Piece(None, 0, 0),))
 _MORE: Final = Piece(None, 0, 0)
 
 
-def text_of_pieces(pieces: Iterable[Piece]) -> str | None:
+def text_of_pieces(pieces: Sequence[Piece]) -> str | None:
     """The text of pieces, or None where one of them can't be known."""
+    if len(pieces) == 1:  # most values are so
+        return pieces[0].text
     texts = [piece.text for piece in pieces]
     return None if None in texts else "".join(texts)  # type: ignore[arg-type]  # none is None
 
 
-def parts_of_pieces(pieces: Iterable[Piece]) -> tuple[str | None, ...]:
+def parts_of_pieces(pieces: Sequence[Piece]) -> tuple[str | None, ...]:
     """The known and unknown parts in order; neighbours of one kind are one part."""
+    if len(pieces) == 1:
+        return (pieces[0].text,)
     texts = groupby((piece.text for piece in pieces), key=lambda text: text is not None)
     return tuple(
         "".join(text or "" for text in group) if is_known else None for is_known, group in texts
@@ -129,6 +136,8 @@ def region_of(pieces: Sequence[Piece]) -> tuple[int, int]:
 
 def blanks(text: str) -> list[tuple[int, int, bool]]:
     """Runs of blanks and of other characters: start, end, whether blank."""
+    if text and not _SEVERAL_RUNS.search(text):  # as most values of variables
+        return [(0, len(text), False)]
     return [(match.start(), match.end(), match[0][0] in " \t\n") for match in _RUNS.finditer(text)]
 
 

@@ -242,7 +242,6 @@ def variables_are_exported(script: LaunchScript) -> Violations:
         return
     exported = {assignment.name for assignment in shell.assignments if assignment.exported}
     exported |= {name for launch in script.launches for name in launch.environment}
-    used_here = set(_EXPANDED.findall(content))
     used_by_shells = {
         name for launch in script.launches for name in _expanded_by_another_shell(launch)
     }
@@ -252,7 +251,8 @@ def variables_are_exported(script: LaunchScript) -> Violations:
         is_late = assignment.offset > first_launch.offset
         if is_late or assignment.exported or name in exported:
             continue
-        is_for_training = name not in used_here and _FOR_TRAINING.fullmatch(name)
+        # What the script itself expands is asked last: few variables get so far.
+        is_for_training = _FOR_TRAINING.fullmatch(name) and name not in _EXPANDED.findall(content)
         if name in used_by_shells or is_for_training:
             reader = "`bash -c`" if name in used_by_shells else "the training program"
             message = (
@@ -294,8 +294,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
     is empty. A warning where the job does without.
     Fix: remove the spaces; write the name with underscores
     """
-    spaced = list[Violation]()
-    expanded = set(_EXPANDED.findall(script.shell.text.content))
+    spaced, content = list[Violation](), script.shell.text.content
     for command in script.shell.commands:
         exports = bool(command.words) and command.words[0].value == "export"
         yield from _bad_names(script.shell, command, exports=exports)
@@ -303,7 +302,7 @@ def assignments_have_no_spaces(script: LaunchScript) -> Violations:
         if len(words) < 2 or words[1].value != "=" or len(command.words) < 3:
             continue
         name, value = words[0].value or "None", words[2].raw if len(words) > 2 else ""
-        is_used = name.isidentifier() and name in expanded
+        is_used = name.isidentifier() and name in _EXPANDED.findall(content)
         if exports or is_used or re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
             message = (
                 f"{name} = {value}: bash accepts no spaces around the equals "
@@ -595,12 +594,14 @@ def interface_reaches_the_nodes(submission: Submission) -> Violations:
     """NCCL_SOCKET_IFNAME names a network interface that joins the nodes.
     Prevents: Bootstrap : no socket interface found; or a hang.
     Fix: write the cluster's interface"""
-    nodes = world_of(submission).nodes
     for setting, value in settings_with_values(
         submission, "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
     ):
         names = {name.strip() for name in value.lstrip("=").split(",")}
-        if nodes != 1 and value and not value.startswith("^") and names <= {"lo", "docker0", ""}:
+        if not value or value.startswith("^") or not names <= {"lo", "docker0", ""}:
+            continue
+        nodes = world_of(submission).nodes
+        if nodes != 1:
             message = f"{setting.name}={value} joins no two nodes"
             hint = (
                 "write the cluster's interface, such as eth0 or ib0, or "
@@ -614,6 +615,13 @@ def infiniband_is_used(submission: Submission) -> Violations:
     """NCCL_IB_DISABLE is not set where the nodes are joined by InfiniBand.
     Prevents: Gradients at a tenth of the network's speed. A note where the machines aren't known.
     Fix: remove it"""
+    disabling = [
+        setting
+        for setting, value in settings_with_values(submission, "NCCL_IB_DISABLE")
+        if value == "1"
+    ]
+    if not disabling:
+        return
     cluster, nodes = submission.cluster, world_of(submission).nodes
     if nodes is not None and nodes <= 1:
         return
@@ -625,8 +633,8 @@ def infiniband_is_used(submission: Submission) -> Violations:
     message = f"NCCL_IB_DISABLE=1 sends everything between nodes over TCP{tail}"
     severity = WARNING if cluster else NOTE
     on_efa = {setting.where.path for setting in settings(submission, _OF_EFA.__contains__)}
-    for setting, value in settings_with_values(submission, "NCCL_IB_DISABLE"):
-        if value == "1" and setting.where.path not in on_efa:
+    for setting in disabling:
+        if setting.where.path not in on_efa:
             yield Violation(setting.where, message, "remove it", severity=severity)
 
 

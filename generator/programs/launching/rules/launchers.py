@@ -326,9 +326,10 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes has a place where they meet: --master-addr or --rdzv-endpoint.
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    nodes = 0 if _all_nodes_are_here(call) else _several_nodes(call)
-    meets = _has(call, "--master-addr", "--rdzv-endpoint")
-    if not nodes or meets or call.has("--standalone") or _starts_from_yaml(call):
+    if _has(call, "--master-addr", "--rdzv-endpoint") or call.has("--standalone"):
+        return
+    nodes = _several_nodes(call)
+    if not nodes or _starts_from_yaml(call) or _all_nodes_are_here(call):
         return
     message = (
         f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: "

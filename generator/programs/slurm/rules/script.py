@@ -407,17 +407,17 @@ def _early_numbers(step: Step) -> Iterator[_EarlyNumber]:
     for word in srun.command.words if srun is not None else ():
         place = "by the batch script before srun starts the tasks"
         yield from _early_number(word.raw, word.offset, place)
-    shells, set_again = _shells_before(step), _ranks_set_again(step)
+    shells = _shells_before(step)
     for assignment in shell.assignments:
         reaches_launch = (
-            assignment.exported
-            and assignment.offset < last.offset
-            and assignment.inside in shells
-            and assignment.name not in set_again
+            assignment.exported and assignment.offset < last.offset and assignment.inside in shells
         )
-        if reaches_launch:
-            place = f"in the batch script, for {assignment.name}"
-            yield from _early_number(assignment.raw, assignment.value_offset, place)
+        if not reaches_launch:
+            continue
+        place = f"in the batch script, for {assignment.name}"
+        numbers = list(_early_number(assignment.raw, assignment.value_offset, place))
+        if numbers and assignment.name not in _ranks_set_again(step):
+            yield from numbers
 
 
 def _early_number(raw: str, offset: int, place: str) -> Iterator[_EarlyNumber]:
@@ -508,7 +508,7 @@ def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
     for command in shell.commands:
         is_plain = command.shell is None and not command.guarded
         if is_plain and command.words and command.words[0].value not in _ASKING:
-            texts += ((word.raw, word.offset) for word in command.words)
+            texts += ((word.raw, word.offset) for word in command.words if "$" in word.raw)
     for assignment in shell.assignments:
         inner = _command_of(shell, assignment)
         if inner is None or (inner.shell is None and not inner.guarded):

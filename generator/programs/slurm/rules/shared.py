@@ -339,9 +339,10 @@ def requeued_jobs_go_on(request: Request) -> Violations:
             )
             yield Violation(place, message, hint)
             return
+        if any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
+            continue
         looks_itself = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
-        resumes = looks_itself or any(map(_RESUMES.match, texts))
-        if resumes or not any(map(_SAVES.match, texts)):
+        if looks_itself:
             continue
         message = (
             "Slurm starts the script again from its beginning, and nothing on the launch "

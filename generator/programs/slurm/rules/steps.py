@@ -302,8 +302,9 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
         name = command.words[0].value if command.words else None
         if name in ("wait", "kill") and command.shell is None:
             in_behind = None
-        shares = any(word.prefix.startswith(_SHARES) for word in command.words[1:])
-        if command.shell is not None or command.guarded or not _is_srun(command) or shares:
+        if command.shell is not None or command.guarded or not _is_srun(command):
+            continue
+        if any(word.prefix.startswith(_SHARES) for word in command.words[1:]):
             continue
         if in_behind is not None:
             line = shell.locate(in_behind).line
@@ -318,7 +319,7 @@ def _steps_side_by_side(shell: ShellScript) -> Violations:
 
 
 def _is_srun(command: Command) -> bool:
-    return [word.value for word in command.words if word.value != "exec"][:1] == ["srun"]
+    return next((word.value for word in command.words if word.value != "exec"), None) == "srun"
 
 
 @blocks.rule("SLM059", ERROR, "init", slurm_manual("sbatch(1): the script runs on the first node"))

@@ -50,19 +50,18 @@ def variables_are_spelled_as_slurm_does(script: LaunchScript) -> Violations:
         return
     if not script.launches and not shell.mentions("#SBATCH", "srun", "sbatch"):
         return  # a script that is no job's, as of a container, may get such a variable
-    unknown = dict[str, _Use]()
+    slips = dict[str, _Use]()
     for use in _uses(shell):
-        if use.name not in _variables():
-            unknown.setdefault(use.name, use)
-    if not unknown:
+        if use.name not in _variables() and _meant(use.name) is not None:
+            slips.setdefault(use.name, use)
+    if not slips:
         return
     set_by_script = {*provided(shell), *shell.history, *shell.set_inside}
-    for name, use in unknown.items():
-        meant = _meant(name) if name not in set_by_script else None
-        if meant is not None:
+    for name, use in slips.items():
+        if name not in set_by_script:
             message = f"Slurm sets no variable {name}, so it is empty"
             severity = WARNING if use.is_optional else ERROR
-            hint = f"did you mean {meant}?"
+            hint = f"did you mean {_meant(name)}?"
             yield Violation(shell.locate(use.offset), message, hint, severity=severity)
 
 

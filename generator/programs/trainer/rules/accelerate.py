@@ -530,15 +530,15 @@ def heads_divide(submission: Submission) -> Violations:
     Prevents: An assertion when the attention is made.
     Fix: use a size that fits both
     """
+    divided = [sizes for sizes in all_sizes(submission) if sizes.sequence >= 2 and sizes.deepspeed]
+    if not divided:
+        return
     arguments = submission.of(TrainingArguments)
     model = model_of(submission, arguments[0] if len(arguments) == 1 else None)
     if model is None or not model.attentions:
         return
-    for sizes in all_sizes(submission):
-        size = sizes.sequence
-        if size < 2 or not sizes.deepspeed:
-            continue
-        kv_heads = model.kv_heads
+    for sizes in divided:
+        size, kv_heads = sizes.sequence, model.kv_heads
         fitting = [
             divisor
             for divisor in divisors(model.heads, limit=64)
