@@ -30,7 +30,7 @@ _OTHER_NAMES: Final = {
     "--name": "--job-name",
     "--memory": "--mem",
     "--mem-per-node": "--mem",
-    "--cpus": "--cpus-per-task",
+    **dict.fromkeys(("--cpus", "--cores", "--cores-per-task"), "--cpus-per-task"),
     "--gpu": "--gpus-per-node",
     "--tasks": "--ntasks",
     "--workdir": "--chdir",
