@@ -187,6 +187,10 @@ class _Reader:
         if "nesting depth" in str(problem.problem):  # libyaml's limit, in PyYAML since 6.0.4
             return TOO_LARGE.at(where, message, self.dialect.deep_hint)
 
+        if mark and self._begins_with_other_text(mark.line):
+            hint = "remove this line: YAML begins with a key or an item"
+            return SYNTAX.at(self.text.locate(0, 0), message, hint)
+
         line = where.excerpt or ""
         before = line[: mark.column] if mark else ":"
         may_be_indented_wrongly = ":" not in before and (
@@ -203,6 +207,14 @@ class _Reader:
         else:
             hint = "quote text that has `: `, ` #` or starts with one of [ ] { } & * ! | > % @ `"
         return SYNTAX.at(where, message, hint)
+
+    def _begins_with_other_text(self, line: int) -> bool:
+        """Whether a fault right below the first line is that one's, which has neither a key nor an
+        item: a command of a shell that writes the file, say.
+        """
+        first = self.text.lines[0].strip()
+        is_structure = not first or ":" in first or first.startswith(tuple("-#%{[\"'&!|>"))
+        return line == 1 and not is_structure
 
     def _refuse(self, event: Any, pointer: str, rule: Rule, message: str, hint: str) -> None:
         self.findings.append(rule.at(self._locate(event, pointer), message, hint))
