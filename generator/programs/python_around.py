@@ -11,6 +11,7 @@ from pathlib import Path
 from posixpath import dirname
 from typing import Final
 
+from ..numerals import python_float
 from ..patterns import lazy_pattern
 from ..submission.launches import Launch
 from ..submission.repository import (
@@ -67,6 +68,19 @@ _NEAR: Final = 3
 _INITIALIZED: Final = (
     r"\bdeepspeed\.initialize\((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*?\b"
 )
+#: Devices by number; a model's parts by a map; copies of a model on every GPU.
+_DEVICE: Final = lazy_pattern(r"""["']cuda:([0-9]{1,2})["']|\.cuda\(([0-9]{1,2})\)""")
+_DEVICE_MAP: Final = lazy_pattern(r"""\bdevice_map\s*=\s*["'](?:auto|balanced|sequential)""")
+_COPIES: Final = lazy_pattern(r"(?<!Distributed)\bDataParallel\(")
+#: The first GPU of a rank that has several: `2 * local_rank`, or `local_rank * gpus_per_rank`.
+_BY_RANK: Final = lazy_pattern(
+    r"\blocal_?rank\s*\*\s*(\w+)|\b(\w+)\s*\*\s*(?:\w+\.)?local_?rank\b", re.IGNORECASE
+)
+_OF_GPUS: Final = lazy_pattern(r"gpu|device", re.IGNORECASE)
+_COMMENT: Final = lazy_pattern(r"(?<!\S)#[^\n]*")
+#: Code that may read a config and fill in "auto" by itself.
+_MAY_FILL: Final = lazy_pattern(r"""["']auto["']|\bjson\.load\(|\bOmegaConf\b""")
+_RATE: Final = lazy_pattern(r"\b(?:lr|learning_rate)\s*=\s*([0-9][0-9.]*(?:e-?[0-9]+)?)")
 #: Signs of what programs do, by name: a pattern, and the files in which it is looked for.
 _SIGNS: Final = {
     "MPI": (
@@ -140,11 +154,45 @@ def hands_options_on(program: Path) -> bool:
     return _OTHER_PARSER.search(text) is not None and not _ANY_PARSER.search(text)
 
 
+def writes_rate(holder: str, rate: float) -> bool:
+    """Return whether Python beside the config `holder` writes this learning rate: `lr=0.001`."""
+    return any(
+        python_float(written) == rate
+        for folder in islice(folders_above(holder), 1)
+        for text in texts_of(folder, ("*.py",), "lr")
+        for written in _RATE.findall(text)
+    )
+
+
 def hands_to_trainer(holder: str) -> bool:
     """Return whether Python near the config `holder` names it to the Trainer:
     `deepspeed="configs/ds_config.json"`.
     """
     return any(_has_handed(folder, Path(holder).name) for folder in folders_above(holder))
+
+
+@until_next_check(512)
+def gives_to_engine(holder: str) -> bool:
+    """Return whether all Python that names the config `holder` hands it to DeepSpeed's engine.
+
+    It calls the engine itself, reads no JSON in which it may fill in "auto", and has nothing else
+    that does. The Python counts that is in or just below the nearest folder with any.
+    """
+    name = re.compile(rf"(?<![\w.-]){re.escape(Path(holder).name)}(?![\w-])")
+    for folder in folders_above(holder):
+        texts = texts_of(folder, ("*.py", "*/*.py"), Path(holder).name)
+        naming = [text for text in texts if name.search(text)]
+        if naming:
+            return all(map(_has_engine_alone, naming))
+    return False
+
+
+def _has_engine_alone(text: str) -> bool:
+    """Return whether a program calls DeepSpeed's engine, and has nothing that fills in "auto"."""
+    (engine, _), (filler, _) = _SIGNS["the engine"], _SIGNS["a filler"]
+    code = _COMMENT.sub("", text)
+    fills = filler.search(code) or _MAY_FILL.search(code)
+    return engine.search(code) is not None and fills is None
 
 
 @until_next_check(512)
@@ -213,6 +261,22 @@ def rank_variables(launch: Launch) -> frozenset[str]:
         return frozenset()
     texts = (text_around(path, path.parent) for path in python_beside(program))
     return frozenset() if any(map(_ASKS_FOR_RANKS.search, texts)) else variables
+
+
+def spreads_over_gpus(launch: Launch, gpus_each: int) -> bool:
+    """Return whether each process of a line's program uses so many GPUs by itself.
+
+    It puts parts of its model on devices by number or by a map, has copies of the model on all of
+    them, or takes its first GPU by its rank times their number.
+    """
+    text = program_text(launch) or ""
+    devices = {number for numbers in _DEVICE.findall(text) for number in numbers if number}
+    if len(devices) > 1 or _DEVICE_MAP.search(text):
+        return True
+    if _COPIES.search(text) and "DistributedDataParallel" not in text:
+        return True
+    factors = (factor for factors in _BY_RANK.findall(text) for factor in factors if factor)
+    return any(factor == str(gpus_each) or _OF_GPUS.search(factor) for factor in factors)
 
 
 def loads_json(launch: Launch) -> bool:

@@ -15,6 +15,7 @@ from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...programs.deepspeed.config import BATCH_KEYS, Config
 from ...programs.deepspeed.rules.subjects import ds_configs
 from ...programs.deepspeed.submission import configs_of, used_config
+from ...programs.python_around import spreads_over_gpus
 from ...rules.violations import deepspeed, deepspeed_0_19_8, derived
 from ...submission.claims import Claim
 from ...submission.references import Reference
@@ -172,6 +173,8 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
             severity = ERROR
         elif claim.where in places_in_background:
             continue  # other lines have the rest of the GPUs
+        elif _uses_several(submission, claim, trusted):
+            continue
         else:
             uses = f"{claim.value} of {trusted.value}"
             has_enough = world.gpus is not None and world.gpus <= claim.value
@@ -179,6 +182,18 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
         message = f"{claim.text} uses {uses} GPUs per node, according to {trusted.placed}"
         hint = f"write {trusted.value} in both"
         yield Violation(claim.where, message, hint, severity=severity)
+
+
+def _uses_several(submission: Submission, claim: Claim, trusted: Claim) -> bool:
+    """Whether each process of the launch line that claims some GPUs uses its share of all."""
+    gpus_each, rest = divmod(trusted.value, claim.value)
+    return rest == 0 and any(
+        spreads_over_gpus(launch, gpus_each)
+        for launch in submission.launches
+        for call in launch.calls
+        for option in call.options.entries
+        if launch.script.locate(option.written) == claim.where
+    )
 
 
 def _places_in_background(submission: Submission) -> frozenset[Location]:

@@ -12,7 +12,7 @@ from ...submission.references import Reference
 from ...submission.submission import Submission
 from ...submission.world import OF_CONFIG, RULED_OUT, Degree
 from ...text.lookup import is_written
-from ..python_around import hands_to_trainer, release_in, tells
+from ..python_around import gives_to_engine, hands_to_trainer, release_in, tells
 from ..releases import Release
 from .config import Config, DsConfig, has_auto
 
@@ -69,8 +69,8 @@ def _consumer(config: DsConfig, submission: Submission) -> tuple[str, bool]:
     """The program that reads a config, and whether that is a guess.
 
     It is the one that the command line states, else that of the launch line or file that names the
-    config, else that of the documents around it, else Transformers or accelerate where a value is
-    "auto", else DeepSpeed.
+    config, else that of the documents around it, else that of the programs that name it, else
+    Transformers or accelerate where a value is "auto", else DeepSpeed.
     """
     stated = submission.context.consumer
     readers = submission.readers_of(config)
@@ -87,6 +87,8 @@ def _consumer(config: DsConfig, submission: Submission) -> tuple[str, bool]:
         return consumer, False
 
     is_filled = has_auto(config)
+    if is_filled and gives_to_engine(config.path):
+        return "deepspeed", False
     # One or two among numbers are no sign of the Trainer where the programs have the engine alone.
     has_few = is_filled and not has_auto(config, _AUTOS_OF_FILLERS)
     if has_few and tells("the engine", config.path):

@@ -21,6 +21,7 @@ from ....submission.submission import Submission
 from ....text.hjson.edits import move_member, remove_member, rename_key
 from ....text.slips import is_slip
 from ....text.wording import escape
+from ...python_around import writes_rate
 from ..config import OPTIMIZER, PARAMS, Config, number_of
 from ..options import default_of_optimizer
 from ..schema import load_schema, mismatch, versions
@@ -407,7 +408,8 @@ def rates_are_above_zero(config: Config) -> Violations:
 @configs.rule("OPT024", WARNING, "silent", _RATES)
 def rates_are_written(config: Config) -> Violations:
     """The optimizer's params set the learning rate; else its constructor's default is used.
-    Prevents: Training at a rate that nobody chose.
+    Prevents: Training at a rate that nobody chose. A note where a program beside the config writes
+    the same rate.
     Fix: set lr"""
     default = default_of_optimizer(config, "lr")
     if config.consumer != "deepspeed" or not default:
@@ -420,7 +422,8 @@ def rates_are_written(config: Config) -> Violations:
         message = (
             f"lr is not set: {shown(config.value(OPTIMIZER))} trains at its default, {default}"
         )
-        yield violation(config, OPTIMIZER, message, 'add "lr" to params')
+        severity = NOTE if writes_rate(config.path, default) else None
+        yield violation(config, OPTIMIZER, message, 'add "lr" to params', severity=severity)
 
 
 @optimizer_from_config.rule(

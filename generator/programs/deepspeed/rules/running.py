@@ -7,6 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
+from ...python_around import tells
 from ..config import Config
 from .subjects import (
     Run,
@@ -232,7 +233,8 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     Fix: use gradient_checkpointing
     """
     config = run.config
-    if not config.filled:
+    may_be_own_model = config.guessed and tells("the engine", config.path)
+    if not config.filled or may_be_own_model:
         return
     keys = ("partition_activations", "cpu_checkpointing")
     on = ", ".join(key for key in keys if config.switch(f"{_ACT}/{key}"))

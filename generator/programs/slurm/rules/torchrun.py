@@ -10,6 +10,7 @@ from ....submission.launches import Call
 from ....text.options import Argument
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import torchrun_calls
+from ...python_around import spreads_over_gpus
 from ..request import Request
 from ..subjects import blocks
 
@@ -72,7 +73,7 @@ def _fewest(srun: Call, call: LauncherCall) -> Argument[int] | None:
 )
 def every_gpu_has_a_rank(block: Request) -> Violations:
     """torchrun has --nproc-per-node, which defaults to one process per node.
-    Prevents: One busy GPU on each node.
+    Prevents: One busy GPU on each node. Not where the program uses several GPUs by itself.
     Fix: set --nproc-per-node to the GPUs per node"""
     gpus = block.gpus_per_node
     if gpus is None or gpus.value <= 1:
@@ -82,6 +83,8 @@ def every_gpu_has_a_rank(block: Request) -> Violations:
         if call is None or call.opaque or call.has("--nproc-per-node"):
             continue
         if "PET_NPROC_PER_NODE" in launch.environment:  # torchrun reads it in the option's place
+            continue
+        if spreads_over_gpus(launch, gpus.value):
             continue
         message = (
             "torchrun without --nproc-per-node starts 1 process, and "

@@ -76,7 +76,8 @@ _SEVERITY_WITHOUT_VALUE: Final = {"int": None, "float": None, "bool": NOTE}
 def names_are_current(arguments: TrainingArguments) -> Violations:
     """Every argument is one that transformers still has: eval_strategy, not evaluation_strategy.
     Prevents: TypeError: unexpected keyword argument, or ValueError: Some specified arguments are
-    not used by the HfArgumentParser, with a transformers that no longer has it.
+    not used by the HfArgumentParser, with a transformers that no longer has it. A note where a
+    module of the site brings PyTorch, and maybe an older transformers.
     Fix: use the argument's new name"""
     release = _release(arguments)
     for name in _taken(arguments, gone_arguments()):
@@ -85,6 +86,7 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         verb = "has no" if is_gone else "has the"
         message = f"{release} {verb} argument {name}, which is gone since {gone}"
         is_usual = not release.where and numbers(gone) < _NEWEST_MAJOR
+        is_usual &= not _is_of_a_module(arguments)
         severity: Severity | None = NOTE
         if is_gone and (release.planned or is_usual):
             severity = None
@@ -120,6 +122,17 @@ def _release(arguments: TrainingArguments) -> Release:
     """The release of transformers by which arguments are judged."""
     launches = [arguments.launch] if arguments.launch else []
     return release_for("transformers", arguments.path, launches)
+
+
+def _is_of_a_module(arguments: TrainingArguments) -> bool:
+    """Whether the script loads a module of the site with PyTorch: `module load pytorch/1.13`."""
+    launch = arguments.launch
+    return launch is not None and any(
+        "torch" in word.raw
+        for command in launch.script.commands
+        if command.words[0].value in ("module", "ml")
+        for word in command.words[1:]
+    )
 
 
 def _taken(arguments: TrainingArguments, names: Collection[str]) -> list[str]:

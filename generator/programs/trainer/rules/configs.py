@@ -67,8 +67,13 @@ def pairs(submission: Submission) -> Iterator[Pair]:
             yield Pair(arguments, config, world_of(submission).gpus)
 
 
-#: DeepSpeed's scheduler of each of transformers' that it has: docs/source/en/deepspeed.md @ 5.23.0
-_SCHEDULES: Final = (("constant_with_warmup", "WarmupLR"), ("linear", "WarmupDecayLR"))
+#: DeepSpeed's scheduler of each of transformers' that it has: docs/source/en/deepspeed.md @ 5.23.0,
+#: runtime/lr_schedules.py (WarmupCosineLR)
+_SCHEDULES: Final = (
+    ("constant_with_warmup", "WarmupLR"),
+    ("linear", "WarmupDecayLR"),
+    ("cosine", "WarmupCosineLR"),
+)
 
 
 class _Expected(NamedTuple):
