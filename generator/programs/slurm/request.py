@@ -101,6 +101,10 @@ class Request(CommandLine):
         """The options of a `#SBATCH` block that the project gives to sbatch on its command line."""
         return frozenset(self._given)
 
+    def given_values(self, name: str) -> frozenset[str]:
+        """The values that the project gives to sbatch for an option on its command line."""
+        return frozenset(self._given.get(name, ()))
+
     @cached_property
     def _given(self) -> dict[str, set[str]]:
         """The values of these options, by name."""
@@ -118,7 +122,7 @@ class Request(CommandLine):
         argument = super().read(name, reader)
         if argument is None or self.block is None:
             return argument
-        other_values = self._given.get(name, set()) - {argument.option.text or ""}
+        other_values = self.given_values(name) - {argument.option.text or ""}
         return None if other_values else argument
 
     def has(self, *names: str) -> bool:
@@ -260,6 +264,9 @@ def steps_of(block: Request) -> Iterator[Step]:
             nodes = request.nodes
         elif is_elsewhere or job.has("--nodes"):
             nodes = job.nodes
+        in_all = None if request.opaque else request.count("--ntasks")
+        if in_all is not None and in_all.value < (nodes or 2):
+            nodes = in_all.value  # srun takes no more nodes than it has tasks
         tasks, where_tasks = _tasks(request, job, nodes)
         yield Step(
             block=job,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from posixpath import basename
+from posixpath import basename, normpath
 from typing import Final
 
 from ...patterns import lazy_pattern
@@ -19,6 +21,7 @@ _CONTINUED: Final = lazy_pattern(r"\\[ \t]*\n[ \t]*#?[ \t]*")
 _OPTION: Final = lazy_pattern(
     r"(?<!\S)(?:(--[a-z][\w-]*)(?:[= ]([^\s-]\S*))?|(-[A-Za-z])(?:[= ]?([^\s=-]\S*))?)"
 )
+_VARIABLE: Final = lazy_pattern(r"\$\{?([A-Za-z_]\w*)\}?")
 _README: Final = "[Rr][Ee][Aa][Dd][Mm][Ee]*"
 _SCRIPTS: Final = "*.sh"
 _MOST_SCRIPTS: Final = 64  # of a folder, which may submit one another
@@ -56,9 +59,8 @@ def _options_for(name: str, text: str) -> frozenset[Given]:
         return frozenset()
 
     options = set[Given]()
-    for call in _CALL.findall(_CONTINUED.sub(" ", text)):
-        words = call.split()
-        indices = (index for index, word in enumerate(words) if _names(word, name))
+    for words in _calls_in(text):
+        indices = (index for index, word in enumerate(words) if _names(word, name, text))
         at_script = next(indices, None)
         if at_script is None:
             continue
@@ -71,9 +73,40 @@ def _options_for(name: str, text: str) -> frozenset[Given]:
     return frozenset(options)
 
 
-def _names(word: str, name: str) -> bool:
-    """Return whether a word is the path of a file, quoted or not."""
-    return basename(word.strip("\"'")) == name
+def _calls_in(text: str) -> Iterator[list[str]]:
+    """The words of each call of `sbatch` in a text."""
+    for call in _CALL.findall(_CONTINUED.sub(" ", text)):
+        yield call.split()
+
+
+def submitting_folders(script: str) -> frozenset[Path]:
+    """The other folders whose scripts submit a script by its path from there, as `../job.sh`."""
+    place, folders = Path(script).absolute(), set[Path]()
+    around = (
+        path
+        for above in folders_above(script)
+        for pattern in (_SCRIPTS, f"*/{_SCRIPTS}")
+        for path in islice(matching(pattern, above, above), _MOST_SCRIPTS)
+        if path.parent != place.parent
+    )
+    for path in around:
+        text = text_around(path, path.parent)
+        if place.name in text and "sbatch" in text:
+            words = (word.strip("\"'") for call in _calls_in(text) for word in call)
+            if any(normpath(path.parent / word) == str(place) for word in words if "/" in word):
+                folders.add(path.parent)
+    return frozenset(folders)
+
+
+def _names(word: str, name: str, text: str) -> bool:
+    """Return whether a word is the path of a file, quoted or not, or a variable that has one."""
+    plain = word.strip("\"'")
+    variable = _VARIABLE.fullmatch(plain)
+    if variable is None:
+        return basename(plain) == name
+    value = rf"[\"']?(?:[^\s\"';#]*/)?{re.escape(name)}[\"']?"
+    is_set = rf"^[ \t]*(?:\w+[ \t]+)?{variable[1]}={value}[ \t]*(?:[;#]|$)"
+    return re.search(is_set, text, re.MULTILINE) is not None
 
 
 @until_next_check(64)

@@ -262,7 +262,7 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
     """The numbers of the GPUs that a script chooses are below the number that its node gives.
     Prevents: ValueError: No slot '4' specified on host 'localhost'. A warning for
     CUDA_VISIBLE_DEVICES, which finds no device, or the GPUs of another job where the site doesn't
-    confine jobs to theirs.
+    confine jobs to theirs; a note where it has all that are given before the others.
     Fix: leave the choice to Slurm, or count from 0
     """
     granted = request.gpus_per_node
@@ -270,13 +270,16 @@ def chosen_gpus_are_granted(request: Request) -> Violations:
         return
     gives = f"{granted} gives {granted.value} GPU{'s' * (granted.value > 1)}, numbered from 0"
     for choice in _chosen_gpus(request):
-        numbers = set(map(whole, choice.numbers.split(",")))
-        beyond = sorted(number for number in numbers if number >= granted.value)
+        numbers = list(map(whole, choice.numbers.split(",")))
+        beyond = sorted({number for number in numbers if number >= granted.value})
         if beyond:
             message = f"{choice.text} chooses GPU {', '.join(map(str, beyond))}, and {gives}"
             # A number that is beyond them has at most three digits, so these are few.
             hint = f"leave it out, or choose from {','.join(map(str, range(granted.value)))}"
             severity = WARNING if choice.text.startswith("CUDA_VISIBLE_DEVICES") else ERROR
+            # CUDA passes over the first number without a device, and all behind it.
+            if severity == WARNING and set(numbers[: granted.value]) == set(range(granted.value)):
+                severity = NOTE
             yield Violation(choice.where, message, hint, severity=severity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
@@ -15,7 +15,7 @@ from ....submission.repository import program_text, texts_of
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
-from ....text.around import folders_above, is_left_out
+from ....text.around import folders_above, is_left_out, is_there
 from ....text.options import Argument
 from ....text.shell.background import in_background
 from ....text.shell.reader import read_script
@@ -25,6 +25,7 @@ from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, accelerate_config, fixed_port
 from ..request import Request
 from ..subjects import blocks
+from ..submit_line import submitting_folders
 
 _TOP: Final = lazy_pattern(r"(?:\.\./)*[^/]*")  # of a folder, as far as one mkdir makes it
 #: Patterns of a file's name that sbatch or a task fills in. Source: sbatch(1), filename pattern.
@@ -32,6 +33,7 @@ _OF_THE_JOB: Final = lazy_pattern(r"%[0-9]*[AaJjNnst]")
 #: Words of a comment that says that a folder has to be there.
 _FOLDER: Final = lazy_pattern(r"\b(?:mkdir|folder|directory)\b")
 _SCRIPTS: Final = ("*.sh", "*.bash", "*/*.sh")
+_JOBS: Final = ("*.sh", "*.bash", "*.sbatch", "*.slurm")
 _FAILED_JOB: Final = slurm_manual(
     "seen in a real job: state FAILED, exit code 0:53, and no line of the script run"
 )
@@ -46,13 +48,20 @@ def log_folder_exists(submission: Submission) -> Violations:
     for request in blocks(submission):
         seen, path = set[str](), request.shell.text.path
         for log in request.texts("--output", "--error"):
-            folder = log.value.rpartition("/")[0].removeprefix("./")
+            folder = _folder_of(log.value)
             exists = log.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
             if not folder.strip("./") or folder in seen or exists:
                 continue
             seen.add(folder)
-            if not _made_before(folder, path):
+            given = set(map(_folder_of, request.given_values(log.name)))
+            is_replaced = bool(given) and folder not in given
+            if not (is_replaced or _made_before(folder, path) or _is_where_submitted(folder, path)):
                 yield _missing_log_folder(request, log, folder)
+
+
+def _folder_of(log: str) -> str:
+    """The folder of a log's path; empty for a file's name alone."""
+    return log.rpartition("/")[0].removeprefix("./")
 
 
 def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Violation:
@@ -72,7 +81,9 @@ def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Vi
     top = _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
     is_left_to_git = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
     is_of_site = request.has("--chdir")
-    is_told = _is_told(folder, request.shell.text.lines)
+    is_told = _is_told(folder, request.shell.text.lines) or any(
+        _is_told(folder, text.splitlines()) for text in texts_of(Path(path).parent, _JOBS, folder)
+    )
     may_exist = is_told or is_of_site or is_left_to_git or _is_set_up(folder, path)
     return log.bad_value(message, _how_to_make(folder, top), severity=NOTE if may_exist else None)
 
@@ -106,6 +117,12 @@ def _made_before(folder: str, script: str) -> bool:
     )
 
 
+def _is_where_submitted(folder: str, script: str) -> bool:
+    """Return whether a folder is in each one from which scripts of others submit `script`."""
+    starts = submitting_folders(script)
+    return bool(starts) and all(is_there(start / folder) for start in starts)
+
+
 def _shell(content: str) -> ShellScript:
     """A text as a script."""
     return read_script(Text(path="", content=content, lines=content.splitlines()))
@@ -136,6 +153,8 @@ def _is_set_up(folder: str, script: str) -> bool:
 
 #: Variables in which the jobs of an array differ.
 _OF_EACH_JOB: Final = ("SLURM_ARRAY_TASK_ID", "SLURM_JOB_ID", "SLURM_JOBID")
+#: An agent of a sweep, which a server gives other settings each time.
+_ASKS_FOR_WORK: Final = lazy_pattern(r"^[^#\n]*\bwandb[ \t]+agent\b|\bwandb\.agent\(", re.MULTILINE)
 #: GPUs of a usual node. Where nothing says how many there are, a job that asks for fewer may share
 #: its node.
 _USUAL_GPUS: Final = 8
@@ -154,7 +173,9 @@ def tasks_of_an_array_differ(request: Request) -> Violations:
         if array.value.endswith("%1") or re.fullmatch(r"[0-9]+", array.value):
             continue
         texts = (request.shell.text.content, *map(program_text, request.launches))
-        if not any(name in text for name in _OF_EACH_JOB for text in texts if text is not None):
+        known = [text for text in texts if text is not None]
+        may_differ = any(name in text for name in _OF_EACH_JOB for text in known)
+        if not may_differ and not any(map(_ASKS_FOR_WORK.search, known)):
             message = (
                 f"{array}, but nothing in the script depends on SLURM_ARRAY_TASK_ID: "
                 "all jobs do the same"
