@@ -282,7 +282,8 @@ def _module_is_there(launch: Launch, module: str) -> Violations:
 def called_scripts_are_there(script: LaunchScript) -> Violations:
     """A script that another calls, sources or submits is not a letter off one that is there.
     Prevents: bash: trian.sh: No such file or directory; sbatch: error: Unable to open file. Where
-    none is like it, a warning if the script's own programs are there, a note if it is sourced.
+    none is like it, a warning if the script's own programs are there, a note if it is sourced or in
+    a branch.
     Fix: correct the script's path"""
     shell = script.shell
     brings_files = any(map(_brings_files, shell.commands))
@@ -305,7 +306,9 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
         elif word.value and _is_missing(PurePath(word.value), shell.text.path):
             hint = "correct the path, or add the script"
             if _home_of(script) is not None:
-                yield Violation(where, message, hint, severity=WARNING)
+                # What a branch calls may be for those who have it.
+                severity = NOTE if command.guarded else WARNING
+                yield Violation(where, message, hint, severity=severity)
             elif not brings_files and not command.guarded and sourced(command.run):
                 yield Violation(where, message, hint, severity=NOTE)
 

@@ -67,6 +67,8 @@ _SUBSYSTEMS: Final = (
     "RAS",
     "ALL",
 )
+#: Values by which nobody asks for messages: a name that is none of the subsystems leaves none.
+_NO_SUBSYSTEM: Final = frozenset({"off", "none", "no", "false", "0"})
 #: Set where the nodes are joined by EFA: NCCL then goes through a plug-in. Source: aws/aws-ofi-nccl
 #: README.md
 _OF_EFA: Final = frozenset(
@@ -106,7 +108,7 @@ def settings(
         shell = script.shell
         for assignment in shell.assignments:
             # Asked before places are looked up: long scripts have many other variables.
-            if wanted(assignment.name):
+            if wanted(assignment.name) and not _is_for_the_script(assignment.name, shell):
                 yield Setting(
                     name=assignment.name,
                     value=assignment.value,
@@ -127,6 +129,21 @@ def settings(
             name, equals, value = line.partition("=")
             if equals and name.isidentifier() and wanted(name):
                 yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
+
+
+def _is_for_the_script(name: str, shell: ShellScript) -> bool:
+    """Whether a script alone uses a variable: no program gets it by this name.
+
+    The script expands it, and otherwise only assigns to it, without export.
+    """
+    if any(assignment.exported for assignment in shell.assignments if assignment.name == name):
+        return False
+    content = shell.text.content
+    expansions = len(re.findall(rf"\$\{{?[#!]?{name}(?!\w)", content))
+    begin = r"(?:^|[;)]|\b(?:then|do|else|local)\b)[ \t]*"
+    assignments = len(re.findall(rf"{begin}{name}\+?=", content, re.MULTILINE))
+    in_all = len(re.findall(rf"(?<!\w){name}(?!\w)", content))
+    return expansions > 0 and expansions + assignments == in_all
 
 
 def settings_with_values(
@@ -664,6 +681,8 @@ def subsystems_exist(setting: Setting) -> Violations:
     Prevents: The messages one asked for are not printed.
     Fix: use subsystems that NCCL has"""
     if setting.name != "NCCL_DEBUG_SUBSYS" or not setting.value:
+        return
+    if setting.value.lower() in _NO_SUBSYSTEM:
         return
     for name in map(str.strip, setting.value.lstrip("^").split(",")):
         if name and name.upper() not in _SUBSYSTEMS:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from ....findings import ERROR, WARNING, Location, Severity, Violation, Violations
+from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ....numerals import python_float
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
@@ -59,7 +59,8 @@ def samples_fill_the_steps(settings: Settings) -> Violations:
 @front_end_launches.rule("FRONT003", WARNING, "training", _IN_THE_TABLE)
 def longest_sample_fits_the_budget(settings: Settings) -> Violations:
     """The tokens that a rank trains on at once hold the longest sample.
-    Prevents: No error at first: a sample that long stops the run, or runs out of memory.
+    Prevents: No error at first: a sample that long stops the run, or runs out of memory. A note
+    where the engine's own limit keeps samples shorter.
     Fix: raise the budget, or cut sequences over more ranks
     """
     yield from _broken(settings, "FRONT003")
@@ -310,10 +311,18 @@ def _of_counts(settings: Settings, identity: Mapping[str, Any]) -> Violations:
         settings, identity, written, setting, left.value, right.value
     )
     severity = _SEVERITIES.get(identity.get("severity", ""))
+    if _is_bounded(settings, identity, left):
+        severity = NOTE
     machine_hint = _machine_hint(settings, identity)
     if machine_hint:
         hint = f"{machine_hint}, or {hint.removeprefix('use ')}" if hint else machine_hint
     yield Violation(setting.where or settings.place, message, hint, severity=severity)
+
+
+def _is_bounded(settings: Settings, identity: Mapping[str, Any], left: Counted) -> bool:
+    """Whether another setting keeps what comes below the count of the right side."""
+    bound = settings.count(identity["bound"]) if "bound" in identity else None
+    return bound is not None and _holds(identity["is"], left.value, bound.value)
 
 
 def _written_in(
