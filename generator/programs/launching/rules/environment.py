@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from typing import Final
 
@@ -106,9 +107,11 @@ def settings(
     """
     for script in submission.shell_texts:
         shell = script.shell
-        for assignment in shell.assignments:
-            # Asked before places are looked up: long scripts have many other variables.
-            if wanted(assignment.name) and not _is_for_the_script(assignment.name, shell):
+        # Asked before places are looked up: long scripts have many other variables.
+        assignments = [assignment for assignment in shell.assignments if wanted(assignment.name)]
+        own_names = _of_script_alone(shell) if assignments else frozenset[str]()
+        for assignment in assignments:
+            if assignment.name not in own_names:
                 yield Setting(
                     name=assignment.name,
                     value=assignment.value,
@@ -131,19 +134,18 @@ def settings(
                 yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
 
 
-def _is_for_the_script(name: str, shell: ShellScript) -> bool:
-    """Whether a script alone uses a variable: no program gets it by this name.
+def _of_script_alone(shell: ShellScript) -> frozenset[str]:
+    """The variables of a script that no program gets by their names.
 
-    The script expands it, and otherwise only assigns to it, without export.
+    The script expands them, and otherwise only assigns to them, without export.
     """
-    if any(assignment.exported for assignment in shell.assignments if assignment.name == name):
-        return False
     content = shell.text.content
-    expansions = len(re.findall(rf"\$\{{?[#!]?{name}(?!\w)", content))
-    begin = r"(?:^|[;)]|\b(?:then|do|else|local)\b)[ \t]*"
-    assignments = len(re.findall(rf"{begin}{name}\+?=", content, re.MULTILINE))
-    in_all = len(re.findall(rf"(?<!\w){name}(?!\w)", content))
-    return expansions > 0 and expansions + assignments == in_all
+    expanded = Counter(_ANY_EXPANSION.findall(content))
+    assigned = Counter(_ASSIGNED.findall(content))
+    named = Counter(_WORD.findall(content))
+    exported = {assignment.name for assignment in shell.assignments if assignment.exported}
+    own_names = (name for name in expanded if expanded[name] + assigned[name] == named[name])
+    return frozenset(own_names) - exported
 
 
 def settings_with_values(
@@ -201,6 +203,11 @@ _PLAIN: Final = lazy_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w+)|\{([A-Za-z_]\w+)\})")
 _SUBSTITUTED: Final = lazy_pattern(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)')
 _WORD: Final = lazy_pattern(r"\w+")
 _QUOTED: Final = lazy_pattern(r"'[^']*'")
+#: `$NAME`, `${NAME...`; and `NAME=` at the beginning of a command, or made local.
+_ANY_EXPANSION: Final = lazy_pattern(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_ASSIGNED: Final = lazy_pattern(
+    r"(?:^|[;)]|\b(?:then|do|else|local)\b)[ \t]*([A-Za-z_]\w*)\+?=", re.MULTILINE
+)
 #: An assignment to what is no name: `MODEL-DIR=/data`, `2ND=x`.
 _BAD_NAME: Final = lazy_pattern(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 #: Values of `--device` and `--backend` by which ranks need no GPU, also behind an equals sign.

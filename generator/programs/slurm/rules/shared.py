@@ -33,6 +33,8 @@ _OF_THE_JOB: Final = lazy_pattern(r"%[0-9]*[AaJjNnst]")
 #: Words of a comment that says that a folder has to be there.
 _FOLDER: Final = lazy_pattern(r"\b(?:mkdir|folder|directory)\b")
 _SCRIPTS: Final = ("*.sh", "*.bash", "*/*.sh")
+#: Files that say or do what comes before a job; an image's definition has a text for its users.
+_SETS_UP: Final = ("README*", "*.md", "*.rst", "Makefile", "*.def", "*.sh", "*.bash")
 _JOBS: Final = ("*.sh", "*.bash", "*.sbatch", "*.slurm")
 _FAILED_JOB: Final = slurm_manual(
     "seen in a real job: state FAILED, exit code 0:53, and no line of the script run"
@@ -140,14 +142,14 @@ def _makes(folder: str, shell: ShellScript) -> bool:
 
 
 def _is_set_up(folder: str, script: str) -> bool:
-    """Return whether a README or a script that is no job makes a folder, around a job's script."""
+    """Return whether prose or a script that is no job makes a folder, around a job's script."""
     mkdir = re.compile(
         rf"^[^#\n]*\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])", re.MULTILINE
     )
     return any(
         "#SBATCH" not in text and mkdir.search(text)
         for above in folders_above(script)
-        for text in texts_of(above, ("README*", "*.sh", "*.bash"), "mkdir")
+        for text in texts_of(above, _SETS_UP, "mkdir")
     )
 
 
