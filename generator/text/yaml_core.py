@@ -125,8 +125,8 @@ class Dialect:
     merges: bool = False  #: whether `<<` takes in the keys of another mapping
     typed_keys: bool = False  #: whether a key is resolved as values are: `on` is true, `1` a number
     last_wins: bool = False  #: whether the second value of a key counts where there are two
-    #: whether texts of a usual size are read by PyYAML's own parser: it is stricter about tabs than
-    #: libyaml's
+    #: whether texts of a usual size are read as PyYAML's own parser does: it is stricter about tabs
+    #: than libyaml's
     own_parser: bool = False
     #: hints on a text that is empty, nested too deeply, has too many values, or several documents
     empty_hint: str = "write at least model, cluster, gpus and training.global_batch"
