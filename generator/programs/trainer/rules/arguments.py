@@ -79,8 +79,11 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
     not used by the HfArgumentParser, with a transformers that no longer has it. A note where a
     module of the site brings PyTorch, and maybe an older transformers.
     Fix: use the argument's new name"""
+    taken = _taken(arguments, gone_arguments())
+    if not taken:
+        return
     release = _release(arguments)
-    for name in _taken(arguments, gone_arguments()):
+    for name in taken:
         gone, instead = gone_arguments()[name]["release"], gone_arguments()[name]["instead"]
         is_gone = release.version[:2] >= numbers(gone)
         verb = "has no" if is_gone else "has the"
@@ -102,10 +105,13 @@ def names_are_of_the_release(arguments: TrainingArguments) -> Violations:
     Prevents: ValueError: Some specified arguments are not used by the HfArgumentParser; TypeError:
     unexpected keyword argument
     Fix: use a release that has it, or remove the argument"""
+    taken = _taken(arguments, new_arguments())
+    if not taken:
+        return
     release = _release(arguments)
     if not release.where:
         return
-    for name in _taken(arguments, new_arguments()):
+    for name in taken:
         since = new_arguments()[name]
         if release.version[:2] < numbers(since):
             message = f"{release} has no argument {name}, which is new in {since}"
