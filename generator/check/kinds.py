@@ -65,24 +65,25 @@ _HOLDERS: Final = frozenset(
 )
 #: Of a text that is plain, beyond which it is data: most scripts have a tenth of it.
 _MOST_OF_PLAIN_TEXT: Final = 64 * 1024
-#: A text with none of these has no launch line. They are looked for first, as that is fast.
-_IN_LAUNCH_LINES: Final = (
-    b"torchrun",
-    b"deepspeed",
-    b"accelerate",
-    b"torch.distributed.",
-    b"ray job",
-    b"#SBATCH",
-    b"#PBS",
-    b"#BSUB",
+#: What a launch line begins with, but for torchrun's folder. The text between deepspeed and its
+#: script is bounded: else a long line that names deepspeed often would be read to its end for each
+#: of them.
+_STARTS: Final = (
+    rb"torchrun[\"',\s\\]+(?:[$-]|[\w./-]{1,120}\.py\b)",
+    rb"accelerate[\"',\s]+launch\b",
+    rb"-m[ \t]+torch\.distributed\.(?:run|launch)\b",
+    rb"ray job submit\b",
+    rb"#SBATCH[ \t]+-",
+    rb"#PBS[ \t]+-",
+    rb"#BSUB[ \t]+-",
+    rb"deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b",
+    rb"deepspeed[\"'],\s*[\"']-",
 )
-#: The text between deepspeed and its script is bounded: else a long line that names deepspeed often
-#: would be read to its end for each of them.
+#: A text without any of these has no launch line. They are looked for first: each begins with
+#: letters of its own, which is fast.
+_MAY_START: Final = tuple(map(lazy_pattern, _STARTS))
 _LAUNCH_LINE: Final = lazy_pattern(
-    rb"(?:^|[\"'`\s(!])(?:(?:[\w./${}-]{1,120}/)?torchrun[\"',\s\\]+(?:[$-]|[\w./-]{1,120}\.py\b)"
-    rb"|accelerate[\"',\s]+launch\b|-m[ \t]+torch\.distributed\.(?:run|launch)\b"
-    rb"|ray job submit\b|#(?:SBATCH|PBS|BSUB)[ \t]+-"
-    rb"|deepspeed[ \t](?:\\\n|[^\n`]){0,400}\.py\b|deepspeed[\"'],\s*[\"']-)"
+    rb"(?:^|[\"'`\s(!])(?:(?:[\w./${}-]{1,120}/)?" + rb"|".join(_STARTS) + rb")"
 )
 #: Programs whose jobs are started from Python: the module that is imported for it, and the call or
 #: the argument by which a job gets GPUs.
@@ -192,9 +193,8 @@ def _program_in_python(content: bytes) -> str | None:
 
 def starts_launcher(content: bytes) -> bool:
     """Return whether a text has a line, or a list, that starts a launcher."""
-    if not any(name in content for name in _IN_LAUNCH_LINES):
-        return False
-    return _LAUNCH_LINE.search(content) is not None
+    may_start = any(pattern.search(content) for pattern in _MAY_START)
+    return may_start and _LAUNCH_LINE.search(content) is not None
 
 
 def begins_with_shell(path: Path) -> bool:
