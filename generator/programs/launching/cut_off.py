@@ -15,7 +15,7 @@ _ARGUMENT: Final = lazy_pattern(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-
 #: An array's words, those of a variable, or a short option; and what follows the last word of a
 #: command whose line lacks a backslash.
 _FURTHER_IN: Final = lazy_pattern(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
-_COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"[ \t]*#.*\\$")
+_COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"^[ \t]*#.*\\$", re.MULTILINE)
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number, the
 #: script's own arguments.
 _NO_COMMAND: Final = lazy_pattern(
@@ -108,6 +108,8 @@ def _cut_off(
 
 def _keys_cut_off(shell: ShellScript, launches: Container[int]) -> Iterator[CutOff]:
     """Keys of a launch, such as `max_turns=10`, that a comment above them makes variables."""
+    if not any(_COMMENT_THAT_GOES_ON.search(text.content) for text in shell.texts):
+        return  # as in most scripts
     of_commands = {
         assignment.offset for command in shell.commands for assignment in command.environment
     }
@@ -162,8 +164,8 @@ def _content_at(shell: ShellScript, offset: int) -> tuple[str, int]:
 def _line_above(content: str, at: int) -> tuple[str | None, str]:
     """The line above a place, None without one; and what precedes the place on its own."""
     before = content[max(0, at - _MOST_LINE) : at]
-    *above, indent = before.split("\n")
-    return (above[-1] if above else None), indent
+    above, line_end, indent = before.rpartition("\n")
+    return (above.rpartition("\n")[2] if line_end else None), indent
 
 
 def _has_keyword_between(shell: ShellScript, above: Command, offset: int) -> bool:
