@@ -27,6 +27,7 @@ _OF_STEPS: Final = frozenset(
         "--epochs",
     }
 )
+_MOST_BETWEEN: Final = 400  # characters of blanks and a variable
 _VARIABLE: Final = lazy_pattern(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 
 
@@ -94,7 +95,8 @@ class Launch:
 
         Such a variable is to be filled in.
         """
-        variable = _VARIABLE.match(self.script.text.content, option.offset + len(option.raw))
+        end = option.offset + len(option.raw)
+        variable = _VARIABLE.match(self.script.text_between(end, end + _MOST_BETWEEN))
         if variable is None:
             return False
         return not self.script.value_of(variable[1], self.calls[0].command.index)

@@ -118,7 +118,7 @@ def options_have_their_values(launch: Launch) -> Violations:
     for word, following in pairwise(launch.arguments):
         option = word.value or ""
         are_options = option.startswith("--") and following.prefix.startswith("--")
-        name = option.removeprefix("--")
+        name = option.removeprefix("--").replace("-", "_")
         if not are_options or not name.isidentifier():
             continue
         # Each field of a class is an option; one of these types takes a value.
@@ -129,15 +129,14 @@ def options_have_their_values(launch: Launch) -> Violations:
         # The modules are parsed only where one of them has the name at all.
         if is_field or (not lacks_word(program, name) and option in valued_options(program)):
             where = launch.script.locate(word)
-            content = launch.script.text.content
-            between = content[word.offset + len(word.raw) : following.offset]
+            between = launch.script.text_between(word.offset + len(word.raw), following.offset)
             variable = _VARIABLE.fullmatch(between)
             if variable:
-                message = f"--{name} gets nothing: {variable[1]} is empty"
+                message = f"{option} gets nothing: {variable[1]} is empty"
                 yield Violation(where, message, f"set {variable[2]}", severity=NOTE)
                 continue
-            message = f"--{name} has no value: {following.prefix} is another option"
-            yield Violation(where, message, f"write a value behind --{name}")
+            message = f"{option} has no value: {following.prefix} is another option"
+            yield Violation(where, message, f"write a value behind {option}")
 
 
 @launches.rule(

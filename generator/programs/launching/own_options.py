@@ -55,7 +55,8 @@ _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
 _ALIASES: Final = "aliases"
 #: Types of fields whose options take one value.
 _VALUE: Final = lazy_pattern(
-    r"(?:Optional\[)?(?:str|int|float)\]?|(?:str|int|float) \| None|None \| (?:str|int|float)"
+    r"(?:Optional\[)?(?:str|int|float|[Ll]ist\[(?:str|int|float)\])\]?"
+    r"|(?:str|int|float) \| None|None \| (?:str|int|float)"
 )
 #: What leaves open which options there are: some that aren't known are passed over, or are made
 #: elsewhere.
@@ -161,23 +162,34 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
 
 @until_next_check(64)
 def valued_options(program: Path) -> frozenset[str]:
-    """Return the options of argparse that take one value, and no more or less, wherever the first
-    modules of a program add them.
+    """Return the options of argparse that need a value, wherever the first modules of a program add
+    them.
     """
-    taking_one, others = set[str](), set[str]()
+    in_need, others = set[str](), set[str]()
     for module in islice(_modules(program), _MOST_MODULES):
         if "add_argument" not in module.text:  # which needs no parsing then
             continue
         for call in module.calls:
             if _name(call.func) != "add_argument":
                 continue
-            keys = {keyword.arg for keyword in call.keywords}
-            takes_one = keys.isdisjoint({"nargs", "action", None})  # None: `**more`
-            if takes_one:
-                taking_one.update(_texts_among(call.args))
+            written = {keyword.arg: keyword.value for keyword in call.keywords}
+            # None: `**more`
+            needs_value = written.keys().isdisjoint({"action", None}) and _is_at_least_one(
+                written.get("nargs")
+            )
+            if needs_value:
+                in_need.update(_texts_among(call.args))
             else:
                 others.update(_texts_among(call.args))
-    return frozenset(taking_one - others)
+    return frozenset(in_need - others)
+
+
+def _is_at_least_one(nargs: ast.expr | None) -> bool:
+    """Return whether so many values are one or more; without `nargs` they are one."""
+    if nargs is None:
+        return True
+    number = nargs.value if isinstance(nargs, ast.Constant) else None
+    return number == "+" or (whole_number(number) or 0) > 0
 
 
 @until_next_check(4096)

@@ -188,6 +188,14 @@ class ShellScript:
                     return text, base
         return self.text, 0
 
+    def text_between(self, start: int, end: int) -> str:
+        """The text between two offsets of one file: of the script, or of one that it calls."""
+        if start <= len(self.text.content):
+            return self.text.content[start:end]
+        found = ((base, text) for base, text in reversed(self.followed) if base <= start)
+        base, text = next(found, (start, None))
+        return "" if text is None else text.content[start - base : end - base]
+
     def value_of(self, name: str, before: int | None = None) -> str | None:
         """The value of a variable where the command of index `before` begins.
 
