@@ -80,6 +80,17 @@ def program_of(launch: Launch | None) -> Path | None:
     return next(iter(programs), None)
 
 
+def files_started(launch: Launch) -> tuple[Path, ...]:
+    """Return the Python files that a launch line may start, the nearest first.
+
+    Those of a module are of the packages here, from the folder of the script or one above.
+    """
+    path = program_path(launch)
+    if path is not None and launch.starts_module and "/" not in path:
+        path = f"{path.replace('.', '/')}.py"
+    return find_programs(path, launch.script.text.path)
+
+
 def program_text(launch: Launch) -> str | None:
     """The text of the Python file that a launch line starts; None where it isn't there."""
     path = program_of(launch)

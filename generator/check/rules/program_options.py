@@ -27,9 +27,9 @@ from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
 from ...rules.violations import transformers
 from ...submission.launches import Launch
-from ...submission.repository import find_programs, program_of, program_path, program_text
+from ...submission.repository import files_started, program_path
 from ...submission.subjects import launches
-from ...text.around import folders_above
+from ...text.around import folders_above, text_around
 from ...text.shell.records import Word
 
 #: Fields that Seq2SeqTrainingArguments adds to TrainingArguments. Source:
@@ -111,9 +111,10 @@ def options_have_their_values(launch: Launch) -> Violations:
     a variable that the script leaves empty, for its user to fill in.
     Fix: write the value
     """
-    text, program = program_text(launch), program_of(launch)
-    if text is None or program is None:
+    program = next(iter(files_started(launch)), None)
+    if program is None:
         return
+    text = text_around(program, program.parent)
     has_classes = "HfArgumentParser" in text
     for word, following in pairwise(launch.arguments):
         option = word.value or ""
@@ -152,17 +153,17 @@ def options_are_the_programs(launch: Launch) -> Violations:
     are not used by the HfArgumentParser.
     Fix: correct the option's name
     """
-    program, path = program_of(launch), program_path(launch)
-    if program is None or _moves_away(launch):
+    programs, path = files_started(launch), program_path(launch)
+    if not programs or _moves_away(launch):
         return
     # Behind `--` alone argparse takes words as they are.
     arguments = takewhile(lambda word: word.value != "--", launch.arguments)
     names = {
         word: word.prefix.partition("=")[0] for word in arguments if word.prefix.startswith("--")
     }
-    options = _options_of_all(find_programs(path, launch.script.text.path))
+    options = _options_of_all(programs)
     if options is None:
-        yield from _likely_slips(launch, program, names)
+        yield from _likely_slips(launch, programs[0], names)
         return
 
     # argparse accepts the beginning of an option for the option.
