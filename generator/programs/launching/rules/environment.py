@@ -472,6 +472,7 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
     if shell.unterminated is not None or not script.launches:
         return
     own = {one.name for one in shell.assignments if len(one.name) >= _LONG}
+    set_again = _set_again(shell)
     told = set[str]()
     for raw, offset in texts_with_variables(shell) if own else ():
         for match in _PLAIN.finditer(raw):
@@ -480,9 +481,25 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
             if is_set or name in told or name in known or len(name) < _LONG:
                 continue
             told.add(name)
+            at = offset + match.start()
+            itself = set_again.get(at) or set_again.get(at - 1) or ""  # behind a quote
+            # At its end another letter may make another word: `NODE=$NODES`.
+            is_itself = name[-1] == itself[-1:] and is_slip(name, itself)
             meant = next((other for other in own if is_mistyped(name, other)), None)
+            if meant is None and is_itself:
+                meant = itself
             if meant is not None and _is_named_once(name, shell):
-                yield name, meant, offset + match.start()
+                yield name, meant, at
+
+
+def _set_again(shell: ShellScript) -> dict[int, str]:
+    """The variables that are set above too, as by `export X=$X`, by the place of their value."""
+    set_above, again = set[str](), dict[int, str]()
+    for assignment in shell.assignments:
+        if assignment.name in set_above:
+            again[assignment.value_offset] = assignment.name
+        set_above.add(assignment.name)
+    return again
 
 
 def _is_named_once(name: str, shell: ShellScript) -> bool:
