@@ -483,8 +483,9 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
             told.add(name)
             at = offset + match.start()
             itself = set_again.get(at) or set_again.get(at - 1) or ""  # behind a quote
-            # At its end another letter may make another word: `NODE=$NODES`.
-            is_itself = name[-1] == itself[-1:] and is_slip(name, itself)
+            # Other names on purpose are `NODE=$NODES`, and `TMPDIR=$TMP_DIR`.
+            is_parted = name.replace("_", "") == itself.replace("_", "")
+            is_itself = name[-1] == itself[-1:] and not is_parted and is_slip(name, itself)
             meant = next((other for other in own if is_mistyped(name, other)), None)
             if meant is None and is_itself:
                 meant = itself
