@@ -483,7 +483,7 @@ def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str
             told.add(name)
             at = offset + match.start()
             itself = set_again.get(at) or set_again.get(at - 1) or ""  # behind a quote
-            # Other names on purpose are `NODE=$NODES`, and `TMPDIR=$TMP_DIR`.
+            # Other names on purpose are `NODE=$NODES`, and `COMPILE=$_COMPILE`.
             is_parted = name.replace("_", "") == itself.replace("_", "")
             is_itself = name[-1] == itself[-1:] and not is_parted and is_slip(name, itself)
             meant = next((other for other in own if is_mistyped(name, other)), None)
