@@ -58,10 +58,11 @@ _OVERRIDE_LINE: Final = lazy_pattern(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = lazy_pattern(r"\s*--[a-z][\w-]*")
 #: Suffixes of texts, workflows and templates, which may have launch lines.
 _HOLDERS: Final = frozenset(
-    {
-        *(".def", ".dockerfile", ".ipynb", ".jinja", ".jinja2", ".j2", ".jsonnet", ".libsonnet"),
-        *(".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tftpl", ".tmpl", ".tpl", ".txt"),
-    }
+    {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
+)
+#: Suffixes of texts and templates that may be batch scripts, too.
+_TEXTS: Final = frozenset(
+    {".def", ".dockerfile", ".jinja", ".jinja2", ".jsonnet", ".libsonnet", ".tftpl", ".txt"}
 )
 #: Of a text that is plain, beyond which it is data: most scripts have a tenth of it.
 _MOST_OF_PLAIN_TEXT: Final = 64 * 1024
@@ -157,7 +158,12 @@ def may_hold_launch_line(path: PurePath) -> bool:
     if path.name.startswith("."):
         return suffix in _SCRIPTS | MAPPINGS
     # `job.yaml.template`, `job.yaml-template`
-    return not suffix or suffix in _HOLDERS or suffix.endswith("template")
+    return may_be_script(path) or suffix in _HOLDERS or suffix.endswith("template")
+
+
+def may_be_script(path: PurePath) -> bool:
+    """Return whether a file may be a batch script, though its suffix isn't one of scripts."""
+    return not path.suffix or path.suffix.lower() in _TEXTS
 
 
 def launches_in(path: Path, most_bytes: int) -> str | None:

@@ -145,7 +145,7 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
     """
     paths, hidden = list[Path](), list[Path]()
     for path in kinds.candidates(folder, hidden):
-        is_batch = path.suffix in ("", ".txt") and kinds.is_batch_script(path)
+        is_batch = kinds.may_be_script(path) and kinds.is_batch_script(path)
         if kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
             paths.append(path)
         elif launches := kinds.launches_in(path, MAX_BYTES):

@@ -313,7 +313,7 @@ class _Reader:
                     self._option(word)
                 continue
             is_script = (word.parts[-1] or "").endswith((".py", ".sh")) if word.parts else False
-            if word.value is None and not word.prefix and not is_script:
+            if word.value is None and not word.prefix and not is_script and not self._is_python():
                 # A word that isn't known is likely to stand for options where a known program comes
                 # later.
                 if last_program is None:
@@ -331,6 +331,12 @@ class _Reader:
         return Options(
             entries=tuple(self._entries), rest=(*rest, *words[self._at :]), opaque=tuple(opaque)
         )
+
+    def _is_python(self) -> bool:
+        """Return whether the word before this place is an interpreter: `$PYTHON -m torch.run`."""
+        option, module = [*self._words[self._at : self._at + 2], None, None][:2]
+        is_module = module is not None and "." in (module.value or "").strip(".")
+        return is_module and option is not None and option.value == "-m"
 
     def _is_long_name(self, word: Word) -> bool:
         """Return whether a word is an option's name, not single letters after one dash."""

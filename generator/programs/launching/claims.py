@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -49,9 +49,12 @@ def claims_of_lines(submission: Submission) -> Iterator[Claim]:
     """Nodes, GPUs and processes that launch lines set themselves."""
     alone = not submission.has("hostfile")
     for script in submission.scripts:
-        for launch in script.launches:
-            if not _starts_once_a_task(launch, script.directives):
-                yield from _claims(launch, submission, Trust.SCRIPT, alone=alone)
+        of_launches = [
+            (launch, [*_claims(launch, submission, Trust.SCRIPT, alone=alone)])
+            for launch in script.launches
+            if not _starts_once_a_task(launch, script.directives)
+        ]
+        yield from _of_every_branch(of_launches)
     for job in submission.services:
         # What trains by itself in each pod or on each node says nothing of the others.
         joined = [launch for launch in job.launches if not any(map(meets_itself, launch.calls))]
@@ -59,6 +62,21 @@ def claims_of_lines(submission: Submission) -> Iterator[Claim]:
             _claims(launch, submission, Trust.COMMAND, alone=False) for launch in joined
         ):
             if not (job.has_slots and claim.quantity == "processes"):
+                yield claim
+
+
+def _of_every_branch(of_launches: Sequence[tuple[Launch, list[Claim]]]) -> Iterator[Claim]:
+    """The claims of a script's launches, but for those in branches that others contradict.
+
+    Which branch a run takes isn't known: one may be for a single node, say.
+    """
+    numbers = [
+        {claim.quantity: claim.value for claim in claims_of_one} for _, claims_of_one in of_launches
+    ]
+    for launch, claims_of_one in of_launches:
+        is_in_branch = launch.calls[0].command.guarded
+        for claim in claims_of_one:
+            if not is_in_branch or len({each.get(claim.quantity) for each in numbers}) == 1:
                 yield claim
 
 

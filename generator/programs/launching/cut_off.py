@@ -84,6 +84,11 @@ def _cut_off(
     shell: ShellScript, above: Command, command: Command, *, is_below_launch: bool
 ) -> CutOff | None:
     """A command as a line that was meant for the command above it; None where it wasn't."""
+    is_in_text = any(
+        word.offset <= command.offset < word.offset + len(word.raw) for word in above.words
+    )
+    if is_in_text:
+        return None  # the first command of a text: `bash -c "` with `$PYTHON train.py` below
     content, at = _content_at(shell, command.offset)
     begins_here = bool(command.words) and command.words[0].offset == command.offset
     option = _ARGUMENT.match(content, at) if begins_here else None

@@ -14,9 +14,14 @@ from .subjects import blocks, is_heterogeneous
 
 
 def claims_of(submission: Submission) -> Iterator[Claim]:
-    """The nodes and GPUs that each script's `#SBATCH` block asks for."""
-    for script in submission.scripts:
-        if script.shell.directives and not is_heterogeneous(script):
+    """The nodes and GPUs that each script's `#SBATCH` block asks for.
+
+    That of a script which a batch script runs as a program is comments, which nobody reads.
+    """
+    batch_scripts = [script for script in submission.scripts if script.shell.directives]
+    run_by_others = {path for script in batch_scripts for path in script.shell.called}
+    for script in batch_scripts:
+        if script.path not in run_by_others and not is_heterogeneous(script):
             yield from _claims(script)
 
 

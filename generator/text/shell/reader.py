@@ -22,7 +22,7 @@ from .directives import directive_of, told_by
 from .loops import DEEPEST_LOOP, SHIFTS, Changes, loop_changes
 from .records import ShellScript
 from .state import State
-from .tokens import COMMENT, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
+from .tokens import COMMENT, HOLE, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
 from .values import UNKNOWN, Piece, Source, Value
 
 #: The kinds of blocks by the words that open them, and that close them.
@@ -287,7 +287,9 @@ class Reader:
             if self._awaits_pattern and separator == "(":  # `case WORD in (PATTERN)`
                 return
         if tokens and not self._state.never:
-            self._has_run = True
+            # A line that a command writes, and that isn't known, may be a directive itself.
+            is_unknown = len(tokens) == 1 and self._shell.raw(tokens[0]) == HOLE
+            self._has_run = self._has_run or not is_unknown
             self._command(tokens, separator)
         if separator in ("\n", ";"):
             self._finish_chain()

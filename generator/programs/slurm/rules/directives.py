@@ -14,6 +14,7 @@ from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
 from ....text.options import Argument, Table
 from ....text.shell.records import Directive, ShellScript
+from ....text.shell.tokens import HOLE
 from ....text.slips import is_slip
 from ....text.wording import counted, show
 from ...launching.tables import TABLES
@@ -91,7 +92,8 @@ def directives_come_first(script: LaunchScript) -> Violations:
     directive, *others = ignored
     command = shell.commands[0] if shell.commands else None
     after = "a command"
-    if command is not None and command.offset < directive.offset:
+    is_above = command is not None and command.offset < directive.offset
+    if command is not None and is_above and not _is_in_text(shell, directive):
         after = f"the command on line {shell.locate(command).line}"
     more, they_are = (f", as do {len(others)} more", "they are") if others else ("", "it is")
     message = (
@@ -103,7 +105,7 @@ def directives_come_first(script: LaunchScript) -> Violations:
 
 
 def _written(directive: Directive) -> str:
-    return " ".join(word.raw for word in directive.words)
+    return " ".join(word.raw for word in directive.words).replace(HOLE, "...")
 
 
 def _is_notes(script: LaunchScript) -> bool:
@@ -373,7 +375,7 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
     Fix: begin with #!/bin/bash; convert the line ends"""
     text, directives = script.shell.text, script.shell.directives
-    if not directives or _are_in_texts(script.shell):
+    if not directives or all(_is_in_text(script.shell, each) for each in directives):
         return
     if script.shell.shebang is None:
         message = "the first line doesn't begin with #!: sbatch refuses the script"
@@ -389,16 +391,12 @@ def sbatch_takes_the_file(script: LaunchScript) -> Violations:
         yield Violation(text.locate_offset(dos_line_end), message, hint)
 
 
-def _are_in_texts(shell: ShellScript) -> bool:
-    """Whether all #SBATCH lines are in texts of commands, which write another script with them."""
-    spans = [
-        (word.offset, word.offset + len(word.raw))
+def _is_in_text(shell: ShellScript, directive: Directive) -> bool:
+    """Whether a #SBATCH line is in the text of a command, which writes another script with it."""
+    return any(
+        word.offset < directive.offset < word.offset + len(word.raw)
         for command in shell.commands
         for word in command.words
-    ]
-    return all(
-        any(begin < directive.offset < end for begin, end in spans)
-        for directive in shell.directives
     )
 
 
