@@ -368,9 +368,9 @@ def lines_go_on_after_a_backslash(submission: Submission) -> Violations:
     for script in submission.scripts:
         if script.shell.unterminated is not None:
             continue
-        cut_off = [
-            *_carriage_returns(script),
-            *_cut_off(script, lines_of_callers.get(script.path, frozenset())),
+        # Where lines end as on DOS, that is why commands end.
+        cut_off = [*_carriage_returns(script)] or [
+            *_cut_off(script, lines_of_callers.get(script.path, frozenset()))
         ]
         yield from cut_off
         yield from _blanks_after_backslashes(script)
