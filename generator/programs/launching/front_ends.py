@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from typing import Any, Final
 from ...catalog.names import most_like
 from ...dataclass import dataclass
 from ...job.records import Job
+from ...patterns import lazy_pattern
 from ...resources import read_text
 from ...text.options import basename
 from ...text.shell.records import Word
@@ -49,6 +51,7 @@ _OF_TRAINER: Final = (
     "gradient_accumulation_steps",
     "gradient_checkpointing",
 )
+_PYTHON_FILE: Final = lazy_pattern(r"[\w/]+\.py\b")  # of a source
 _SLIP: Final = 0.92  # likeness of names of which one is taken for a slip of the other
 
 
@@ -151,6 +154,18 @@ class FrontEnd:
     def has_module(self, name: str) -> bool:
         """Return whether a module is a script of its own, which any launcher starts."""
         return any(fnmatchcase(name, pattern) for pattern in self.library.get("modules", ()))
+
+    @property
+    def package(self) -> str:
+        """Its Python package, by the files that identities were read from; empty: not known."""
+        return _package_of(self.name)
+
+    def files_of(self, identity: Mapping[str, Any]) -> tuple[str, ...]:
+        """Its own files that an identity was read from; none of one that another program checks."""
+        repository, _, files = identity["source"].partition(" ")
+        if repository != self.source.partition(" ")[0]:
+            return ()
+        return tuple(path.removeprefix("src/") for path in _PYTHON_FILE.findall(files))
 
     @property
     def is_of_trainer(self) -> bool:
@@ -270,6 +285,14 @@ def front_ends() -> Mapping[str, FrontEnd]:
     """Every row by its name."""
     entries: dict[str, dict[str, Any]] = json.loads(read_text(__package__, "front_ends.json"))
     return {name: FrontEnd(name=name, **entry) for name, entry in entries.items()}
+
+
+@cache
+def _package_of(front_end: str) -> str:
+    row = front_ends()[front_end]
+    files = (path for identity in row.identities for path in row.files_of(identity))
+    packages = Counter(path.partition("/")[0] for path in files if "/" in path)
+    return max(packages, key=packages.__getitem__, default="")
 
 
 @cache

@@ -26,7 +26,9 @@ from ...text.shell.records import Word
 from ...text.wording import counted
 from ..python_around import release_for
 from ..releases import numbers
+from .front_end_copy import Copy, copy_of
 from .front_ends import FrontEnd, front_ends, of_library
+from .hydra_config import Defaults
 
 #: What stands for the script's own arguments: nothing, where it is started without any.
 _STARTED_WITH: Final = frozenset({"$@", "${@}", "$*", "${@:1}", "${@:2}", "${@:3}"})
@@ -46,6 +48,13 @@ _SAME_SHAPE: Final = lazy_pattern(r"-(?:Instruct|Base|Chat|Thinking|it|hf)\Z", r
 RAY_GPUS: Final = "ray start --num-gpus"  #: the name of what starts Ray says of the cluster
 #: Another node that joins Ray's cluster, whoever starts it.
 _JOINS: Final = lazy_pattern(r"\bray[ \t]+start\b[^\n]*?--address")
+
+
+#: A value of OmegaConf that is another key's, or a default: `${oc.select:actor.n,1}`.
+_OF_ANOTHER: Final = lazy_pattern(r"\$\{(?:oc\.select:)?([A-Za-z][\w.]*)(?:,\s*([^{}]*))?\}")
+_MOST_STEPS: Final = 8  # from key to key
+#: Defaults of a setting with which a program does what it does without the setting.
+_NEUTRAL: Final = frozenset({"0", "1", "false"})
 
 
 _Place = Callable[[str], Location]
@@ -375,7 +384,7 @@ class Settings:
         What its words say is read once for all of them: hints try thousands of values.
         """
         other = replace(self, instead={**self.instead, **instead})
-        for name in ("_written", "hides", "generation"):
+        for name in ("_written", "hides", "generation", "copy", "_config"):
             other.__dict__[name] = getattr(self, name)
         return other
 
@@ -387,8 +396,81 @@ class Settings:
             elif part in self.front_end.settings:
                 yield part
 
+    @cached_property
+    def copy(self) -> Copy | None:
+        """The copy of the front end that the repository carries."""
+        return copy_of(self.launch, self.front_end)
+
+    @cached_property
+    def _config(self) -> Defaults | None:
+        """The values of the copy's own config."""
+        if self.copy is None or self.front_end.spelling != "keys":
+            return None
+        texts = {name: written.text or "" for name, written in self._written.items()}
+        groups = {name: text for name, text in texts.items() if text and name.isidentifier()}
+        return self.copy.defaults(texts.get("--config-name", ""), groups)
+
+    def is_key_of_copy(self, name: str) -> bool | None:
+        """Whether a key is in the config of the copy; None where that isn't known."""
+        if self._config is None:
+            return None
+        return True if name in self._config.values else False if self._config.lacks(name) else None
+
+    def lacks_key(self, short: str) -> bool:
+        """Whether the line sets a setting by a key that the copy surely lacks, and doesn't add."""
+        names = (name for name in self.front_end.settings[short]["names"] if name in self._written)
+        return any(
+            "." in name
+            and self.is_key_of_copy(name) is False
+            and not _adds(self._written[name].word, name)
+            for name in names
+        )
+
+    def _value_in_copy(self, name: str) -> str | None:
+        """The value of a key of the copy's config as text; None where it is null or isn't known."""
+        values = {} if self._config is None else self._config.values
+        for _ in range(_MOST_STEPS):
+            if name in self._written:
+                return self._written[name].text
+            value = values.get(name)
+            reference = _OF_ANOTHER.fullmatch(value) if isinstance(value, str) else None
+            if reference is None:
+                break
+            name = reference[1]
+            if name not in values and name not in self._written:
+                value = reference[2]
+                break
+        else:
+            return None
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        is_known = value is not None and text.lower() not in _NONE and "${" not in text
+        return text if is_known else None
+
+    def _default_in_copy(self, entry: Mapping[str, object], names: list[str]) -> Setting | None:
+        """The default of a setting by the copy's own config.
+
+        Of one that the copy lacks it is the table's, if that is as good as no such setting.
+        """
+        name = next((name for name in names if self.is_key_of_copy(name)), None)
+        if name is not None:
+            text = self._value_in_copy(name)
+            return None if text is None else Setting(name=name, text=text, sign=self._sign)
+        default = entry.get("default")
+        if isinstance(default, str) and default.startswith("="):
+            return self.get(default[1:])
+        is_neutral = str(default).lower() in _NEUTRAL
+        return Setting(name=names[0], text=str(default), sign=self._sign) if is_neutral else None
+
+    def _may_be_set_in_copy(self, names: Iterable[str]) -> bool:
+        """Whether the copy's config may set one of these keys."""
+        values = {} if self._config is None else self._config.values
+        return any(str(values[name]).lower() not in _NONE for name in names if name in values)
+
     def _default(self, entry: Mapping[str, object], names: list[str]) -> Setting | None:
         default = entry.get("default")
+        is_known = any("." in name and self.is_key_of_copy(name) is not None for name in names)
+        if default is not None and is_known:
+            return None if self.hides else self._default_in_copy(entry, names)
         if isinstance(default, dict):
             default = self._default_of_release(default, entry.get("where"))
         if isinstance(default, list):  # of releases with other names
@@ -467,7 +549,8 @@ class Settings:
             return setting is None
         if wanted == "-":
             names = self.front_end.settings[short]["names"]
-            return not self.hides and not any(name in self._written for name in names)
+            is_written = any(name in self._written for name in names)
+            return not (self.hides or is_written or self._may_be_set_in_copy(names))
         if setting is None:
             return False
         if wanted == "*":

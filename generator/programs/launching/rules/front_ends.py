@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ....numerals import python_float
+from ....patterns import lazy_pattern
 from ....rules.violations import derived, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -21,6 +22,7 @@ from ....text.slips import is_slip
 from ...python_around import release_for
 from ...releases import numbers
 from ..front_end_config import FrontEndConfig
+from ..front_end_copy import Copy
 from ..settings import Counted, Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
@@ -31,6 +33,17 @@ _FAILS: Final = {
     "less or a multiple of": "is no multiple of",
     "at least": "is less than",
     "equal to": "is not",
+}
+#: The exception that a text of the table names: `a ValueError at the start`.
+_EXCEPTION: Final = lazy_pattern(r"\ban? (\w+Error)\b")
+#: Choices that a condition asks for, as they are in Python.
+_CHOICES: Final = lazy_pattern(r"!?(?!(?:true|false)\b)[A-Za-z_]\w*(?:\|[A-Za-z_]\w*)*")
+#: The sign by which a check in Python asks how counts relate.
+_COMPARED_BY: Final = {
+    "multiple of": "%",
+    "less or a multiple of": "%",
+    "at least": "<",
+    "equal to": "==",
 }
 _RAY: Final = "ray"  # short name of the GPUs with which Ray is started
 _MOST_TRIED: Final = 512  # values around a setting's that a hint looks through: a bound on time
@@ -69,7 +82,8 @@ def longest_sample_fits_the_budget(settings: Settings) -> Violations:
 @front_end_launches.rule("FRONT004", ERROR, "init", _IN_THE_TABLE)
 def counts_start(settings: Settings) -> Violations:
     """The counts of a launch fit one another, as its program checks before it trains.
-    Prevents: AssertionError, ValueError
+    Prevents: AssertionError, ValueError. A note where the repository's copy of the program has no
+    such check.
     Fix: use counts that divide or equal one another, as the message says
     """
     yield from _broken(settings, "FRONT004")
@@ -78,7 +92,8 @@ def counts_start(settings: Settings) -> Violations:
 @front_end_launches.rule("FRONT005", ERROR, "training", _IN_THE_TABLE)
 def counts_make_a_step(settings: Settings) -> Violations:
     """The counts of a launch fit one another, as its program checks at the first update.
-    Prevents: AssertionError, after a whole rollout
+    Prevents: AssertionError, after a whole rollout. A note where the repository's copy of the
+    program has no such check.
     Fix: use counts that divide one another, as the message says
     """
     yield from _broken(settings, "FRONT005")
@@ -96,7 +111,8 @@ def engines_use_every_gpu(settings: Settings) -> Violations:
 @front_end_launches.rule("FRONT007", ERROR, "init", _IN_THE_TABLE)
 def settings_go_together(settings: Settings) -> Violations:
     """The settings of a launch are ones that its program takes together.
-    Prevents: AssertionError, ValueError
+    Prevents: AssertionError, ValueError. A note where the repository's copy of the program has no
+    such check.
     Fix: remove one of them, or add what it needs
     """
     yield from _broken(settings, "FRONT007")
@@ -141,8 +157,9 @@ def _misspelt_option(settings: Settings, name: str, where: Location) -> Violatio
     is_key = is_file or not name.startswith("-")
     # argparse takes the beginning of an option for it, and no reader of keys does.
     is_known = name in front_end.options if is_key else front_end.has_like(name)
+    is_known = is_known or settings.is_key_of_copy(name) is True
     meant = None if is_known else front_end.near(name)
-    if meant is None:
+    if meant is None or settings.is_key_of_copy(meant) is False:
         return
     if is_file:
         name, meant = name.removeprefix("--"), meant.removeprefix("--")
@@ -167,7 +184,7 @@ def values_are_taken(settings: Settings) -> Violations:
             hint = f"use {setting.name}{setting.sign}{takes['such_as']}"
             yield Violation(setting.where, message, hint)
         meant = _meant_choice(text, takes.get("of", ()))
-        if meant is not None:
+        if meant is not None and not (settings.copy and settings.copy.has_word(text)):
             message = f"{setting} is none that {settings.front_end.name} has: {takes['then']}"
             yield Violation(setting.where, message, f"did you mean {meant}?")
 
@@ -233,6 +250,8 @@ def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violati
     Of one that only newer releases check they are warnings, where nothing names a release.
     """
     violations = _in_every_branch(settings, identity)
+    if settings.copy is not None and settings.front_end.files_of(identity):
+        violations = _in_copy(settings, settings.copy, identity, violations)
     if "since" not in identity:
         yield from violations
         return
@@ -247,6 +266,88 @@ def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violati
             yield replace(violation, message=message, severity=severity)
 
 
+def _in_copy(
+    settings: Settings, copy: Copy, identity: Mapping[str, Any], violations: Violations
+) -> Violations:
+    """The violations of an identity, as far as the copy of the program that runs asks it.
+
+    They are as in the table where its Python has the check, or it is of the table's release. Where
+    the copy lacks a key that is set, that is what is wrong.
+    """
+    shorts = [short for short in _shorts_of(settings, identity) if short != "program"]
+    for violation in violations:  # the copy is read only where there is any
+        if any(settings.lacks_key(short) for short in shorts):
+            return
+        exceptions = _exceptions_in(copy, settings, identity)
+        then: str = identity["then"]
+        if exceptions:
+            message = violation.message.replace(then, _raising(then, exceptions))
+            yield replace(violation, message=message)
+        elif copy.is_of(numbers(identity["since"]) if "since" in identity else None):
+            yield violation
+        else:
+            yield _of_own_release(violation, copy, is_check=_EXCEPTION.search(then) is not None)
+
+
+def _of_own_release(violation: Violation, copy: Copy, *, is_check: bool) -> Violation:
+    """A violation by a program's own release, where a copy of another one runs.
+
+    Of a check that isn't in the copy it is a note.
+    """
+    message = f"{violation.message} in {copy.front_end.name}'s own release; "
+    message += f"no such check is found in {copy.shown}" if is_check else f"{copy.shown} may differ"
+    return replace(violation, message=message, severity=NOTE if is_check else WARNING)
+
+
+def _exceptions_in(copy: Copy, settings: Settings, identity: Mapping[str, Any]) -> frozenset[str]:
+    """The exceptions of the checks of a copy that are of the settings of an identity.
+
+    Those of the machine have other names where they are checked.
+    """
+    front_end = settings.front_end
+    files = front_end.files_of(identity)
+    named = [frozenset([name]) for name in identity.get("named", "").split()]
+    exceptions = copy.raises(named, files) if named else frozenset[str]()
+    if exceptions:
+        return exceptions
+
+    counts = f"{identity.get('count', '')} {identity.get('of', '')}".split()
+    shorts = [*counts, *(() if counts else identity["where"])]
+    machine = {*settings.shorts_in("GPUs", "processes"), _RAY}
+    names = [
+        frozenset(name.rpartition(".")[2].lstrip("-").replace("-", "_") for name in entry["names"])
+        for short, entry in front_end.settings.items()
+        if short in shorts and short not in machine
+    ]
+    if not names:
+        return frozenset()
+    if counts:
+        names.append(frozenset([_COMPARED_BY[identity["is"]]]))
+    elif len(names) == 1:
+        names += (
+            frozenset(wanted.lstrip("!").split("|"))
+            for wanted in identity["where"].values()
+            if _CHOICES.fullmatch(wanted)
+        )
+    return copy.raises(names, files)
+
+
+def _raising(then: str, exceptions: frozenset[str]) -> str:
+    """What happens, with the exception that a copy raises in the place of the table's."""
+    own = _EXCEPTION.search(then)
+    if own is None or own[1] in exceptions:
+        return then
+    (name, *others) = sorted(exceptions)
+    article = "an" if name[0] in "AEIOU" else "a"
+    return _EXCEPTION.sub("an exception" if others else f"{article} {name}", then, count=1)
+
+
+def _shorts_of(settings: Settings, identity: Mapping[str, Any]) -> Sequence[str]:
+    """The short names of all settings that an identity asks for."""
+    counts = (identity.get("count", ""), identity.get("of", ""), identity.get("at", ""))
+    return [*settings.shorts_in(*counts), *identity.get("where", {})]
+
+
 def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violations:
     """The violations of an identity that doesn't hold, whatever branches the script takes.
 
@@ -257,8 +358,7 @@ def _in_every_branch(settings: Settings, identity: Mapping[str, Any]) -> Violati
     absent = [short for short, sign in conditions.items() if sign == "-"]
     if absent and _are_misspelt(settings, absent):
         return
-    counts = (identity.get("count", ""), identity.get("of", ""), identity.get("at", ""))
-    shorts = [*settings.shorts_in(*counts), *conditions]
+    shorts = _shorts_of(settings, identity)
     violations_by = _of_counts if "count" in identity else _of_settings
     of_first_variant: list[Violation] = []
     variants = [*settings.variants(short for short in shorts if short != "program")]
@@ -284,7 +384,14 @@ def _are_misspelt(settings: Settings, shorts: Iterable[str]) -> bool:
 
 
 def _of_settings(settings: Settings, identity: Mapping[str, Any]) -> Violations:
-    """A violation by settings that are as the identity's conditions say."""
+    """A violation by settings that are as the identity's conditions say.
+
+    None by defaults alone: nothing says that they are meant.
+    """
+    conditions = identity["where"]
+    asked = [settings.get(short) for short in conditions if short != "program"]
+    if "-" not in conditions.values() and asked and not any(each and each.where for each in asked):
+        return
     setting = settings.get(identity["at"]) if identity["at"] else None
     where = setting.where if setting and setting.where else settings.place
     subject = ""
