@@ -270,7 +270,7 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
         names = listed(sorted(rank_variables(ranks.launch)))
         message = (
             f"srun starts {ranks.number} tasks without {names}, from which the program takes its "
-            "rank: each trains alone"
+            "rank: each fails or trains alone"
         )
         hint = f"write srun bash -c 'export {_EXPORTED['RANK']}; ...', in single quotes, or srun "
         hint += "torchrun"
