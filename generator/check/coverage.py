@@ -24,6 +24,7 @@ from ..submission.launches import Launch
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from ..text.shell.records import Word
+from .kinds import starts_launcher
 from .rules.plans import changed_files
 
 #: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
@@ -204,9 +205,18 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
                 break
         else:
             launcher = _hidden_launcher(script)
-            if launcher is not None:
-                where = script.shell.locate(launcher)
-                yield NotChecked(where=where, reason=_NO_LAUNCH, of="script")
+            hidden = script.shell.locate(launcher) if launcher is not None else None
+            place = hidden or _launch_in_text(script)
+            if place is not None:
+                yield NotChecked(where=place, reason=_NO_LAUNCH, of="script")
+
+
+def _launch_in_text(script: LaunchScript) -> Location | None:
+    """The first launch line in the text of a here-document, as of a script that it writes."""
+    for text in script.shell.heredocs:
+        if starts_launcher(text.content.encode()):
+            return script.shell.locate(text.offset)
+    return None
 
 
 def _hidden_launcher(script: LaunchScript) -> Word | None:

@@ -58,7 +58,10 @@ _OVERRIDE_LINE: Final = lazy_pattern(r"[+~]{0,2}[a-z_]+(?:\.[a-z_0-9]+)+=")
 _OPTION_LINE: Final = lazy_pattern(r"\s*--[a-z][\w-]*")
 #: Suffixes of texts, workflows and templates, which may have launch lines.
 _HOLDERS: Final = frozenset(
-    {".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".tpl"}
+    {
+        *(".ipynb", ".j2", ".md", ".mk", ".nf", ".py", ".rst", ".smk", ".tape", ".tmpl", ".toml"),
+        ".tpl",
+    }
 )
 #: Suffixes of texts and templates that may be batch scripts, too.
 _TEXTS: Final = frozenset(
@@ -95,6 +98,10 @@ _JOBS_IN_PYTHON: Final = (
     ("Modal", b"modal", b"gpu="),
     ("Ray", b"ray", b"TorchTrainer("),
     ("SageMaker", b"sagemaker", b"distribution"),
+    ("SageMaker", b"sagemaker", b"Estimator("),
+    ("SageMaker", b"sagemaker", b"HuggingFace("),
+    ("SageMaker", b"sagemaker", b"ModelTrainer("),
+    ("SageMaker", b"sagemaker", b"PyTorch("),
     ("submitit", b"submitit", b"Executor("),
     ("Vertex AI", b"google.cloud", b"CustomJob("),
     ("Vertex AI", b"google.cloud", b"TrainingJob("),

@@ -222,6 +222,7 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
         "launch.txt": "srun torchrun --nproc_per_node=8 train.py\n",
         "train.Dockerfile": 'ENTRYPOINT ["torchrun", "--nproc-per-node=8", "train.py"]\n',
         "job.jinja": "command: torchrun --nproc_per_node={{ gpus }} train.py\n",
+        "pixi.toml": '[tasks]\ntrain = "accelerate launch train.py"\n',
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "products:\n  - script: echo torchrun\n",
     }

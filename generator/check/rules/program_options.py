@@ -111,6 +111,7 @@ def options_have_their_values(launch: Launch) -> Violations:
     a variable that the script leaves empty, for its user to fill in.
     Fix: write the value
     """
+    yield from _values_behind_blanks(launch)
     program = next(iter(files_started(launch)), None)
     if program is None:
         return
@@ -138,6 +139,15 @@ def options_have_their_values(launch: Launch) -> Violations:
                 continue
             message = f"{option} has no value: {following.prefix} is another option"
             yield Violation(where, message, f"write a value behind {option}")
+
+
+def _values_behind_blanks(launch: Launch) -> Violations:
+    """Options that end in an equals sign, behind which a blank parts the value off."""
+    for word, following in pairwise(launch.arguments):
+        is_empty = word.value is not None and re.fullmatch(r"--[\w.-]+=", word.raw) is not None
+        if is_empty and re.fullmatch(r"[\w./$][\w./:${}-]*", following.raw):
+            message = f"{word.raw} has no value: a blank parts {following.raw} from it"
+            yield Violation(launch.script.locate(word), message, f"write {word.raw}{following.raw}")
 
 
 @launches.rule(

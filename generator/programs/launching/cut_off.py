@@ -87,8 +87,9 @@ def _cut_off(
     is_in_text = any(
         word.offset <= command.offset < word.offset + len(word.raw) for word in above.words
     )
-    if is_in_text:
-        return None  # the first command of a text: `bash -c "` with `$PYTHON train.py` below
+    if is_in_text or command.offset <= above.offset:
+        # The first command of a text: `bash -c "` with `$PYTHON train.py` below; or a function's.
+        return None
     content, at = _content_at(shell, command.offset)
     begins_here = bool(command.words) and command.words[0].offset == command.offset
     option = _ARGUMENT.match(content, at) if begins_here else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from itertools import pairwise
 from typing import Final
 
 from ...dataclass import dataclass
@@ -213,6 +214,8 @@ class _Walk:
         if front_end is not None:
             return self._command_of(front_end, words)
         is_unknown = words[0].value is None and not name.endswith(".py")
+        if is_unknown and _is_module(words):
+            return self._python(words)  # `$PYTHON -m torch.distributed.run ...`
         if is_unknown and any(map(looks_like_program, words[1:3])):
             return words[1:]  # `$PREFIX torchrun ...`
         started = _command_behind_dashes(words) or _command_of_script(words)
@@ -381,6 +384,13 @@ class _Walk:
             )
         )
         return self._end(words)
+
+
+def _is_module(words: Sequence[Word]) -> bool:
+    """Return whether a program is given `-m` and a module of a package, as Python is."""
+    values = [word.value or "" for word in words[1:4]]
+    name = next((after for option, after in pairwise(values) if option == "-m"), "")
+    return "." in name.strip(".") and name.replace(".", "_").isidentifier()
 
 
 def _command_behind_dashes(words: Sequence[Word]) -> Sequence[Word]:

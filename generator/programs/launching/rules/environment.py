@@ -451,13 +451,15 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
         meant = _meant(name, shell)
         if meant is not None:
             is_mistake = is_mistyped(name, meant) and _is_named_once(name, shell)
+            # `$PART_$NUMBER` in the name of a file: what reads the file may well do the same.
+            is_joined = name == f"{meant}_"
             is_certain = meant in OF_LAUNCHERS or is_mistake or _is_unused(meant, shell)
             setter = "" if meant in OF_LAUNCHERS else f", and the script sets {meant}"
             yield Violation(
                 shell.locate(word),
                 f"nothing sets {name}{setter}: the line gets nothing in its place",
                 f"did you mean {meant}?",
-                severity=ERROR if is_certain else WARNING,
+                severity=NOTE if is_joined else ERROR if is_certain else WARNING,
             )
     for name, meant, offset in _mistyped(script, unset_words):
         message = f"nothing sets {name}, and the script sets {meant}: here is nothing in its place"

@@ -66,6 +66,10 @@ _PER_TASK: Final = slurm_manual(
 )
 
 
+#: The time limit of a job that costs little where it hangs until its end.
+_SHORT_S: Final = 15 * 60
+
+
 def _waits_for_others(step: Step) -> bool:
     """Whether a step's tasks are ranks of one run: a launcher starts them, they make steps of
     training, or they meet.
@@ -203,13 +207,16 @@ def tasks_see_all_gpus(step: Step) -> Violations:
 def step_ends_with_its_first_failure(step: Step) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
     Prevents: A job that hangs, at worst until its time limit, on all its nodes. A note where it
-    isn't known whether they wait.
+    isn't known whether they wait, and with a time limit of at most 15 minutes.
     Fix: write srun --kill-on-bad-exit=1 --wait=60
     """
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
     if several and not ends and not step.srun.opaque and not starts_alone(step):
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
+        limit_s = step.block.seconds("--time")
+        if limit_s is not None and limit_s <= _SHORT_S:
+            severity = NOTE
         effect = f"when one task fails, the others {wait} until they time out or the job does"
         message = f"srun without --kill-on-bad-exit=1: {effect}"
         hint = "write srun --kill-on-bad-exit=1 --wait=60"
