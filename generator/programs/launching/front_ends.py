@@ -51,7 +51,7 @@ _OF_TRAINER: Final = (
     "gradient_accumulation_steps",
     "gradient_checkpointing",
 )
-_PYTHON_FILE: Final = lazy_pattern(r"[\w/]+\.py\b")  # of a source
+_PYTHON_FILE: Final = lazy_pattern(r"(?<![\w/])[\w/]+\.py\b")  # of a source
 _SLIP: Final = 0.92  # likeness of names of which one is taken for a slip of the other
 
 

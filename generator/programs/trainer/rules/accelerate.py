@@ -333,7 +333,7 @@ def ids_are_text(run: Accelerated) -> Violations:
 
 #: GPUs by their numbers or identifiers: `0,1`, `GPU-8a5b`. Other text is still to be filled in.
 _DEVICES: Final = lazy_pattern(
-    r"(?:\d{1,3}|GPU-[\w-]+|MIG-[\w-]+)(?:,(?:\d{1,3}|GPU-[\w-]+|MIG-[\w-]+))*"
+    r"(?:[0-9]{1,3}|GPU-[\w-]+|MIG-[\w-]+)(?:,(?:[0-9]{1,3}|GPU-[\w-]+|MIG-[\w-]+))*"
 )
 
 
