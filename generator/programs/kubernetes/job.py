@@ -375,8 +375,9 @@ def read_file(file: FileText) -> Iterator[KubernetesJob | Finding]:
         source = read_yaml(document)
         objects = [*_objects(YamlDocument(source=source))]
         training = [(root, row) for root, row in objects if _is_training(source, root, row)]
-        is_broken = not objects and not source.complete  # so that no kind could be read
-        if training or is_broken:
+        # Below the fault nothing could be read: neither a kind, nor the pods of a job.
+        shows_training = not objects or is_training_job(document.content)
+        if training or (not source.complete and shows_training):
             yield from source.findings
         if source.complete:
             for root, row in training:
