@@ -207,6 +207,11 @@ class _Reader:
         if "nesting depth" in str(problem.problem):  # libyaml's limit, in PyYAML since 6.0.4
             return TOO_LARGE.at(where, message, self.dialect.deep_hint)
 
+        if "expected ':'" in str(problem.problem) and problem.context_mark:
+            # The parser tells where it is: at the text behind the key.
+            key = problem.context_mark
+            where = self.text.locate(key.line, key.column)
+            return SYNTAX.at(where, message, "write a colon behind this key, or quote the text")
         if mark and self._begins_with_other_text(mark.line):
             hint = "remove this line: YAML begins with a key or an item"
             return SYNTAX.at(self.text.locate(0, 0), message, hint)
