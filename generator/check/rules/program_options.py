@@ -197,8 +197,19 @@ def options_are_the_programs(launch: Launch) -> Violations:
         strange_names = tuple(dict.fromkeys(strange.values()))
         is_one = len(strange_names) == 1
         message = f"{path} has no option{'' if is_one else 's'} {', '.join(strange_names)}"
-        hint = "remove it" if is_one else "remove them"
+        hint = _named_longer(strange_names[0], options) if is_one else "remove them"
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
+
+
+def _named_longer(name: str, options: Iterable[str]) -> str:
+    """The hint on an option of which the program has one with a word more: `--use_fp16`."""
+    bare = name.lstrip("-")
+    longer = [
+        option
+        for option in options
+        if option.endswith((f"_{bare}", f"-{bare}")) or option.startswith((f"{name}_", f"{name}-"))
+    ]
+    return f"remove it, or write {longer[0]}" if len(longer) == 1 else "remove it"
 
 
 def _told_as_slips(launch: Launch) -> set[Location]:
