@@ -107,6 +107,10 @@ _SIGNS: Final = {
         re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE),
         ("*.py", "*/*.py"),
     ),
+    "Transformers' models": (
+        re.compile(r"\b(?:AutoModel\w*|\w+For[A-Z]\w+)\.from_pretrained\("),
+        ("*.py", "*/*.py"),
+    ),
     # Programs that fill in what is "auto".
     "a filler": (
         re.compile(

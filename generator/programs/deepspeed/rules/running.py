@@ -233,7 +233,8 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     Fix: use gradient_checkpointing
     """
     config = run.config
-    may_be_own_model = config.guessed and tells("the engine", config.path)
+    calls_engine = config.guessed and tells("the engine", config.path)
+    may_be_own_model = calls_engine and not tells("Transformers' models", config.path)
     if not config.filled or may_be_own_model:
         return
     keys = ("partition_activations", "cpu_checkpointing")
