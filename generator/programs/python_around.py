@@ -108,7 +108,7 @@ _SIGNS: Final = {
         ("*.py", "*/*.py"),
     ),
     "Transformers' models": (
-        re.compile(r"\b(?:AutoModel\w*|\w+For[A-Z]\w+)\.from_pretrained\("),
+        re.compile(r"\b(?:AutoModel\w{0,40}|\w{1,40}For[A-Z]\w{1,40})\.from_pretrained\("),
         ("*.py", "*/*.py"),
     ),
     # Programs that fill in what is "auto".
