@@ -186,6 +186,8 @@ def gpus_per_node_agree(submission: Submission) -> Violations:
 
 def _uses_several(submission: Submission, claim: Claim, trusted: Claim) -> bool:
     """Whether each process of the launch line that claims some GPUs uses its share of all."""
+    if claim.value < 1:
+        return False
     gpus_each, rest = divmod(trusted.value, claim.value)
     return rest == 0 and any(
         spreads_over_gpus(launch, gpus_each)
