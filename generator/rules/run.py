@@ -245,14 +245,6 @@ def hint_of_memory(job: Job, layout: Layout, ledger: Memory) -> str:
     return f"{hint}; where results may change, also {', '.join(texts)}" if texts else hint
 
 
-def _surely_holds(rule: Rule, job: Job, layout: Layout) -> bool:
-    """Whether a rule holds; false where it asks for a value that the files of a run don't say."""
-    try:
-        return bool(rule.columns.holds(job, layout))
-    except AttributeError:
-        return False
-
-
 def hint_of_layouts(job: Job, layout: Layout, *, figures: bool = False) -> str:
     """Say which changes of a layout make it fit in device memory.
 
@@ -265,7 +257,7 @@ def hint_of_layouts(job: Job, layout: Layout, *, figures: bool = False) -> str:
         if rule.severity is Severity.ERROR
         and knows(job, *rule.columns.facts)
         and rule.applies(job)
-        and _surely_holds(rule, job, layout)
+        and rule.allows(job, layout)
     ]
 
     def ledger_of(changed: Layout) -> Memory | None:

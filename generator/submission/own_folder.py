@@ -18,8 +18,8 @@ _RESOLVED: Final = lazy_pattern(
     rf"\$\(\s*(?:readlink\s+-\w*[ef]\w*|realpath)\s+(\S.{{0,400}}?)\s*\){_ON}"
 )
 _ENTERED: Final = lazy_pattern(
-    rf"\$\(\s*(?:CDPATH=\s*)?cd\s+(?:--\s+|-P\s+)?(\S.{{0,400}}?)\s*(?:&?>\s*/dev/null\s*(?:2>&1\s*)?)?"
-    rf"(?:&&|;)\s*pwd(?:\s+-[LP])?\s*\){_ON}"
+    rf"\$\(\s*(?:CDPATH=\s*)?cd\s+(?:--\s+|-P\s+)?(\S.{{0,400}}?)\s*"
+    rf"(?:&?>\s*/dev/null\s*(?:2>&1\s*)?)?(?:&&|;)\s*pwd(?:\s+-[LP])?\s*\){_ON}"
 )
 _SELF: Final = frozenset({"0", "BASH_SOURCE"})
 _DEEPEST: Final = 8  # expansions within one another

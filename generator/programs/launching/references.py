@@ -73,7 +73,8 @@ NAMED: Final[tuple[Kind, ...]] = (
 )
 #: Options that name a file which the program writes: `--output_file`, `--save-json`.
 _WRITES: Final = lazy_pattern(
-    r"--?(?:[\w-]*[_-])?(?:out|outfile|outputs?|save|dump|export|log|logs|results?|report|plot)(?:[_-][\w-]*)?(?:=.*)?",
+    r"--?(?:[\w-]*[_-])?(?:out|outfile|outputs?|save|dump|export|log|logs|results?|report|plot)"
+    r"(?:[_-][\w-]*)?(?:=.*)?",
     re.DOTALL,
 )
 _DATA: Final = (".json", ".hjson")

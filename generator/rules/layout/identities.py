@@ -147,7 +147,7 @@ def world_is_product(job: Job, layout: LayoutLike) -> Judgement:
 @fixed_layouts().rule(
     "MDS008", ERROR, "init", megatron_deepspeed("megatron/microbatches.py:64"), NO_RAMP_UP
 )
-@ordinary_layouts(*BATCH_FACTORS).rule(
+@ordinary_layouts(*BATCH_FACTORS, "global_batch").rule(
     "BATCH001", ERROR, "parse", deepspeed("runtime/config.py:937")
 )
 def batch_is_product(job: Job, layout: LayoutLike) -> Judgement:

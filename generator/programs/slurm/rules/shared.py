@@ -168,7 +168,8 @@ _PORT: Final = deepspeed_0_19_8("launcher/runner.py:98: the default is 29500")
 )
 def tasks_of_an_array_differ(request: Request) -> Violations:
     """The jobs of an array have their own logs, checkpoints, ports and work.
-    Prevents: Jobs that write the same checkpoint folder and log at the same time.
+    Prevents: Jobs that write the same checkpoint folder and log at the same time. A note where the
+    program may choose each job's work itself.
     Fix: put %A_%a into the paths"""
     for array in request.texts("--array", last=True):
         # One after the other, it is a chain of jobs that goes on.
