@@ -49,18 +49,18 @@ class Faults:
 
     def add(self, error: Exception, part: str, path: str, *, is_rule: bool) -> None:
         """Add an exception that `part` has raised on the file at `path`."""
-        text = _text(error)
-        cause = (is_rule, path, text)
-        known = self._by_cause.get(cause)
-        if known is None:
-            import traceback  # here, to save start-up time
+        import traceback  # here, to save start-up time
 
-            trace = "".join(traceback.format_exception(error))
-            self._by_cause[cause] = Fault(
-                parts=(part,), is_rule=is_rule, path=path, error=text, trace=trace
-            )
-        elif part not in known.parts:
-            self._by_cause[cause] = replace(known, parts=(*known.parts, part))
+        trace = "".join(traceback.format_exception(error))
+        text = _text(error)
+        self.merge(Fault(parts=(part,), is_rule=is_rule, path=path, error=text, trace=trace))
+
+    def merge(self, fault: Fault) -> None:
+        """Add a fault to those of the same cause on its file."""
+        cause = (fault.is_rule, fault.path, fault.error)
+        known = self._by_cause.setdefault(cause, fault)
+        parts = tuple(dict.fromkeys((*known.parts, *fault.parts)))
+        self._by_cause[cause] = replace(known, parts=parts)
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(tuple(self._by_cause.values()))
@@ -93,6 +93,14 @@ def note(error: Exception, part: str, path: str = "", *, is_rule: bool = True) -
     if faults is None or isinstance(error, MemoryError):
         raise error
     faults.add(error, part, path, is_rule=is_rule)
+
+
+def note_again(fault: Fault) -> None:
+    """Note a fault that another process has collected."""
+    faults = _faults.get()
+    if faults is None:
+        raise RuntimeError(fault.trace)
+    faults.merge(fault)
 
 
 @contextmanager

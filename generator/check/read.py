@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from ..text.text import Text, UnreadableText, read_content
 from . import codes, kinds
 from .file import File
 from .other_programs import handed_on, is_read
+from .spread import spread
 
 #: Launch scripts and configs have kilobytes. Larger files are data.
 MAX_BYTES: Final = 1_000_000
@@ -69,6 +71,19 @@ class Reading:
     left_alone: dict[str, str] = field(default_factory=dict)
     #: the files that have parts of a job which another file starts
     followed: set[str] = field(default_factory=set)
+
+    def add(self, other: Reading) -> None:
+        """Add what was read of another file, but for one that is here under another name."""
+        if not self.places.isdisjoint(other.places):
+            return
+        self.documents += other.documents
+        self.findings += other.findings
+        self.places |= other.places
+        for path, text in other.texts.items():
+            self.texts.setdefault(path, text)
+        self.untouchable |= other.untouchable
+        self.left_alone.update(other.left_alone)
+        self.followed |= other.followed
 
 
 def read_documents(
@@ -128,14 +143,35 @@ def _read_folder(folder: Path, reading: Reading, consumer: str | None) -> None:
             f"the folder has {len(paths):,} files that may be documents; {MAX_FILES:,} are read"
         )
         reading.findings.append(codes.TOO_MUCH.at(where, message, "name the folder of one job"))
-    for path in paths[:MAX_FILES]:
-        if path.suffix.lower() not in kinds.MAPPINGS or path.stat().st_size <= MAX_BYTES:
-            _read_file(str(path), reading, consumer, named=False, in_folder=True)
+    sizes = {path: _size(path) for path in paths[:MAX_FILES]}
+    worth_reading = [
+        path
+        for path, size in sizes.items()
+        if path.suffix.lower() not in kinds.MAPPINGS or size <= MAX_BYTES
+    ]
+    read_one = partial(_reading_of, reading.instead, consumer)
+    for of_file in spread(read_one, worth_reading, sizes.__getitem__):
+        reading.add(of_file)
     for name in reading.followed:
         reading.left_alone.pop(name, None)
 
     if len(reading.documents) + len(reading.findings) == before:
         reading.findings.append(_nothing_in(folder))
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file; 0 where it can't be asked, which reading it will tell."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _reading_of(instead: Mapping[str, str], consumer: str | None, path: Path) -> Reading:
+    """What is read of one file of a folder."""
+    reading = Reading(instead=instead)
+    _read_file(str(path), reading, consumer, named=False, in_folder=True)
+    return reading
 
 
 def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:

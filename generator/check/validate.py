@@ -49,6 +49,7 @@ from .coverage import (
 )
 from .read import WRITTEN, Reading, read_documents, read_texts
 from .rules.run import check_submission
+from .spread import spread
 
 # Imports within functions save start-up time.
 
@@ -173,7 +174,8 @@ def _answer(
     spec_findings = chain.from_iterable(spec.findings for spec in specs.values())
     of_files = (*codes.bounded(reading.findings), *spec_findings, *stated.findings)
     findings = [*dict.fromkeys(of_files), *flag_findings]
-    findings += dict.fromkeys(chain.from_iterable(map(check_submission, submissions)))
+    of_submissions = spread(check_submission, submissions, _size)
+    findings += dict.fromkeys(chain.from_iterable(of_submissions))
 
     texts = {**stated.texts, **reading.texts}
     if counts_for_engine is not None:
@@ -189,6 +191,12 @@ def _answer(
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(written_anew), WRITTEN)},
     )
+
+
+def _size(submission: Submission) -> int:
+    """The letters of the files of a submission."""
+    paths = {document.path for document in submission.documents}
+    return sum(len(submission.texts[path].content) for path in paths if path in submission.texts)
 
 
 class _Account(NamedTuple):
