@@ -35,6 +35,7 @@ from .hydra_config import Defaults, defaults_of
 _MOST_FILES: Final = 2_000  # of a copy; verl has 400
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOTTED: Final = lazy_pattern(r"[A-Za-z_][\w.]*")  # a key in a text
+_PATH: Final = lazy_pattern(r"(?<![\w/])\w[\w/]*\.py\b")  # of a source
 _STOPS: Final = lazy_pattern(r"\b(?:assert|raise)\b")
 #: Signs of what a condition compares, as they stand among its names.
 _SIGNS: Final[Mapping[type[ast.AST], str]] = {
@@ -81,6 +82,10 @@ class Copy:
         """Whether its Python has a text in quotes, as the name of a choice."""
         return _quotes(self.folder, text)
 
+    def has_option(self, name: str) -> bool:
+        """Whether its Python makes an option: the field of a class, or one of argparse."""
+        return _declares(self.folder, name.lstrip("-").replace("-", "_"))
+
     def raises(self, names: Iterable[frozenset[str]], first: Iterable[str] = ()) -> frozenset[str]:
         """The exceptions of its checks that depend on one name of each set; empty: it has none.
 
@@ -102,6 +107,26 @@ def copy_of(launch: Launch, front_end: FrontEnd) -> Copy | None:
         return None
     program = root / sign if is_in_package else None
     return Copy(front_end=front_end, folder=root / package, program=program)
+
+
+def copy_beside(path: str, front_end: FrontEnd) -> Copy | None:
+    """The copy of a front end that a file's repository carries; None without one."""
+    package = front_end.package or _package_of_source(front_end)
+    sign = f"{package}/__init__.py"
+    root = _root_of(Path(path).parent, sign, str(Path.cwd())) if package else None
+    if root is None:
+        return None
+    return Copy(front_end=front_end, folder=root / package, program=None)
+
+
+def _package_of_source(front_end: FrontEnd) -> str:
+    """The package whose file a front end was first read from; empty where it is in none."""
+    for match in _PATH.finditer(front_end.source):
+        path: str = match[0]
+        package, _, within = path.removeprefix("src/").partition("/")
+        if within:
+            return package
+    return ""
 
 
 @until_next_check(512)
@@ -155,6 +180,16 @@ def _quotes(package: Path, text: str) -> bool:
     """Whether a Python file of a package has a text in quotes."""
     quoted = re.compile(rf"[\"']{re.escape(text)}[\"']")
     return any(quoted.search(text_around(path, package)) for path in _files_of(package))
+
+
+@until_next_check(256)
+def _declares(package: Path, name: str) -> bool:
+    """Whether a Python file of a package has a field of a name, or an option in quotes."""
+    dashed = re.escape(name).replace("_", "[_-]")
+    declared = re.compile(rf"^[ ]{{4}}{re.escape(name)}[ ]?:|[\"']--{dashed}[\"']", re.MULTILINE)
+    words = (name, name.replace("_", "-"))
+    texts = (text_around(path, package) for path in _files_of(package))
+    return any(any(word in text for word in words) and declared.search(text) for text in texts)
 
 
 class _Check(NamedTuple):

@@ -13,7 +13,8 @@ from functools import cached_property
 from glob import escape
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from sys import stdlib_module_names
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ...numerals import read_whole
 from ...patterns import lazy_pattern
@@ -23,6 +24,7 @@ from ...text.around import folders_above, is_readable, names_in, text_around, un
 from ...text.slips import is_slip
 from ...text.wording import whole_number
 from ..releases import COPIES, parsed
+from .class_names import Binding, bindings
 
 #: The modules of a program that are searched for its parser, or for a class of its arguments; of
 #: 486 public programs 479 have it in these.
@@ -157,7 +159,7 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     (parser_call,) = parser_calls
     if module.origin(parser_call.func) not in _ORIGINS:
         return None
-    return _options(module, parser_call, dict(classes))
+    return _options(module, parser_call, _Classes(program, dict(classes)))
 
 
 @until_next_check(64)
@@ -409,6 +411,11 @@ class _Module:
         return [node for kind in kinds for node in self._by_kind.get(kind, ())]
 
     @property
+    def top(self) -> list[ast.stmt]:
+        """The statements of the module itself."""
+        return [statement for tree in self.every(ast.Module) for statement in tree.body]
+
+    @property
     def calls(self) -> list[ast.Call]:
         return self.every(ast.Call)
 
@@ -525,9 +532,7 @@ def _modules(first: Path) -> Iterator[_Module]:
             waiting += module.imported
 
 
-def _options(
-    module: _Module, parser_call: ast.Call, classes: Mapping[str, frozenset[str]]
-) -> frozenset[str] | None:
+def _options(module: _Module, parser_call: ast.Call, classes: _Classes) -> frozenset[str] | None:
     """The options of the parser that a call makes; None where there may be others."""
     if _leaves_open(module, parser_call):
         return None
@@ -545,7 +550,7 @@ def _options(
         of_classes = parser_call.args[:1]
         if of_classes and isinstance(of_classes[0], (ast.Tuple, ast.List)):
             of_classes = of_classes[0].elts
-        fields = [_fields(module, node, classes, _MOST_MODULES) for node in of_classes]
+        fields = [classes.fields(module, node) for node in of_classes]
         if not fields or None in fields:
             return None
         every = {field for of_class in fields for field in of_class or ()}
@@ -594,43 +599,88 @@ def _written_names(module: _Module) -> set[str] | None:
     return names
 
 
-def _fields(
-    module: _Module,
-    written: ast.expr,
-    classes: Mapping[str, frozenset[str]],
-    depth: int,
-    within: str = "",
-) -> frozenset[str] | None:
-    """Return the fields of a class that a module names, with those of its bases.
+class _Classes(NamedTuple):
+    """Where the classes of a program's parser are looked for."""
 
-    Returns None where one of the classes isn't known. `within` is the class that has it as a base.
-    """
-    name = _name(written)
-    # A class of that name in the module itself comes before an imported one.
-    is_hidden = isinstance(written, ast.Name) and name in module.classes and name != within
-    if not is_hidden and module.origin(written) == "transformers":
+    program: Path
+    outside: Mapping[str, frozenset[str]]  #: the fields of those of transformers, by name
+
+    def fields(self, module: _Module, written: ast.expr) -> frozenset[str] | None:
+        """The fields of a class that a module names, with those of its bases.
+
+        None where it isn't sure which class it is, or one of them isn't known.
+        """
+        possible = self._possible(module, written, None, _MOST_MODULES)
+        return possible.pop() if len(possible) == 1 else None
+
+    def _possible(
+        self, module: _Module, written: ast.expr, within: ast.ClassDef | None, depth: int
+    ) -> set[frozenset[str] | None]:
+        """The fields of each class that a name may mean, None of one that isn't known.
+
+        Empty: the module doesn't bind the name. `within` is the class that has it as a base.
+        """
+        if not depth or not isinstance(written, (ast.Name, ast.Attribute)):
+            return {None}
+        statements = [
+            statement
+            for statement in module.every(ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
+            if within is None or statement.lineno < within.lineno
+        ]
+        possible = set[frozenset[str] | None]()
+        for binding in bindings(written, statements, module.top):
+            if binding.defined is not None:
+                found = {self._of_class(module, binding.defined, depth - 1)}
+            elif binding.module:
+                found = self._imported(module, binding, depth - 1)
+            else:
+                found = {None}
+            if found:
+                possible = found if binding.always else possible | found
+        return possible
+
+    def _imported(
+        self, module: _Module, binding: Binding, depth: int
+    ) -> set[frozenset[str] | None]:
+        """The same of an imported name."""
+        name = f"{binding.module}__init__" if binding.module.endswith(".") else binding.module
+        folders = (module.path.parent, self.program.parent)
+        files = {_file_of(name, folder) for folder in folders} - {None}
+        if not files:
+            return self._from_outside(module, binding)
+        possible = set[frozenset[str] | None]()
+        for file in filter(None, files):
+            found = self._possible(_module(file), ast.Name(binding.name), None, depth)
+            possible |= found or (set() if binding.is_star else {None})
+        return possible
+
+    def _from_outside(self, module: _Module, binding: Binding) -> set[frozenset[str] | None]:
+        """The same of a name from a package that isn't in the repository."""
+        package = binding.module.partition(".")[0]
+        if package in stdlib_module_names and binding.is_star:
+            return set()
+        if package != "transformers":
+            return {None}
         copies = (base / COPIES["transformers"][0] for base in folders_above(module.path))
-        has_copy = any(is_readable(copy, module.path.parent) for copy in copies)
-        return None if has_copy else classes.get(name)  # a copy may have other fields
+        if any(is_readable(copy, module.path.parent) for copy in copies):
+            return {None}  # a copy may have other fields
+        return {self.outside.get(binding.name)}
 
-    defining = (
-        other
-        for other in islice(_modules(module.path), _MOST_MODULES)
-        if f"class {name}" in other.text and name in other.classes
-    )
-    home = next(defining, None)
-    if home is None or not depth or _ALIASES in home.text:
-        return None
-
-    node = home.classes[name]
-    targets = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
-    fields = {target.id for target in targets if isinstance(target, ast.Name)}
-    for base in node.bases:
-        of_base = _fields(home, base, classes, depth - 1, name)
-        if of_base is None and _name(base) != "object":
+    def _of_class(self, module: _Module, node: ast.ClassDef, depth: int) -> frozenset[str] | None:
+        """The fields of a class, with those of its bases."""
+        if _ALIASES in module.text:
             return None
-        fields |= of_base or frozenset()
-    return frozenset(fields)
+        targets = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
+        fields = {target.id for target in targets if isinstance(target, ast.Name)}
+        for base in node.bases:
+            if _name(base) == "object":
+                continue
+            of_base = self._possible(module, base, node, depth)
+            known = of_base.pop() if len(of_base) == 1 else None
+            if known is None:
+                return None
+            fields |= known
+        return frozenset(fields)
 
 
 def _name(node: ast.expr) -> str:

@@ -22,7 +22,7 @@ from ....text.slips import is_slip
 from ...python_around import release_for
 from ...releases import numbers
 from ..front_end_config import FrontEndConfig
-from ..front_end_copy import Copy
+from ..front_end_copy import Copy, copy_beside
 from ..settings import Counted, Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
@@ -144,7 +144,8 @@ def _gone_option(settings: Settings, name: str, where: Location) -> Violations:
     gone = settings.front_end.gone[name]
     release = release_for(settings.front_end.program, where.path, [settings.launch])
     first_without = numbers(gone["before"])
-    if release.certain(lambda version: version >= first_without):
+    is_gone = release.certain(lambda version: version >= first_without)
+    if is_gone and not _is_of_copy(settings, name):
         message = f"{release} has no option {name}"
         severity = None if release.where else WARNING
         yield Violation(where, message, f"use {gone['instead']}", severity=severity)
@@ -159,11 +160,17 @@ def _misspelt_option(settings: Settings, name: str, where: Location) -> Violatio
     is_known = name in front_end.options if is_key else front_end.has_like(name)
     is_known = is_known or settings.is_key_of_copy(name) is True
     meant = None if is_known else front_end.near(name)
-    if meant is None or settings.is_key_of_copy(meant) is False:
+    if meant is None or settings.is_key_of_copy(meant) is False or _is_of_copy(settings, name):
         return
     if is_file:
         name, meant = name.removeprefix("--"), meant.removeprefix("--")
     yield Violation(where, front_end.says_of(name), f"did you mean {meant}?")
+
+
+def _is_of_copy(settings: Settings, name: str) -> bool:
+    """Whether the Python of the repository's copy of the front end makes an option."""
+    copy = copy_beside(settings.launch.script.text.path, settings.front_end)
+    return copy is not None and copy.has_option(name)
 
 
 @front_end_launches.rule("FRONT010", ERROR, "init", _IN_THE_TABLE)

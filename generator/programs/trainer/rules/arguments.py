@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ....catalog.names import closest, most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violations
 from ....job.records import Job
+from ....job.releases import NEWEST
 from ....numerals import read_whole
 from ....patterns import lazy_pattern
 from ....places import NOTHING, is_left_open
@@ -26,9 +27,10 @@ from ....submission.repository import declares_field, program_of
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
-from ....text.slips import is_slip
+from ....text.slips import is_mistyped, is_slip
 from ....text.wording import show, whole_number
-from ...launching.front_ends import of_library
+from ...launching.front_end_copy import copy_beside
+from ...launching.front_ends import FrontEnd, of_library
 from ...launching.own_options import lacks_word
 from ...launching.settings import settings_of
 from ...python_around import release_for, tells
@@ -178,16 +180,35 @@ def slips_of_names(arguments: TrainingArguments) -> Violations:
             continue
         if names_of_front_end and front_end is not None and front_end.has_like(f"--{name}"):
             continue
+        if _is_of_copy(name, front_end, arguments):
+            continue
         near = most_like(name.lower().replace("-", "_"), known, _SLIP)
         program_lacks_it = program is not None and lacks_word(program, name)
         if near and not arguments.has(near) and (program_lacks_it or program is None):
             # A front end whose options are known refuses what is none of them.
             is_refused = program_lacks_it or arguments.refuses(name)
             severity = ERROR if is_slip(name, near) and is_refused else None
+            if not is_mistyped(name, near) and _may_be_of_release(front_end, arguments):
+                severity = None
             message, hint = f"TrainingArguments has no argument {name}", _meant(near, arguments)
             if front_end is not None and near in names_of_front_end:
                 message = f"{front_end.name} has no option --{name}"
             yield violation(arguments, name, message, hint, severity=severity)
+
+
+def _is_of_copy(name: str, front_end: FrontEnd | None, arguments: TrainingArguments) -> bool:
+    """Whether the copy of the front end that the repository carries has an option."""
+    copy = None if front_end is None else copy_beside(arguments.path, front_end)
+    return copy is not None and copy.has_option(name)
+
+
+def _may_be_of_release(front_end: FrontEnd | None, arguments: TrainingArguments) -> bool:
+    """Whether the repository names another release of the front end than the table's newest."""
+    program = front_end.program if front_end is not None else ""
+    if not program:
+        return False
+    release = release_for(program, arguments.path, [arguments.launch] if arguments.launch else [])
+    return bool(release.where) and not release.certain(lambda version: version >= NEWEST[program])
 
 
 def _meant(name: str, arguments: TrainingArguments) -> str:
@@ -207,7 +228,7 @@ def _of_other_commands(arguments: TrainingArguments) -> Violations:
         return
     for name in sorted(arguments.names.difference(known_arguments(), gone_arguments())):
         others = settings.front_end.of_other_commands(f"--{name}", settings.program)
-        if others:
+        if others and not _is_of_copy(name, settings.front_end, arguments):
             started = f"{settings.front_end.name}'s {settings.program}"
             message = f"{started} has no option --{name}: it is one of {listed(others)}"
             yield violation(arguments, name, message, f"remove --{name}", severity=ERROR)
