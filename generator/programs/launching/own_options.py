@@ -7,34 +7,27 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from glob import escape
 from itertools import islice, pairwise
 from pathlib import Path
-from sys import stdlib_module_names
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final
 
 from ...numerals import read_whole
 from ...patterns import lazy_pattern
 from ...submission.launches import Launch
 from ...submission.repository import program_of, program_path, programs_in
-from ...text.around import folders_above, is_readable, names_in, text_around, until_next_check
+from ...text.around import text_around, until_next_check
 from ...text.slips import is_slip
 from ...text.wording import whole_number
-from ..releases import COPIES, parsed
-from .class_names import Binding, bindings
+from .parsed_classes import ALIASES, class_meant, fields_of, handed_over
+from .program_modules import GROUPS, PARSERS, Module, module_of, modules_from, name_of
 
 #: The modules of a program that are searched for its parser, or for a class of its arguments; of
 #: 486 public programs 479 have it in these.
 _MOST_MODULES: Final = 12
 #: The modules that are searched for the name of an option; LLaMA-Factory's are in the 50th.
 _MOST_DECLARING: Final = 100
-#: The folders above a module in which those that it imports are looked for.
-_MOST_ABOVE: Final = 6
-#: Classes whose objects read a program's options.
-_PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
 _ORIGINS: Final = ("argparse", "transformers")
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @
 #: 0.19.8
@@ -52,9 +45,6 @@ OF_DEEPSPEED: Final = frozenset(
 _MAIN: Final = "__main__"
 #: Methods by which a parser reads the command line.
 _PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
-#: Gives other names to the option that a field makes. Source: transformers 5.23, hf_argparser.py,
-#: HfArg.
-_ALIASES: Final = "aliases"
 #: Types of fields whose options take one value.
 _VALUE: Final = lazy_pattern(
     r"(?:Optional\[)?(?:str|int|float|[Ll]ist\[(?:str|int|float)\])\]?"
@@ -68,7 +58,7 @@ _OPEN: Final = frozenset(
         "parse_known_intermixed_args",
         "add_subparsers",
         "REMAINDER",
-        _ALIASES,
+        ALIASES,
         "return_remaining_strings",
         "prefix_chars",
     }
@@ -77,11 +67,6 @@ _OPEN: Final = frozenset(
 _LEFT_OPEN: Final = lazy_pattern(
     r"\b(?:parse_known_\w*args|add_subparsers|return_remaining_strings)\b"
 )
-#: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as
-#: `_`.
-_DECLARES: Final = lazy_pattern(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
-#: Methods that make a part of a parser, to which options are added as well.
-_GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 #: Methods of parsers and groups that make no options but those that are written. Source: Python
 #: 3.12, argparse.py
 _PLAIN: Final = frozenset(
@@ -100,16 +85,9 @@ _PLAIN: Final = frozenset(
         "print_usage",
         "set_defaults",
         "get_default",
-        *_GROUPS,
+        *GROUPS,
     }
 )
-#: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between
-#: commas.
-_IMPORTS: Final = lazy_pattern(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b[ \t(]*([^\n#;)]*)|import[ \t]+([^\n#;]+))",
-    re.MULTILINE,
-)
-_FIRST: Final = r"(?:^|,)\s*([\w.]+)"
 _PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
 #: Names with which a program trains by a library, and the packages that have them; without any,
 #: classes of one's own.
@@ -126,7 +104,6 @@ _TRAINS: Final = (
 #: Functions of DeepSpeed that add options to a parser.
 _ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})
 
-Node = TypeVar("Node", bound=ast.AST)
 #: Names of classes and their fields; tuples, as answers are kept by them.
 Classes = tuple[tuple[str, frozenset[str]], ...]
 
@@ -140,8 +117,8 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     """
     with_parser = (
         module
-        for module in islice(_modules(program), _MOST_MODULES)
-        if any(name in module.text for name in _PARSERS)
+        for module in islice(modules_from(program), _MOST_MODULES)
+        if any(name in module.text for name in PARSERS)
         # A module beside the program may have a parser for itself as a program.
         and (module.path == program or _MAIN not in module.text)
     )
@@ -152,14 +129,14 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     if module.path != program and next(with_parser, None):
         return None
 
-    parser_calls = [call for call in module.calls if _name(call.func) in _PARSERS]
-    is_parsed = any(_name(call.func) in _PARSES for call in module.calls)
+    parser_calls = [call for call in module.calls if name_of(call.func) in PARSERS]
+    is_parsed = any(name_of(call.func) in _PARSES for call in module.calls)
     if len(parser_calls) != 1 or not is_parsed:
         return None
     (parser_call,) = parser_calls
     if module.origin(parser_call.func) not in _ORIGINS:
         return None
-    return _options(module, parser_call, _Classes(program, dict(classes)))
+    return _options(program, module, parser_call, dict(classes))
 
 
 @until_next_check(64)
@@ -168,11 +145,11 @@ def valued_options(program: Path) -> frozenset[str]:
     them.
     """
     in_need, others = set[str](), set[str]()
-    for module in islice(_modules(program), _MOST_MODULES):
+    for module in islice(modules_from(program), _MOST_MODULES):
         if "add_argument" not in module.text:  # which needs no parsing then
             continue
         for call in module.calls:
-            if _name(call.func) != "add_argument":
+            if name_of(call.func) != "add_argument":
                 continue
             written = {keyword.arg: keyword.value for keyword in call.keywords}
             # None: `**more`
@@ -200,17 +177,19 @@ def field_takes_value(program: Path, name: str) -> bool:
 
     Every class of this program's first modules that has the field has to give it such a type.
     """
-    modules = [module for module in islice(_modules(program), _MOST_MODULES) if name in module.text]
+    modules = [
+        module for module in islice(modules_from(program), _MOST_MODULES) if name in module.text
+    ]
     takes_value = [
         _VALUE.fullmatch(ast.unparse(part.annotation)) is not None
         for module in modules
         for node in module.classes.values()
         if any(
-            _name(each.func if isinstance(each, ast.Call) else each) == "dataclass"
+            name_of(each.func if isinstance(each, ast.Call) else each) == "dataclass"
             for each in node.decorator_list
         )
         for part in node.body
-        if isinstance(part, ast.AnnAssign) and _name(part.target) == name
+        if isinstance(part, ast.AnnAssign) and name_of(part.target) == name
     ]
     is_written = any(f"--{name}" in module.text for module in modules)  # for another parser
     return bool(takes_value) and all(takes_value) and not is_written
@@ -276,8 +255,8 @@ def libraries(program: Path) -> tuple[str, ...] | None:
     `deepspeed` is told by its engine, `transformers` and `lightning` by their trainers. Returns
     None where the program isn't read.
     """
-    module = _module(program)
-    used = {(_name(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
+    module = module_of(program)
+    used = {(name_of(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
     trains_by = {
         library
         for library, pattern, homes in _TRAINS
@@ -299,7 +278,7 @@ def lacks_word(program: Path, word: str) -> bool:
 @until_next_check(64)
 def _texts(program: Path, most: int = _MOST_MODULES) -> tuple[str, ...]:
     """The first modules of a program, with `-` written as `_`."""
-    return tuple(module.plain_text for module in islice(_modules(program), most))
+    return tuple(module.plain_text for module in islice(modules_from(program), most))
 
 
 @until_next_check(64)
@@ -308,7 +287,7 @@ def _declared(program: Path) -> tuple[str, ...]:
 
     Those that DeepSpeed adds for it are among them.
     """
-    modules = list(islice(_modules(program), _MOST_DECLARING))
+    modules = list(islice(modules_from(program), _MOST_DECLARING))
     declared = {name for module in modules for name in module.declared}
     if any(name in module.plain_text for module in modules for name in _ADDS):
         declared |= {option.lstrip("-").replace("-", "_") for option in OF_DEEPSPEED}
@@ -324,11 +303,11 @@ def pipeline_stages(launch: Launch) -> int | None:
     if path is None or _PIPELINE not in text_around(path, path.parent):
         return None
 
-    module = _module(path)
+    module = module_of(path)
     values = (
         keyword.value
         for call in module.calls
-        if _name(call.func) == _PIPELINE
+        if name_of(call.func) == _PIPELINE
         for keyword in call.keywords
         if keyword.arg == "num_stages"
     )
@@ -337,13 +316,13 @@ def pipeline_stages(launch: Launch) -> int | None:
         return None
     if isinstance(stages, ast.Constant):
         return whole_number(stages.value)
-    return _value_of_option(module, _name(stages), launch)
+    return _value_of_option(module, name_of(stages), launch)
 
 
-def _value_of_option(module: _Module, name: str, launch: Launch) -> int | None:
+def _value_of_option(module: Module, name: str, launch: Launch) -> int | None:
     """The number that a launch line gives to the option of a field's name, or its default."""
     for call in module.calls:
-        if _name(call.func) != "add_argument":
+        if name_of(call.func) != "add_argument":
             continue
         options = _texts_among(call.args)
         keywords = {
@@ -372,167 +351,9 @@ def has_unknown_stages(launch: Launch) -> bool:
     )
 
 
-class _Module:
-    """A Python file: its calls, its classes, and the files in the repository that it imports.
-
-    It is parsed when it is first asked.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.text = text_around(path, path.parent)
-
-    @cached_property
-    def plain_text(self) -> str:
-        """Its text with `-` written as `_`, as many programs that import it ask for it."""
-        return self.text.replace("-", "_")
-
-    @cached_property
-    def declared(self) -> frozenset[str]:
-        """The options and fields that it declares, `-` written as `_`."""
-        return frozenset(option or field for option, field in _DECLARES.findall(self.plain_text))
-
-    @cached_property
-    def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
-        """All that is in it, from outside in; only the empty module where it can't be parsed."""
-        by_kind = defaultdict[type[ast.AST], list[Any]](list)
-        nodes: list[ast.AST] = [parsed(self.text)]
-        for node in nodes:  # which grow; twice as fast as `ast.walk`, in the same order
-            by_kind[type(node)].append(node)
-            for name in node._fields:
-                value = getattr(node, name, None)
-                if isinstance(value, ast.AST):
-                    nodes.append(value)
-                elif isinstance(value, list):
-                    nodes += [each for each in value if isinstance(each, ast.AST)]
-        return by_kind
-
-    def every(self, *kinds: type[Node]) -> list[Node]:
-        return [node for kind in kinds for node in self._by_kind.get(kind, ())]
-
-    @property
-    def top(self) -> list[ast.stmt]:
-        """The statements of the module itself."""
-        return [statement for tree in self.every(ast.Module) for statement in tree.body]
-
-    @property
-    def calls(self) -> list[ast.Call]:
-        return self.every(ast.Call)
-
-    @cached_property
-    def classes(self) -> dict[str, ast.ClassDef]:
-        return {node.name: node for node in self.every(ast.ClassDef)}
-
-    @cached_property
-    def imported(self) -> tuple[Path, ...]:
-        """The files of the modules that are imported by name, where they are in the repository."""
-        names = list[str]()
-        for origin, members, several in _IMPORTS.findall(self.text):
-            names += [
-                f"{origin.rstrip('.')}.{member}"
-                for member in re.findall(_FIRST, members)
-                if origin.strip(".")
-            ]
-            names += [origin] if origin else re.findall(_FIRST, several)
-        folder = self.path.parent
-        files = (_file_of(name, folder) for name in dict.fromkeys(names))
-        return tuple(filter(None, files))
-
-    def origin(self, node: ast.expr) -> str | None:
-        """The package that a name is imported from; None where that isn't seen."""
-        while isinstance(node, ast.Attribute):
-            node = node.value
-        origins = self._origins.get(_name(node), ())
-        return next(iter(origins)) if len(origins) == 1 else None
-
-    @cached_property
-    def _origins(self) -> dict[str, set[str]]:
-        """The packages that names are imported from."""
-        packages = defaultdict[str, set[str]](set)
-        for node in self.every(ast.Import):
-            for alias in node.names:
-                package = alias.name.partition(".")[0]
-                packages[alias.asname or package].add(package)
-        for from_node in self.every(ast.ImportFrom):
-            package = (from_node.module or "").partition(".")[0]
-            for alias in from_node.names:
-                packages[alias.asname or alias.name.partition(".")[0]].add(package)
-        return packages
-
-    @cached_property
-    def parsers(self) -> frozenset[str]:
-        """The names of variables and attributes that hold a parser, or a group of one.
-
-        They are assigned from a parser's class, or from a function that returns such a variable.
-        """
-        assigned = [
-            (_name(target), _name(node.value.func))
-            for node in self.every(ast.Assign)
-            if isinstance(node.value, ast.Call)
-            for target in node.targets
-        ]
-        made_here = {name for name, maker in assigned if maker in _PARSERS | _GROUPS}
-
-        returned = [
-            node.lineno
-            for node in self.every(ast.Return)
-            if node.value and _name(node.value) in made_here
-        ]
-        functions = self.every(ast.FunctionDef) if returned else []
-        makers = {
-            function.name
-            for function in functions
-            if any(function.lineno <= line <= (function.end_lineno or 0) for line in returned)
-        }
-        made_by_function = {name for name, maker in assigned if maker in makers}
-        return frozenset((made_here | made_by_function) - {""})
-
-
-_module = until_next_check(256)(_Module)
-
-
-@until_next_check(4096)
-def _file_of(name: str, folder: Path) -> Path | None:
-    """The file of a module that one in a folder imports, from there or from a few folders above."""
-    bare = name.lstrip(".")
-    if not bare:
-        return None
-    dots = len(name) - len(bare)
-    homes = _homes(folder)
-    if dots:  # relative: `.module` is in this folder, `..module` in the one above
-        homes = homes[dots - 1 : dots]
-
-    # One look at a folder is less than one for each file that may be there.
-    first = bare.partition(".")[0]
-    places = (
-        home / f"{bare.replace('.', '/')}{end}"
-        for home, names in homes
-        if first in names or f"{first}.py" in names
-        for end in (".py", "/__init__.py")
-    )
-    return next((place for place in places if is_readable(place, folder)), None)
-
-
-@until_next_check(256)
-def _homes(folder: Path) -> tuple[tuple[Path, frozenset[str]], ...]:
-    """A folder and a few above it, with the names in each."""
-    above = (folder, *islice(folder.parents, _MOST_ABOVE))
-    return tuple((home, frozenset(names_in(str(home), str(folder)))) for home in above)
-
-
-def _modules(first: Path) -> Iterator[_Module]:
-    """A program, and then what it imports from the repository."""
-    waiting, seen = [first], set[Path]()
-    while waiting:
-        path = waiting.pop(0)
-        if path not in seen:
-            seen.add(path)
-            module = _module(path)
-            yield module
-            waiting += module.imported
-
-
-def _options(module: _Module, parser_call: ast.Call, classes: _Classes) -> frozenset[str] | None:
+def _options(
+    program: Path, module: Module, parser_call: ast.Call, classes: Mapping[str, frozenset[str]]
+) -> frozenset[str] | None:
     """The options of the parser that a call makes; None where there may be others."""
     if _leaves_open(module, parser_call):
         return None
@@ -546,11 +367,9 @@ def _options(module: _Module, parser_call: ast.Call, classes: _Classes) -> froze
     if _called_with_parser(module):  # functions of DeepSpeed: others leave the options open
         options |= OF_DEEPSPEED
 
-    if _name(parser_call.func) == "HfArgumentParser":
-        of_classes = parser_call.args[:1]
-        if of_classes and isinstance(of_classes[0], (ast.Tuple, ast.List)):
-            of_classes = of_classes[0].elts
-        fields = [classes.fields(module, node) for node in of_classes]
+    if name_of(parser_call.func) == "HfArgumentParser":
+        meant = (class_meant(program, module, node) for node in handed_over(module, parser_call))
+        fields = [each and fields_of(program, each, classes) for each in meant]
         if not fields or None in fields:
             return None
         every = {field for of_class in fields for field in of_class or ()}
@@ -560,21 +379,21 @@ def _options(module: _Module, parser_call: ast.Call, classes: _Classes) -> froze
     return frozenset({*options, "--help"})
 
 
-def _names(module: _Module) -> set[str]:
-    return {_name(node) for node in module.every(ast.Attribute, ast.Name)}
+def _names(module: Module) -> set[str]:
+    return {name_of(node) for node in module.every(ast.Attribute, ast.Name)}
 
 
-def _called_with_parser(module: _Module) -> set[str]:
+def _called_with_parser(module: Module) -> set[str]:
     """The functions that are called with a parser, which may add options to it."""
     return {
-        _name(call.func)
+        name_of(call.func)
         for call in module.calls
         for value in (*call.args, *(keyword.value for keyword in call.keywords))
-        if _name(value) in module.parsers or "parser" in _name(value).lower()
+        if name_of(value) in module.parsers or "parser" in name_of(value).lower()
     }
 
 
-def _leaves_open(module: _Module, parser_call: ast.Call) -> bool:
+def _leaves_open(module: Module, parser_call: ast.Call) -> bool:
     """Return whether a parser may have options that aren't written in its module."""
     if any(keyword.arg == "parents" for keyword in parser_call.keywords):
         return True
@@ -582,109 +401,18 @@ def _leaves_open(module: _Module, parser_call: ast.Call) -> bool:
     if not _OPEN.isdisjoint(_names(module) | keywords):
         return True
     methods = {
-        node.attr for node in module.every(ast.Attribute) if _name(node.value) in module.parsers
+        node.attr for node in module.every(ast.Attribute) if name_of(node.value) in module.parsers
     }
     return not (_called_with_parser(module) <= _ADDS and methods <= _PLAIN)
 
 
-def _written_names(module: _Module) -> set[str] | None:
+def _written_names(module: Module) -> set[str] | None:
     """The names in the module's calls of `add_argument`; None where some aren't written out."""
     names = set[str]()
     for call in module.calls:
-        if _name(call.func) == "add_argument":
+        if name_of(call.func) == "add_argument":
             texts = _texts_among(call.args)
             if not texts or len(texts) < len(call.args):
                 return None
             names |= set(texts)
     return names
-
-
-class _Classes(NamedTuple):
-    """Where the classes of a program's parser are looked for."""
-
-    program: Path
-    outside: Mapping[str, frozenset[str]]  #: the fields of those of transformers, by name
-
-    def fields(self, module: _Module, written: ast.expr) -> frozenset[str] | None:
-        """The fields of a class that a module names, with those of its bases.
-
-        None where it isn't sure which class it is, or one of them isn't known.
-        """
-        possible = self._possible(module, written, None, _MOST_MODULES)
-        return possible.pop() if len(possible) == 1 else None
-
-    def _possible(
-        self, module: _Module, written: ast.expr, within: ast.ClassDef | None, depth: int
-    ) -> set[frozenset[str] | None]:
-        """The fields of each class that a name may mean, None of one that isn't known.
-
-        Empty: the module doesn't bind the name. `within` is the class that has it as a base.
-        """
-        if not depth or not isinstance(written, (ast.Name, ast.Attribute)):
-            return {None}
-        statements = [
-            statement
-            for statement in module.every(ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign)
-            if within is None or statement.lineno < within.lineno
-        ]
-        possible = set[frozenset[str] | None]()
-        for binding in bindings(written, statements, module.top):
-            if binding.defined is not None:
-                found = {self._of_class(module, binding.defined, depth - 1)}
-            elif binding.module:
-                found = self._imported(module, binding, depth - 1)
-            else:
-                found = {None}
-            if found:
-                possible = found if binding.always else possible | found
-        return possible
-
-    def _imported(
-        self, module: _Module, binding: Binding, depth: int
-    ) -> set[frozenset[str] | None]:
-        """The same of an imported name."""
-        name = f"{binding.module}__init__" if binding.module.endswith(".") else binding.module
-        folders = (module.path.parent, self.program.parent)
-        files = {_file_of(name, folder) for folder in folders} - {None}
-        if not files:
-            return self._from_outside(module, binding)
-        possible = set[frozenset[str] | None]()
-        for file in filter(None, files):
-            found = self._possible(_module(file), ast.Name(binding.name), None, depth)
-            possible |= found or (set() if binding.is_star else {None})
-        return possible
-
-    def _from_outside(self, module: _Module, binding: Binding) -> set[frozenset[str] | None]:
-        """The same of a name from a package that isn't in the repository."""
-        package = binding.module.partition(".")[0]
-        if package in stdlib_module_names and binding.is_star:
-            return set()
-        if package != "transformers":
-            return {None}
-        copies = (base / COPIES["transformers"][0] for base in folders_above(module.path))
-        if any(is_readable(copy, module.path.parent) for copy in copies):
-            return {None}  # a copy may have other fields
-        return {self.outside.get(binding.name)}
-
-    def _of_class(self, module: _Module, node: ast.ClassDef, depth: int) -> frozenset[str] | None:
-        """The fields of a class, with those of its bases."""
-        if _ALIASES in module.text:
-            return None
-        targets = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
-        fields = {target.id for target in targets if isinstance(target, ast.Name)}
-        for base in node.bases:
-            if _name(base) == "object":
-                continue
-            of_base = self._possible(module, base, node, depth)
-            known = of_base.pop() if len(of_base) == 1 else None
-            if known is None:
-                return None
-            fields |= known
-        return frozenset(fields)
-
-
-def _name(node: ast.expr) -> str:
-    """The last part of a dotted name."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

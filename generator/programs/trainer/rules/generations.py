@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....numerals import read_whole
 from ....rules.violations import divisors, violation
+from ....submission.repository import program_of
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....submission.world import world_of
+from ...launching.parsed_classes import parses_a
 from ...python_around import release_for
 from ..training_arguments import TrainingArguments
 
 _TRL: Final = "huggingface/trl trl/trainer/grpo_config.py @ 1.9.0"
 _VLLM: Final = "huggingface/trl trl/generation/vllm_generation.py:318 @ f2cd5771"
 _GROUP: Final = "num_generations"
+_CLASSES: Final = ("GRPOConfig", "RLOOConfig")  #: of the trainers that have it
 _BATCH: Final = "generation_batch_size"
 _STEPS: Final = "steps_per_generation"
 _MICRO: Final = "per_device_train_batch_size"
@@ -46,8 +50,30 @@ class Generating(NamedTuple):
 def generating(submission: Submission) -> Iterator[Generating]:
     """The arguments of TRL's online trainers, which share each prompt's completions out."""
     for arguments in submission.of(TrainingArguments):
-        if arguments.has(_GROUP) and not arguments.is_on_front_end:
+        is_grouped = arguments.has(_GROUP) and not arguments.is_on_front_end
+        if is_grouped and _are_parsed(arguments, submission):
             yield Generating(arguments, world_of(submission).gpus)
+
+
+def _are_parsed(arguments: TrainingArguments, submission: Submission) -> bool:
+    """Whether a program that reads arguments may parse them by a class of TRL's online trainers.
+
+    One whose parser has other classes has other checks, whatever their fields are called.
+    """
+    launches = [arguments.launch] if arguments.launch else submission.launches
+    name = PurePosixPath(arguments.path).name
+    programs = {
+        program
+        for launch in launches
+        if arguments.launch or any(_names(word.value, name) for word in launch.arguments)
+        if (program := program_of(launch)) is not None
+    }
+    return not programs or any(parses_a(program, _CLASSES) is not False for program in programs)
+
+
+def _names(text: str | None, file: str) -> bool:
+    """Whether a word is the path of a file of this name, behind an option or not."""
+    return text is not None and PurePosixPath(text.rpartition("=")[2]).name == file
 
 
 @generating.rule("HF046", ERROR, "init", f"{_TRL}:1060-1116")
