@@ -294,3 +294,17 @@ def _port_of_endpoint(call: Call, endpoint: Argument[str | None]) -> Port | None
         call=call,
         option="--rdzv-endpoint",
     )
+
+
+def own_rendezvous(call: Call) -> str:
+    """The option with which torchrun reads no --master-port and no --node-rank; empty without one.
+
+    Source: pytorch/pytorch torch/distributed/run.py @ 2.13.0 (config_from_args, run).
+    """
+    if call.program != "torchrun":
+        return ""
+    if call.has("--standalone"):
+        return "--standalone"
+    backend = call.text("--rdzv-backend")
+    is_own = backend is not None and backend.value != "static"
+    return f"--rdzv-backend={backend.value}" if backend is not None and is_own else ""

@@ -21,7 +21,7 @@ from ....text.around import folders_above
 from ....text.options import Options
 from ....text.wording import show
 from ..environment import variable_without_sign
-from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, NODES, LauncherCall
+from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, NODES, LauncherCall, own_rendezvous
 from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
@@ -439,16 +439,19 @@ def _is_on(nodes: int, call: LauncherCall) -> bool:
 @_started_on_each.rule("LNCH029", ERROR, "training", _RANK_OF_NODE)
 def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     """--node-rank is one of 0 to nodes - 1, and differs on each node; so is --machine_rank.
-    Prevents: The rendezvous waits for a node that never comes.
+    Prevents: The rendezvous waits for a node that never comes. A note where it isn't static, and
+    counts the nodes by itself.
     Fix: use SLURM_NODEID, expanded on the node"""
     name = _RANKS[call.program]
     rank, nodes = call.integer(name), call.nodes
     if rank is None or nodes is None:
         return
     if rank.value >= nodes:
-        message = f"{rank} is not below {nodes} nodes: ranks count from 0"
-        yield rank.bad_value(message, f"write {name} 0 to {nodes - 1}")
-    elif nodes > 1 and _is_on(nodes, call):
+        message, severity = f"{rank} is not below {nodes} nodes: ranks count from 0", None
+        if own_rendezvous(call):
+            message, severity = f"{message}; {own_rendezvous(call)} doesn't read it", NOTE
+        yield rank.bad_value(message, f"write {name} 0 to {nodes - 1}", severity=severity)
+    elif nodes > 1 and _is_on(nodes, call) and not own_rendezvous(call):
         message = f"{rank} is the same on each of {nodes} nodes that srun starts it on"
         line = f"{call.program} launch" if call.program == "accelerate" else call.program
         hint = f"write srun bash -c '{line} {name}=$SLURM_NODEID ...', in single quotes"
@@ -462,7 +465,7 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
     """The nodes of a job meet at an address that all of them reach.
     Prevents: Every node waits for the others at its own address.
     Fix: use the first node's name"""
-    if (call.nodes or 1) <= 1 or _has_lines_for_others(call):
+    if (call.nodes or 1) <= 1 or call.has("--standalone") or _has_lines_for_others(call):
         return
     nnodes = call.text("--nnodes")
     may_be_one = nnodes is not None and nnodes.value.strip().startswith("1:")  # of MIN:MAX

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.arguments import is_module_name
-from ....numerals import read_whole
+from ....numerals import is_whole, read_whole
 from ....patterns import lazy_pattern
 from ....rules.violations import accelerate, derived, note_if_to_fill, torch
 from ....submission.launches import Launch
@@ -27,7 +27,7 @@ from ....text.slips import is_slip
 from ....text.wording import show
 from ..cut_off import lines_cut_off
 from ..environment import variable_without_sign
-from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall
+from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, own_rendezvous
 from ..subjects import accelerate_calls, launcher_calls
 from ..tables import TABLES
 
@@ -179,24 +179,30 @@ def options_stand_before_the_script(call: LauncherCall) -> Violations:
 @launches.rule("LNCH035", ERROR, "launcher", _PORT_SOURCE)
 def ports_exist(launch: Launch) -> Violations:
     """A port is a number from 1024 to 65535.
-    Prevents: Permission denied, or Address already in use, at the start of the rendezvous.
+    Prevents: Permission denied, or Address already in use, at the start of the rendezvous. A note
+    where the launcher chooses a port by itself.
     Fix: write 1024 to 65535"""
     ports = []
     for call in launch.calls:
         port = call.text(PORTS[call.program]) if call.program in PORTS else None
         if port and not variable_without_sign(call, port.value):  # which another rule reports
-            ports.append(port)
-    for port in ports:
+            ports.append((port, own_rendezvous(call)))
+    for port, rendezvous in ports:
         fault = _fault_of_port(port.value, port.option.name)
         if fault is not None:
+            message, severity = f"{port} is {fault.text}", fault.severity
+            if rendezvous and is_whole(port.value.strip()):  # argparse refuses what is no number
+                message, severity = f"{message}; with {rendezvous} torchrun takes another", NOTE
             hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(f"{port} is {fault.text}", hint, severity=fault.severity)
+            yield port.bad_value(message, hint, severity=severity)
 
     variable = launch.environment.get("MASTER_PORT")
     fault = None if variable is None else _fault_of_port(variable.value, "MASTER_PORT")
     if variable is not None and fault is not None:
         message = f"MASTER_PORT={variable.raw} is {fault.text}"
-        severity = NOTE if ports else fault.severity  # a launcher with a port sets it anew
+        # A launcher with a port, or one that chooses it, sets it anew.
+        is_replaced = bool(ports) or any(call.has("--standalone") for call in launch.calls)
+        severity = NOTE if is_replaced else fault.severity
         where = launch.script.locate(variable)
         yield Violation(where, message, "write 1024 to 65535", severity=severity)
 
