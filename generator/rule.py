@@ -92,7 +92,8 @@ class Rule:
     check: Callable[..., Any] = lambda _: ()
     #: what is checked one by one
     subjects: Callable[..., Iterable[Any]] = field(default=lambda _: (), repr=False)
-    #: a violation in the words of its subject, where these are others than the rule's
+    #: a violation in the words of its subject, where these are others than the rule's; it is
+    #: given the violation with its severity
     tells: Callable[[Any, Violation], Violation] | None = field(default=None, repr=False)
     since: Version = ()  #: first DeepSpeed version that it holds for; empty: all
     before: Version = ()  #: first DeepSpeed version that it no longer holds for; empty: none
@@ -292,7 +293,10 @@ def _violations(rule: Rule, subjects: Iterable[Any], whole: Any) -> Iterator[Vio
     for subject in subjects:
         try:
             for violation in rule.check(subject):
-                yield rule.tells(subject, violation) if rule.tells else violation
+                if rule.tells:
+                    known = replace(violation, severity=violation.severity or rule.severity)
+                    violation = rule.tells(subject, known)
+                yield violation
         except Exception as error:
             note(error, f"rule {rule.id}", path_in(subject) or path_read(rule, whole))
 

@@ -11,17 +11,20 @@ from ...text.options import Argument
 from ..launching.front_ends import trains
 from .request import Request
 from .subjects import blocks, is_heterogeneous
+from .submit_line import if_submitted
 
 
 def claims_of(submission: Submission) -> Iterator[Claim]:
     """The nodes and GPUs that each script's `#SBATCH` block asks for.
 
-    That of a script which a batch script runs as a program is comments, which nobody reads.
+    That of a script which a batch script runs as a program is comments, which nobody reads; so is
+    that of one which the project starts by a shell.
     """
     batch_scripts = [script for script in submission.scripts if script.shell.directives]
     run_by_others = {path for script in batch_scripts for path in script.shell.called}
     for script in batch_scripts:
-        if script.path not in run_by_others and not is_heterogeneous(script):
+        is_read = script.path not in run_by_others and not is_heterogeneous(script)
+        if is_read and not if_submitted(script.shell.text):
             yield from _claims(script)
 
 

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
+from ...findings import ERROR, WARNING, Violation
 from ...submission.script import LaunchScript
-from ...submission.subjects import subject
+from ...submission.subjects import Subject, scripts, subject
 from ...submission.submission import Submission
 from ..python_around import rank_variables
 from .request import Request, Step, steps_of
+from .submit_line import if_submitted
 
 
-@subject("launch script")
-def blocks(submission: Submission) -> Iterator[Request]:
+def _as_submitted(subject: Request | LaunchScript, violation: Violation) -> Violation:
+    """What holds in a job alone, of a script that the project starts without one: a warning."""
+    script = subject if isinstance(subject, LaunchScript) else subject.block
+    when = if_submitted(script.shell.text) if script and violation.severity is ERROR else ""
+    if not when:
+        return violation
+    return replace(violation, message=f"{violation.message}, {when}", severity=WARNING)
+
+
+#: Launch scripts, as what sbatch reads.
+batch_scripts: Final = Subject[LaunchScript](scripts.reads, scripts.subjects, tells=_as_submitted)
+
+
+def _blocks(submission: Submission) -> Iterator[Request]:
     """The `#SBATCH` blocks, of one component each.
 
     In a heterogeneous job every component has options of its own.
@@ -34,14 +50,18 @@ def is_heterogeneous(script: LaunchScript) -> bool:
     return not firsts.isdisjoint({"hetjob", "packjob"})
 
 
-@subject("launch script")
-def requests(submission: Submission) -> Iterator[Request]:
+def _requests(submission: Submission) -> Iterator[Request]:
     """The blocks, and every call of a Slurm command that starts a program."""
-    yield from blocks(submission)
+    yield from _blocks(submission)
     calls = {id(call): (launch, call) for launch in submission.launches for call in launch.calls}
     for launch, call in calls.values():
         if call.program in ("sbatch", "salloc", "srun"):
             yield Request(shell=launch.script, options=call.options, program=call.program)
+
+
+#: Blocks, and requests of both kinds.
+blocks: Final = Subject[Request](scripts.reads, _blocks, tells=_as_submitted)
+requests: Final = Subject[Request](scripts.reads, _requests, tells=_as_submitted)
 
 
 @subject("launch script")

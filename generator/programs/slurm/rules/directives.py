@@ -19,7 +19,7 @@ from ....text.slips import is_slip
 from ....text.wording import counted, show
 from ...launching.tables import TABLES
 from ..request import GPU_OPTIONS, Request
-from ..subjects import blocks, requests
+from ..subjects import batch_scripts, blocks, requests
 
 _ALIKE: Final = 0.75  # of difflib's ratio: one letter in four differs
 #: Hyphens and dashes that word processors put in the place of the plain one.
@@ -77,7 +77,7 @@ def _did_you_mean(name: str, table: Table) -> str | None:
     return _OTHER_NAMES.get(name) or (long[near[0]] if near else None)
 
 
-@scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
+@batch_scripts.rule("SLM007", ERROR, "silent", slurm("sbatch/opt.c:578, _opt_batch_script"))
 def directives_come_first(script: LaunchScript) -> Violations:
     """Every #SBATCH line is above the script's first command.
     Prevents: The option is ignored silently: a job of one node, or with the default time limit.
@@ -369,7 +369,9 @@ def _is_harmless(argument: Argument[str]) -> bool:
     return argument.name in _LABELS
 
 
-@scripts.rule("SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer"))
+@batch_scripts.rule(
+    "SLM032", ERROR, "submit", slurm("sbatch/sbatch.c:676 and 686, get_script_buffer")
+)
 def sbatch_takes_the_file(script: LaunchScript) -> Violations:
     """A batch script begins with #! and its lines end as on Unix.
     Prevents: This does not look like a batch script; Batch script contains DOS line breaks.
