@@ -72,8 +72,12 @@ class Signs:
         has_share = hits >= max(self.share * len(keys), 1)
         if keys & self.plain:
             return has_share or (plain_suffices and hits >= self.least_share * len(keys))
-        lacks_needed = bool(self.needed) and self.needed.isdisjoint(keys)
-        return has_share and bool(keys & self.rare) and hits >= self.least and not lacks_needed
+        is_rare = has_share and bool(keys & self.rare) and hits >= self.least
+        return is_rare and (not self.needed or self._has_needed(keys))
+
+    def _has_needed(self, keys: frozenset[str]) -> bool:
+        """Whether one of the needed keys is there, right or with letters of another case."""
+        return not self.needed.isdisjoint(key.lower() for key in keys)
 
     def is_near(self, keys: frozenset[str]) -> bool:
         """Tell whether the keys speak for the kind, even if they are too few to show it."""
