@@ -27,6 +27,17 @@ _OF_STEPS: Final = frozenset(
         "--epochs",
     }
 )
+#: A folder that is the script's own or the one that it is run in, or above one of them: `pwd`,
+#: `$(pwd)`, `$PWD`, `$(dirname "$0")/..`, `$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)`.
+_HERE: Final = lazy_pattern(
+    r"""(?:`pwd`|\$\(pwd(?:[ ]-[LP])?\)|\$(?:PWD\b|\{PWD\})"""
+    r"""|\$\([^()`]{0,80}\(?[^()`]{0,20}\$\{?(?:0|BASH_SOURCE)\b[^()`]{0,80}\)?[^()`]{0,80}\))"""
+    r"""(?=/|["']?\Z)"""
+)
+#: The variable that a path begins with.
+_FIRST_VARIABLE: Final = lazy_pattern(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})(?=/|\Z)")
+_MOST_DEPTH: Final = 5  # variables that are made of another one
+_MOVES: Final = frozenset({"cd", "pushd"})
 _MOST_BETWEEN: Final = 400  # characters of blanks and a variable
 _VARIABLE: Final = lazy_pattern(r"(?:[ \t]|\\\r?\n)*\$\{?(\w+)")
 
@@ -89,6 +100,29 @@ class Launch:
         before = next((word.value for word, following in pairs if following.offset == start), None)
         has_option_before = re.fullmatch(r"-[A-Za-z]*m|--module", before or "") is not None
         return has_option_before or last.has("--module")
+
+    @property
+    def starts_program_here(self) -> bool:
+        """Return whether its program is surely the repository's: its path is known, or begins with
+        the script's own folder or the one that it is run in.
+        """
+        program = self.program
+        if program is None or program.value is not None:
+            return program is not None
+        moves = any(command.words[0].value in _MOVES for command in self.script.commands)
+        return not moves and len(program.parts) == 2 and self._begins_here(program.raw, 0)
+
+    def _begins_here(self, path: str, depth: int) -> bool:
+        """Return whether a path, as it is written, begins with the folder of the script."""
+        path = path.strip("\"'")
+        if _HERE.match(path):
+            return True
+        variable = _FIRST_VARIABLE.match(path)
+        if variable is None or depth > _MOST_DEPTH:
+            return False
+        name = variable[1] or variable[2]
+        raws = [each.raw for each in self.script.assignments if each.name == name]
+        return len(raws) == 1 and self._begins_here(raws[0], depth + 1)
 
     def is_left_empty(self, option: Word) -> bool:
         """Return whether an option has no value because its variable is empty.

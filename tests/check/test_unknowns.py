@@ -1459,9 +1459,28 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "MDS014",
-            {"ds.json": _STAGE.replace("1}", "3}"), "job.sh": _MEGATRON},
+            {
+                "ds.json": _STAGE.replace("1}", "3}"),
+                "job.sh": _MEGATRON.replace("size 64", "size 65536"),
+            },
             ["warning"],
             id="a default that does something else",
+        ),
+        pytest.param(
+            "MDS014",
+            {"ds.json": _STAGE.replace("1}", "3}"), "job.sh": _MEGATRON},
+            [],
+            id="a default that does something else to a model that fits as a whole",
+        ),
+        pytest.param(
+            "MLM047",
+            {
+                "pretrain_gpt.py": "",
+                "megatron/arguments.py": _PARSER,
+                "job.sh": f"python $CHECKOUT/pretrain_gpt.py{_RUN} --swiglu\n",
+            },
+            ["warning"],
+            id="a parser that another checkout's may be",
         ),
         pytest.param(
             "MLM047",

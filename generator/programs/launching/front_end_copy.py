@@ -36,6 +36,7 @@ _MOST_FILES: Final = 2_000  # of a copy; verl has 400
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOTTED: Final = lazy_pattern(r"[A-Za-z_][\w.]*")  # a key in a text
 _PATH: Final = lazy_pattern(r"(?<![\w/])\w[\w/]*\.py\b")  # of a source
+_TURNS_OFF: Final = lazy_pattern(r"\A(?:no|disable)_")
 _STOPS: Final = lazy_pattern(r"\b(?:assert|raise)\b")
 #: Signs of what a condition compares, as they stand among its names.
 _SIGNS: Final[Mapping[type[ast.AST], str]] = {
@@ -80,7 +81,7 @@ class Copy:
 
     def has_word(self, text: str) -> bool:
         """Whether its Python has a text in quotes, as the name of a choice."""
-        return _quotes(self.folder, text)
+        return quotes(self.folder, text)
 
     def has_option(self, name: str) -> bool:
         """Whether its Python makes an option: the field of a class, or one of argparse."""
@@ -176,10 +177,16 @@ def _files_of(package: Path) -> tuple[Path, ...]:
 
 
 @until_next_check(64)
-def _quotes(package: Path, text: str) -> bool:
+def quotes(package: Path, text: str) -> bool:
     """Whether a Python file of a package has a text in quotes."""
     quoted = re.compile(rf"[\"']{re.escape(text)}[\"']")
     return any(quoted.search(text_around(path, package)) for path in _files_of(package))
+
+
+def adds_option(package: Path, option: str) -> bool:
+    """Whether a package may make an option: of a field too, which a switch turns off."""
+    name = option.lstrip("-").replace("-", "_")
+    return any(_declares(package, each) for each in {name, _TURNS_OFF.sub("", name)})
 
 
 @until_next_check(256)

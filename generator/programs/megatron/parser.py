@@ -18,9 +18,11 @@ from ...dataclass import dataclass
 from ...patterns import lazy_pattern
 from ...submission.repository import STRING, python_beside, strings_in
 from ...text.around import folders_above, is_readable, text_around, until_next_check
+from ..launching.front_end_copy import adds_option, quotes
 from ..launching.own_options import OF_DEEPSPEED
 
 #: Where Megatron's own parser is, from the folder that holds the package.
+_PACKAGE: Final = "megatron"
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 #: An option's name and type in a call of add_argument.
 _TYPED: Final = lazy_pattern(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")
@@ -69,6 +71,17 @@ class ProgramOptions:
     of_megatron: bool = True
     #: whether it hands all that it is given to its Megatron's parser, which checks it
     is_checked: bool = False
+    #: the copy of Megatron that the repository has: the package's folder
+    copy: Path | None = None
+
+    def copy_has(self, option: str, choice: object = None) -> bool:
+        """Return whether the copy of Megatron in the repository has an option, or its choice.
+
+        Its own options and choices count, whatever release it says that it is.
+        """
+        if self.copy is None:
+            return False
+        return adds_option(self.copy, option) and (choice is None or quotes(self.copy, str(choice)))
 
     def lacks(self, option: str) -> bool:
         """Return whether an option is surely none of the program's.
@@ -141,8 +154,14 @@ def options_beside(program: Path | None) -> ProgramOptions:
         left_out=says.wants_none.union(STRING.findall(text)),
         is_checked=is_whole and bool(_STARTS.search(text)) and not _SETS.search(text),
         judged=says.judged,
+        copy=_package_of(parser) if parser else None,
         of_megatron=parser is not None or any(map(_speaks_of_megatron, beside)),
     )
+
+
+def _package_of(parser: Path) -> Path:
+    """The folder of the package that has a parser: `megatron`."""
+    return next(folder for folder in parser.parents if folder.name == _PACKAGE)
 
 
 def _shown(file: Path) -> str:

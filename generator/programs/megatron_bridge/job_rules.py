@@ -127,9 +127,8 @@ def model_has_a_recipe(job: Job) -> Violations:
     f"{_SOURCE}training/utils/omegaconf_utils.py:188-253, peft/base.py @ v0.6.0",
 )
 def adapters_are_the_recipes(job: Job) -> Violations:
-    """Adapters are those of the model's recipe: overrides don't reach them.
-    Prevents: OverridesError: Could not override 'peft.dim'; with + it is taken, and the recipe's
-    own adapters are put back.
+    """Adapters are those of the model's recipe: the overrides that dsgen writes leave them.
+    Prevents: No error: the run has the recipe's adapters.
     Fix: remove the keys of training.lora, or use framework: huggingface
     """
     lora, recipe = job.training.lora, recipe_of(job.model)

@@ -153,6 +153,8 @@ class BridgeOverrides:
     launch: Launch | None = field(default=None, repr=False)
     release: Release = newest(BRIDGE)  #: that the overrides are for
     options: Mapping[str, Word] = field(default_factory=dict, repr=False)  #: of the launch line
+    #: the values of these, as far as they are known
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: options of the launch line with nothing behind them
     bare: frozenset[str] = frozenset()
     #: words of the launch line, and lines of the file, that are neither options, nor their values,
@@ -437,6 +439,14 @@ class _Line:
         override = Override(key=SHORT[name], sign="", text=text, where=where, is_word=False)
         overrides.append(override)
 
+    def texts(self) -> dict[str, str]:
+        """The values of options, as far as they are known: behind them, or an equals sign."""
+        values = {
+            name: (word.value or "").partition("=")[2] if word is self.options[name] else word.value
+            for name, word in self.values.items()
+        }
+        return {name: value for name, value in values.items() if value}
+
     def named(self) -> dict[str, str]:
         """The options with their values, as far as they are known."""
         known = {name: word.value for name, word in self.values.items() if word.value is not None}
@@ -469,6 +479,7 @@ def _of_launch(launch: Launch) -> BridgeOverrides:
         complete=line.complete,
         launch=launch,
         options=line.options,
+        texts=line.texts(),
         bare=frozenset(line.bare),
         strays=tuple(line.strays),
     )
@@ -537,6 +548,7 @@ def _together(
         complete=True,
         launch=line.launch,
         options=line.options,
+        texts=line.texts,
         bare=line.bare,
         strays=(*line.strays, *file.strays),
     )

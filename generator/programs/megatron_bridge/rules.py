@@ -751,18 +751,22 @@ def folders_are_absolute(overrides: BridgeOverrides) -> Violations:
     "BRG022",
     ERROR,
     "init",
-    f"{BRIDGE}training/utils/omegaconf_utils.py:188-253, peft/base.py @ v0.6.0",
+    f"{BRIDGE}training/utils/omegaconf_utils.py (_apply_overrides), peft/base.py @ v0.3.1, v0.6.0",
 )
 def adapters_stay_the_recipes(overrides: BridgeOverrides) -> Violations:
-    """The adapters of a recipe are a callable, which no override reaches.
-    Prevents: OverridesError: Could not override 'peft.dim'. With + it is taken, and the recipe's
-    adapters are put back.
-    Fix: remove it; to change adapters, write a recipe of your own
+    """The adapters of a recipe are a callable, which the config that words change is without.
+    Prevents: OverridesError: Could not override 'peft.dim'. With + the word adds the key, as a file
+    does, and the recipe's object takes the value.
+    Fix: write + before the key
     """
+    if overrides.is_own and any("config" in name for name in overrides.options):
+        return  # a file that isn't read may bring the key
+    brought = {each.key for each in overrides.given if not each.is_word or "+" in each.sign}
     for override in overrides.given:
-        if override.key.startswith("peft."):
-            message = f"{override.shown} changes nothing: overrides don't reach a recipe's adapters"
-            hint = "remove it, or change the adapters in a recipe"
+        if override.key.startswith("peft.") and override.key not in brought:
+            message = f"{override.shown} is refused: the config that it changes has no adapters"
+            may_have = overrides.task in ("adapters", "") and not override.sign
+            hint = f"write +{override.shown}" if may_have else "remove it"
             yield certain_of(overrides, override, message, hint)
 
 

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
-from ...catalog.names import closest, is_swapped
+from ...catalog.names import closest, is_swapped, most_like
 from ...findings import ERROR, WARNING, Location, Severity, Violation, Violations
 from ...numerals import is_whole
 from ...patterns import lazy_pattern
+from ...submission.launches import Launch
+from ...submission.repository import files_started
 from ...text.wording import listed, shortened
+from ..launching.written_parser import WrittenParser, written_parser
 from ..megatron.options import LM, option_table
 from .keys import UNSAID, key_of
 from .overrides import GONE, SHORT, SWITCHES, Bounds, BridgeOverrides, Override, recipe_bounds
@@ -220,7 +224,7 @@ def _severity(key: str) -> Severity:
 def words_are_read(overrides: BridgeOverrides) -> Violations:
     """Each word of run_recipe.py is one of its options, the value of one, or KEY=VALUE.
     Prevents: error: Unknown option; error: Expected override in KEY=VALUE form. A warning where a
-    checkout may have options of its own.
+    checkout may have options of its own; where it is here, its parser decides.
     Fix: correct the word, or remove it
     """
     launch = overrides.launch
@@ -244,6 +248,10 @@ def _refused_option(overrides: BridgeOverrides, name: str, where: Location) -> V
     """An option of a launch line that run_recipe.py lacks, in the release or at all, or that has no
     value.
     """
+    parser = _checkouts_parser(overrides.launch)
+    if parser is not None and name.startswith("--"):
+        yield from _refused_by(parser, overrides, name, where)
+        return
     release = overrides.release
     came_or_went = outside(overrides, _RELEASES.get(name))
     if name in GONE and release.where and release.version >= _STRICT:
@@ -267,6 +275,46 @@ def _refused_option(overrides: BridgeOverrides, name: str, where: Location) -> V
         yield Violation(where, message, hint, severity=severity)
     elif name in overrides.bare and name in _VALUED:
         yield Violation(where, f"{name} has no value", "write one behind it")
+
+
+def _checkouts_parser(launch: Launch | None) -> WrittenParser | None:
+    """The parser of the program that a launch line starts, where it is surely the repository's."""
+    if launch is None or not launch.starts_program_here:
+        return None
+    programs = files_started(launch)
+    return written_parser(programs[0]) if programs else None
+
+
+def _refused_by(
+    parser: WrittenParser, overrides: BridgeOverrides, name: str, where: Location
+) -> Violations:
+    """An option that a checkout's run_recipe.py lacks, or of which it refuses the value."""
+    meant = parser.meant_by(name)
+    if not meant:
+        near = closest(name, tuple(chain.from_iterable(each.names for each in parser.options)))
+        key = name.lstrip("-")
+        hint = f"did you mean {near}?" if near else "remove it"
+        hint = f"write {key}=VALUE, without hyphens" if "." in key else hint
+        yield Violation(where, f"{shortened(name)} is no option of run_recipe.py", hint)
+        return
+    if len(meant) > 1:
+        names = listed(option.names[0] for option in meant)
+        yield Violation(where, f"{name} is short for {names}", "write the whole name")
+        return
+    (option,) = meant
+    whole = option.names[-1]
+    if name in overrides.bare and option.takes_value:
+        yield Violation(where, f"{name} has no value", "write one behind it")
+        return
+    value = overrides.texts.get(name)
+    if value is not None and option.choices is not None and value not in option.choices:
+        read_as = "" if name in option.names else f", which argparse reads as {whole}"
+        message = f"{name} {shortened(value)}{read_as}: it accepts {listed(option.choices)}"
+        near = most_like(value, option.choices, _ALIKE)
+        hint = f"write {near}" if near else "write one of them"
+        if name not in option.names:
+            hint = f"write {whole} with one of them, or remove {name}"
+        yield Violation(where, message, hint)
 
 
 @OVERRIDES.rule(

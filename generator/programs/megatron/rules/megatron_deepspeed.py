@@ -5,6 +5,7 @@ that they name: nothing in the script compares arguments and config.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
@@ -13,6 +14,7 @@ from ....rules.violations import deepspeed_0_19_8, divisors, listed, megatron_de
 from ....submission.repository import program_text
 from ....submission.subjects import subject
 from ....submission.submission import Submission
+from ....units import GIB
 from ...deepspeed.config import Config
 from ..run import GLOBAL, HEADS, MICRO, PIPELINE, TENSOR, MegatronRun
 from .rule import READS, at, excludes, mds_arguments, mds_checked, mds_runs, needs, undivided
@@ -22,6 +24,8 @@ _GRANULARITY: Final = "--recompute-granularity"
 _METHOD: Final = "--recompute-method"
 _ENGINE: Final = "--transformer-impl"
 _STAGE: Final = "--zero-stage"
+_LEAST_MEMORY: Final = 16 * GIB  # of a GPU that isn't known: V100's and T4's
+_LARGEST_VOCABULARY: Final = 262_144  # Gemma 3's
 _DEFAULT_STAGE: Final = 1  # megatron/arguments.py of Megatron-DeepSpeed @ 4efb479d
 #: Calls in a program that makes steps.
 _STEPS: Final = lazy_pattern(r"\b(?:pretrain|train|finetune)\w*\(|\.step\(")
@@ -177,20 +181,45 @@ def configured_runs(submission: Submission) -> Iterator[tuple[MegatronRun, Confi
 def stage_is_the_configs(configured: tuple[MegatronRun, Config]) -> Violations:
     """--zero-stage, which decides on zero.Init, equals the config's stage, which the engine runs.
     Prevents: zero.Init partitions parameters that the engine has whole; or every GPU builds the
-    whole model first. A note where neither is 3: the program compares its stage with 3 alone.
+    whole model first, where it may not fit. A note where neither is 3: the program compares its
+    stage with 3 alone.
     Fix: give both the same stage
     """
     run, config = configured
     ours, theirs = run.setting(_STAGE, _DEFAULT_STAGE), config.stage
     if theirs is None or ours is None or theirs == ours:
         return
+    least, most = _bytes_of_weights(run)
+    job = run.submission.job
+    memory = job.cluster.accelerator.memory_bytes if job is not None else _LEAST_MEMORY
+    if theirs == 3 and most < memory:
+        return  # built whole, divided then
     ours_shown = f"{_STAGE} {ours}" if run.has(_STAGE) else f"{_STAGE} is {ours} by default"
     severity = WARNING if theirs == 3 else NOTE
     if ours == 3:
         severity = ERROR
     message = f"{ours_shown}, but zero_optimization.stage is {theirs}"
+    if theirs == 3:
+        size = f", {least / 1e9:.0f} GB of weights or more" if least > memory else ""
+        message += f": every GPU builds the whole model first{size}"
     mismatch = at(run, _STAGE, message, f"use {_STAGE} {theirs}", severity=severity)
     yield against(config.locate("/zero_optimization/stage"), mismatch)
+
+
+def _bytes_of_weights(run: MegatronRun) -> tuple[float, float]:
+    """The least and the most bytes of the weights that one GPU builds without zero.Init."""
+    layers, hidden, tensor = run.size("--num-layers"), run.size("--hidden-size"), run.tensor
+    if not layers or not hidden or not tensor or run.integer("--num-experts", 1) != 1:
+        return 0, inf
+    inner = run.setting("--ffn-hidden-size", 4 * hidden)
+    if inner is None:
+        return 0, inf
+    # Queries and the output; keys and values at most as wide; two products, or three with a gate.
+    least = layers * (2 * hidden**2 + 2 * hidden * inner)
+    most = layers * (4 * hidden**2 + 3 * hidden * inner) + 2 * _LARGEST_VOCABULARY * hidden
+    is_half = run.has("--bf16") or run.has("--fp16")
+    of_one = (2 if is_half else 4) / tensor
+    return of_one * least, of_one * most
 
 
 @configured_runs.rule("MDS015", ERROR, "training", megatron_deepspeed("megatron/training.py:79"))

@@ -123,7 +123,7 @@ def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
     other_flavour = next(flavour for flavour in PROJECTS if flavour != run.flavour)
     is_foreign = option_table(other_flavour).has(stray.word)
     severity = _certainty(run, stray.word, foreign=is_foreign)
-    if severity is None:
+    if severity is None or (parser is None and run.beside.copy_has(stray.word)):
         return
 
     if is_foreign:
@@ -155,9 +155,8 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
         return ERROR if is_misspelt or run.front_end.near(name) else None
     is_misspelt = is_misspelt or (run.beside.is_checked and run.beside.near(name) is not None)
     if run.beside.parser is not None and (run.is_own_program or is_misspelt):
-        program = run.launch.program if run.launch is not None else None
-        is_named = program is not None and program.value is not None
-        return ERROR if is_named or is_misspelt else WARNING
+        is_here = run.launch is not None and run.launch.starts_program_here
+        return ERROR if is_here or is_misspelt else WARNING
     if not run.is_own_program:
         return NOTE if is_misspelt and not foreign else None
     if run.beside.judged is not None:  # a parser that others add to
@@ -345,6 +344,9 @@ def _not_of_release(run: MegatronRun) -> Violations:
             places, shown = option.choices_in[str(value)], f"{name} {value}"
         else:
             continue
+        # A checkout may be on its way to the next release, or changed.
+        if run.beside.copy_has(name, None if shown == name else value):
+            continue
 
         newer = [place for place in places if place > index]
         nearest, word = (min(newer), "first") if newer else (max(places), "last")
@@ -361,7 +363,8 @@ def _not_of_release(run: MegatronRun) -> Violations:
 )
 def options_are_of_one_version(run: MegatronRun) -> Violations:
     """All options are of one version of Megatron-LM: the one that the repository names, else any.
-    Prevents: error: unrecognized arguments
+    Prevents: error: unrecognized arguments. A copy of Megatron in the repository decides by the
+    options that it has itself.
     Fix: use the options of one version"""
     table, release = run.table, run.release
     if run.front_end is not None and run.front_end.becomes:
@@ -374,6 +377,8 @@ def options_are_of_one_version(run: MegatronRun) -> Violations:
     every = set(range(len(table.versions)))
     with_all_options = every.intersection(*versions_by_name.values())
     if run.beside.parser is not None or with_all_options:
+        return
+    if all(map(run.beside.copy_has, versions_by_name)):
         return
     old = min(versions_by_name, key=lambda name: versions_by_name[name][-1])
     new = max(versions_by_name, key=lambda name: versions_by_name[name][0])
