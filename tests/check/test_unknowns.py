@@ -1476,7 +1476,7 @@ def test_a_job_is_judged_by_what_is_known(
             "MLM047",
             {
                 "pretrain_gpt.py": "",
-                "megatron/arguments.py": _PARSER,
+                "megatron/arguments.py": _PARSER.replace("_size", "-size"),
                 "job.sh": f"python $CHECKOUT/pretrain_gpt.py{_RUN} --swiglu\n",
             },
             ["warning"],
