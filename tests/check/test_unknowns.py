@@ -1477,7 +1477,7 @@ def test_a_job_is_judged_by_what_is_known(
             {
                 "pretrain_gpt.py": "",
                 "megatron/arguments.py": _PARSER.replace("_size", "-size"),
-                "job.sh": f"python $CHECKOUT/pretrain_gpt.py{_RUN} --swiglu\n",
+                "job.sh": f"python $CHECKOUT/pretrain_gpt.py{_RUN} --chunked uniform\n",
             },
             ["warning"],
             id="a parser that another checkout's may be",
