@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -57,23 +57,9 @@ class Module:
         """The options and fields that it declares, `-` written as `_`."""
         return frozenset(option or field for option, field in _DECLARES.findall(self.plain_text))
 
-    @cached_property
-    def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
-        """All that is in it, from outside in; only the empty module where it can't be parsed."""
-        by_kind = defaultdict[type[ast.AST], list[Any]](list)
-        nodes: list[ast.AST] = [parsed(self.text)]
-        for node in nodes:  # which grow; twice as fast as `ast.walk`, in the same order
-            by_kind[type(node)].append(node)
-            for name in node._fields:
-                value = getattr(node, name, None)
-                if isinstance(value, ast.AST):
-                    nodes.append(value)
-                elif isinstance(value, list):
-                    nodes += [each for each in value if isinstance(each, ast.AST)]
-        return by_kind
-
     def every(self, *kinds: type[Node]) -> list[Node]:
-        return [node for kind in kinds for node in self._by_kind.get(kind, ())]
+        by_kind = _nodes_of(self.text)
+        return [node for kind in kinds for node in by_kind.get(kind, ())]
 
     @property
     def top(self) -> list[ast.stmt]:
@@ -154,6 +140,25 @@ class Module:
 
 
 module_of = until_next_check(256)(Module)
+
+
+# By the text: a repository may have the same file in many folders.
+@until_next_check(256)
+def _nodes_of(text: str) -> Mapping[type[ast.AST], list[Any]]:
+    """All that is in a Python file by kind, from outside in; only the empty module where it can't
+    be parsed.
+    """
+    by_kind = defaultdict[type[ast.AST], list[Any]](list)
+    nodes: list[ast.AST] = [parsed(text)]
+    for node in nodes:  # which grow; twice as fast as `ast.walk`, in the same order
+        by_kind[type(node)].append(node)
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                nodes.append(value)
+            elif isinstance(value, list):
+                nodes += [each for each in value if isinstance(each, ast.AST)]
+    return by_kind
 
 
 @until_next_check(4096)
