@@ -23,6 +23,7 @@ from ...programs.launching.own_options import (
     slips,
     valued_options,
 )
+from ...programs.launching.written_parser import written_parser
 from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
 from ...rules.violations import transformers
@@ -31,6 +32,7 @@ from ...submission.repository import files_started, program_path
 from ...submission.subjects import launches
 from ...text.around import folders_above, text_around
 from ...text.shell.records import Word
+from ...text.wording import listed
 
 #: Fields that Seq2SeqTrainingArguments adds to TrainingArguments. Source:
 #: src/transformers/training_args_seq2seq.py @ 5.23
@@ -160,7 +162,7 @@ def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository
     has all of that.
     Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments
-    are not used by the HfArgumentParser.
+    are not used by the HfArgumentParser; or: ambiguous option.
     Fix: correct the option's name
     """
     programs, path = files_started(launch), program_path(launch)
@@ -176,15 +178,26 @@ def options_are_the_programs(launch: Launch) -> Violations:
         yield from _likely_slips(launch, programs[0], names)
         return
 
-    # argparse accepts the beginning of an option for the option.
+    # argparse accepts the beginning of an option for the option, where the parser lets it.
+    parser = written_parser(programs[0]) if len(programs) == 1 else None
+    is_exact = parser is not None and not parser.abbreviates
     told = _told_as_slips(launch)
     wrong = {
         word: name
         for word, name in names.items()
         if launch.script.locate(word) not in told
-        and not any(option.startswith(name) for option in options)
+        and name not in options
+        and (
+            (is_exact and word.value is not None)
+            or not any(option.startswith(name) for option in options)
+        )
     }
-    meant = {name: most_like(name, tuple(sorted(options)), _ALIKE) for name in wrong.values()}
+    for word, name in names.items():
+        confused = parser.confused(name) if parser is not None and word.value is not None else ()
+        if confused:
+            message = f"{name} is short for {listed(option.names[0] for option in confused)}"
+            yield Violation(launch.script.locate(word), message, "write the whole name")
+    meant = {name: _meant_by(name, options) for name in wrong.values()}
     strange = {word: name for word, name in wrong.items() if not meant[name]}
     # Where most options are strange, another program of the same name is started.
     if 2 * len(strange) >= len(names):
@@ -199,6 +212,12 @@ def options_are_the_programs(launch: Launch) -> Violations:
         message = f"{path} has no option{'' if is_one else 's'} {', '.join(strange_names)}"
         hint = _named_longer(strange_names[0], options) if is_one else "remove them"
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
+
+
+def _meant_by(name: str, options: frozenset[str]) -> str | None:
+    """The option that is spelt like a name, or the only one that begins so."""
+    begun = [option for option in options if option.startswith(name)]
+    return begun[0] if len(begun) == 1 else most_like(name, tuple(sorted(options)), _ALIKE)
 
 
 def _named_longer(name: str, options: Iterable[str]) -> str:

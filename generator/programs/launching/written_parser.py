@@ -29,6 +29,7 @@ class WrittenOption:
     names: tuple[str, ...]
     takes_value: bool  #: whether one value comes next
     choices: tuple[str, ...] | None = None  #: None: any, or not known
+    always: bool = True  #: whether it is added whatever a condition says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,11 @@ class WrittenParser:
             option for option in self.options if any(each.startswith(name) for each in option.names)
         )
 
+    def confused(self, name: str) -> tuple[WrittenOption, ...]:
+        """The options of which argparse can't tell one by a beginning; none where it can."""
+        meant = tuple(option for option in self.meant_by(name) if option.always)
+        return meant if len(meant) > 1 else ()
+
 
 @until_next_check(64)
 def written_parser(program: Path) -> WrittenParser | None:
@@ -64,7 +70,12 @@ def written_parser(program: Path) -> WrittenParser | None:
     if len(parsers) != 1 or not names.isdisjoint(_OPEN):
         return None
     tables = dict(_tables(tree))
-    options = [_option(call, tables) for call in calls if _name(call.func) == _ADDS]
+    on_condition = {id(call) for call in _calls_on_condition(tree)}
+    options = [
+        _option(call, tables, always=id(call) not in on_condition)
+        for call in calls
+        if _name(call.func) == _ADDS
+    ]
     known = tuple(option for option in options if option is not None)
     if len(known) < len(options):
         return None
@@ -102,7 +113,23 @@ def _is_false(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 
 
-def _option(call: ast.Call, tables: dict[str, tuple[str, ...]]) -> WrittenOption | None:
+def _calls_on_condition(tree: ast.Module) -> Iterator[ast.AST]:
+    """What is called only where a condition holds, other than that the file is the program."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Try, ast.For, ast.While)):
+            yield from ast.walk(node)
+        elif isinstance(node, ast.If):
+            is_main = any(_name(part) == "__name__" for part in _parts_of(node.test))
+            yield from () if is_main else ast.walk(node)
+
+
+def _parts_of(node: ast.expr) -> Iterator[ast.expr]:
+    return (part for part in ast.walk(node) if isinstance(part, ast.expr))
+
+
+def _option(
+    call: ast.Call, tables: dict[str, tuple[str, ...]], *, always: bool
+) -> WrittenOption | None:
     """The option that a call adds; None where its names aren't written out."""
     names = _texts(call.args)
     if not names or len(names) < len(call.args) or any(each.arg is None for each in call.keywords):
@@ -113,6 +140,7 @@ def _option(call: ast.Call, tables: dict[str, tuple[str, ...]]) -> WrittenOption
     return WrittenOption(
         names=names,
         takes_value=takes_value,
+        always=always,
         choices=_choices(choices, tables) if choices is not None and is_text else None,
     )
 

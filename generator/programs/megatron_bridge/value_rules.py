@@ -297,9 +297,10 @@ def _refused_by(
         hint = f"write {key}=VALUE, without hyphens" if "." in key else hint
         yield Violation(where, f"{shortened(name)} is no option of run_recipe.py", hint)
         return
-    if len(meant) > 1:
-        names = listed(option.names[0] for option in meant)
+    if confused := parser.confused(name):
+        names = listed(option.names[0] for option in confused)
         yield Violation(where, f"{name} is short for {names}", "write the whole name")
+    if len(meant) > 1:
         return
     (option,) = meant
     whole = option.names[-1]
