@@ -223,7 +223,9 @@ class Shell:
         commands, raw = self.script.commands, self.raw(tokens[head])
         if raw in _DECLARING:
             self._declare(tokens[head + 1 :], raw, runs)
-        environment = tuple(self._assignment(token, exported=True)[0] for token in tokens[:head])
+        environment = tuple(
+            self._assignment(token, exported=True, runs=runs)[0] for token in tokens[:head]
+        )
         words = tuple(self.words(token for token in tokens[head:] if token.kind != ARRAY))
         if not words:
             return None
@@ -239,7 +241,7 @@ class Shell:
             index=len(commands),
             shell=self._outer.text,
             inside=self._outer.command,
-            guarded=runs is not True or self.state.guards > 0,
+            guarded=self._is_guarded(runs),
         )
         commands.append(command)
         sources = command.run[0].value in ("source", ".")
@@ -313,7 +315,7 @@ class Shell:
 
     def _assign(self, token: Token, exported: bool, runs: bool | None) -> None:
         """Note an assignment, of `export` too, that `runs`, or doesn't, or may (None)."""
-        assignment, value = self._assignment(token, exported)
+        assignment, value = self._assignment(token, exported, runs)
         if runs is False:
             return
         if runs is None and self.state.get(assignment.name) is not value:
@@ -346,17 +348,30 @@ class Shell:
                 value, place = self.state.get(raw), self.source.place(token.start)
                 text = value.text if value and value.elements is None else None
                 self._note(
-                    name=raw, value=text, raw=raw, exported=True, offset=place, value_offset=place
+                    runs,
+                    name=raw,
+                    value=text,
+                    raw=raw,
+                    exported=True,
+                    offset=place,
+                    value_offset=place,
                 )
 
-    def _note(self, **values: Any) -> Assignment:
+    def _is_guarded(self, runs: bool | None) -> bool:
+        """Tell whether what `runs`, or may run, is in a branch, a loop or a function too."""
+        return runs is not True or self.state.guards > 0
+
+    def _note(self, runs: bool | None, **values: Any) -> Assignment:
         """Note an assignment with these values, before the next command."""
         index, inside = len(self.script.commands), self._outer.command
-        assignment = Assignment(**values, command_index=index, inside=inside)
+        guarded = self._is_guarded(runs)
+        assignment = Assignment(**values, command_index=index, inside=inside, guarded=guarded)
         self.script.assignments.append(assignment)
         return assignment
 
-    def _assignment(self, token: Token, exported: bool) -> tuple[Assignment, Value]:
+    def _assignment(
+        self, token: Token, exported: bool, runs: bool | None
+    ) -> tuple[Assignment, Value]:
         """Note an assignment; return it, and the value that its variable has then."""
         match = ASSIGNMENT.match(self.source.text, token.start, token.end)
         name, index, adds = match.groups() if match else (self.raw(token), None, None)
@@ -371,6 +386,7 @@ class Shell:
         else:  # an empty value is behind the equals sign
             start = end = self.source.place(token.end - 1) + 1
         assignment = self._note(
+            runs,
             name=name,
             value=None if value.elements is not None else value.text,
             raw=self.followed.content[start:end],

@@ -64,6 +64,7 @@ class Assignment:
     #: the known and the unknown parts of the value, as in `Word`
     parts: tuple[str | None, ...] = ()
     inside: int | None = None  #: the index of the command whose `bash -c` it is in
+    guarded: bool = False  #: in a branch, loop or function, or behind `&&` or `||`
 
     @property
     def only_exports(self) -> bool:

@@ -83,7 +83,7 @@ def _fault_of_address(
     """
     raw, command = assignment.raw, _command_of(shell, assignment)
     # In a branch it is perhaps for one machine, or for one task.
-    is_guarded = command is not None and command.guarded
+    is_guarded = assignment.guarded
     if assignment.value in _LOOPBACK:
         is_set_later = any(
             later.name == assignment.name
@@ -511,7 +511,8 @@ def _used(shell: ShellScript) -> Iterator[tuple[str, int]]:
             texts += ((word.raw, word.offset) for word in command.words if "$" in word.raw)
     for assignment in shell.assignments:
         inner = _command_of(shell, assignment)
-        if inner is None or (inner.shell is None and not inner.guarded):
+        is_own = inner is None or inner.shell is None
+        if is_own and not assignment.guarded:
             texts.append((assignment.raw, assignment.value_offset))
     for raw, offset in texts:
         if not raw.startswith("'"):
