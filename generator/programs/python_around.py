@@ -107,6 +107,7 @@ _SIGNS: Final = {
         re.compile(r"^[^#\n]*\bdeepspeed\.initialize\(", re.MULTILINE),
         ("*.py", "*/*.py"),
     ),
+    "the Trainer": (re.compile(r"\b\w*(?:Trainer|TrainingArguments)\("), ("*.py", "*/*.py")),
     "Transformers' models": (
         re.compile(r"\b(?:AutoModel\w{0,40}|\w{1,40}For[A-Z]\w{1,40})\.from_pretrained\("),
         ("*.py", "*/*.py"),
@@ -294,21 +295,38 @@ def reads_its_own_way(holder: str) -> bool:
     """Return whether Python above the arguments file `holder` is there, and has none of
     transformers' parsers; or whether all that names the file loads it as YAML for itself.
     """
-    programs = ("*.py", "*/*.py", "*/*/*.py")
-    folders = tuple(folders_above(holder))
-    name = Path(holder).name
-    quoted = re.compile(rf"""["'][^"'\n]{{0,200}}(?<![\w.-]){re.escape(name)}["']""")
-    naming = {
-        text
-        for folder in folders
-        for text in texts_of(folder, programs, name)
-        if quoted.search(text)
-    }
+    naming = _texts_naming(holder)
     if naming and all(_LOADS_YAML.search(text) for text in naming):
         return not any(map(_TAKES_VALUES.search, naming))
     return has_programs(holder) and not any(
-        has_text(folder, _ANY_PARSER, programs) for folder in folders
+        has_text(folder, _ANY_PARSER, _PROGRAMS) for folder in folders_above(holder)
     )
+
+
+def is_read_by_program(holder: str) -> bool:
+    """Return whether Python above accelerate's config `holder` names it, other than on a line of
+    `accelerate launch`.
+    """
+    naming = _texts_naming(holder)
+    return bool(naming) and not any(map(_LAUNCHES.search, naming))
+
+
+def _texts_naming(holder: str) -> set[str]:
+    """The texts of Python above a file that have its name in quotes."""
+    name = Path(holder).name
+    quoted = re.compile(rf"""["'][^"'\n]{{0,200}}(?<![\w.-]){re.escape(name)}["']""")
+    return {
+        text
+        for folder in folders_above(holder)
+        for text in texts_of(folder, _PROGRAMS, name)
+        if quoted.search(text)
+    }
+
+
+#: Python beside a file, and in the folders below it.
+_PROGRAMS: Final = ("*.py", "*/*.py", "*/*/*.py")
+#: `accelerate launch` on a line that a program starts, as one text or as several.
+_LAUNCHES: Final = lazy_pattern(r"\baccelerate[\s\"',]{1,9}launch\b")
 
 
 def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Release:

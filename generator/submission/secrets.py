@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..findings import ERROR, NOTE, WARNING, Violation
+from ..findings import ERROR, NOTE, WARNING, Severity, Violation
 from .submission import Submission
 
 #: What it opens lies beside it or is published, as data sets are that no crawler is to find.
@@ -12,13 +12,17 @@ _OF_AN_ARCHIVE = "a password of an archive"
 
 
 def secrets_of(
-    submission: Submission, paths: Iterable[str], who_reads_it: str, hint: str
+    submission: Submission,
+    paths: Iterable[str],
+    who_reads_it: str,
+    hint: str,
+    by_name: Severity = WARNING,
 ) -> Iterator[Violation]:
     """A violation for each secret in these files.
 
-    It is an error where the value has the form of a known kind of secret, and a warning where only
-    the name beside it tells. One of an archive is a note. `who_reads_it` ends the message: who sees
-    the secret there.
+    It is an error where the value has the form of a known kind of secret, and of the severity
+    `by_name` where only the name beside it tells. One of an archive is a note. `who_reads_it` ends
+    the message: who sees the secret there.
     """
     for path in sorted(paths):
         text = submission.texts.get(path)
@@ -28,7 +32,7 @@ def secrets_of(
             if not secret.sure:
                 continue
             what = secret.name.strip("-") or secret.what
-            severity = ERROR if secret.what else WARNING
+            severity = ERROR if secret.what else by_name
             if secret.what == _OF_AN_ARCHIVE:
                 severity = NOTE
             message = f"{what} is written in plain text: {who_reads_it}"

@@ -372,11 +372,17 @@ def ignored_in(folder: Path) -> dict[str, bool]:
 def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     """Return whether a .gitignore above a file names a folder.
 
-    Such a folder is there for whoever works with the project.
+    Such a folder is there for whoever works with the project. Where the file is in a folder below
+    the .gitignore, the name may begin there.
     """
-    for patterns in map(ignored_in, folders_above(holder)):
+    holders_folder = Path(holder).absolute().parent
+    for folder in folders_above(holder):
+        from_holder = (holders_folder / name).as_posix()
+        names = (name.strip("/"), from_holder.removeprefix(f"{folder.absolute().as_posix()}/"))
+        patterns = ignored_in(folder)
         for pattern in reversed(patterns):
-            if fnmatchcase(name.strip("/"), pattern.partition("/*")[0]):
+            kept = pattern.partition("/*")[0]
+            if any(fnmatchcase(each, kept) for each in names):
                 if patterns[pattern]:
                     return True
                 break  # the last pattern that fits keeps it

@@ -180,8 +180,8 @@ class Argument(Generic[T]):
             self.where_value, message, hint, severity=NOTE if unset else severity, edits=edits
         )
 
-    def bad_option(self, message: str, hint: str) -> Violation:
-        return Violation(self.where, message, hint)
+    def bad_option(self, message: str, hint: str, severity: Severity | None = None) -> Violation:
+        return Violation(self.where, message, hint, severity=severity)
 
 
 @dataclass(frozen=True, kw_only=True)

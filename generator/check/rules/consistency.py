@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
+from ...places import is_left_open
 from ...programs.deepspeed.config import BATCH_KEYS, Config
 from ...programs.deepspeed.rules.subjects import ds_configs
 from ...programs.deepspeed.submission import configs_of, used_config
@@ -278,7 +279,8 @@ def named_config_is_there(submission: Submission) -> Violations:
     Fix: correct the path of the config, on a file system that every node has
     """
     for link in submission.references:
-        if link.kind == "DeepSpeed config" and not link.exists:
+        is_gone = not link.exists and not is_left_open(link.path)
+        if link.kind == "DeepSpeed config" and is_gone:
             yield _missing(link, _names_beside(submission, link))
 
 
@@ -336,7 +338,7 @@ def named_files_are_there(submission: Submission) -> Violations:
     Fix: use the name of a file of the submission
     """
     for link in submission.references:
-        if link.exists:
+        if link.exists or is_left_open(link.path):
             continue
         # Scripts are judged here in dsgen's own sets only; of others a rule looks for slips.
         is_gone = link.whole and link.kind in ("launch script", "training arguments")

@@ -13,6 +13,7 @@ from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...patterns import lazy_pattern
+from ...places import is_left_open
 from ...programs.launching.launch_line import runs_in_container
 from ...rules.violations import derived
 from ...submission.launches import Launch
@@ -70,7 +71,7 @@ def program_is_there(launch: Launch) -> Violations:
         return
     if launch.starts_module:
         yield from _module_is_there(launch, program)
-    if not program.endswith(".py") or program_of(launch):
+    if not program.endswith(".py") or program_of(launch) or is_left_open(program):
         return
 
     path = PurePath(program)
@@ -294,7 +295,8 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
     names_made = _names_made(shell) if named else set[str]()
     for command, word in named:
         called_path = PurePath((word.path or "").lstrip("/"))
-        if not called_path.suffix or called_path.name in names_made:
+        is_named = called_path.suffix and not is_left_open(str(called_path))
+        if not is_named or called_path.name in names_made:
             continue
         where = shell.locate(word)
         is_of_another_machine = word.value != str(called_path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...findings import WARNING, Violations
+from ...findings import NOTE, WARNING, Violations
 from ...programs.deepspeed.submission import configs_of
 from ...rules.violations import derived
 from ...submission.secrets import secrets_of
@@ -25,12 +25,16 @@ _OTHERS: Final = ("accelerate config", "training arguments", "Megatron arguments
 @submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=_SCRIPTS)
 def scripts_hold_none(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
-    Prevents: A leaked token.
+    Prevents: A leaked token. A note where only its name tells, in a script that starts nothing.
     Fix: export it where you submit, or read it from a private file"""
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
-    who_reads_it = "whoever may read the script, or scontrol's copy, has it"
-    paths = {script.path for script in submission.scripts}
-    yield from secrets_of(submission, paths, who_reads_it, hint)
+    for script in submission.scripts:
+        is_job = bool(script.shell.directives)
+        copy = ", or scontrol's copy," if is_job else ""
+        who_reads_it = f"whoever may read the script{copy} has it"
+        starts_nothing = not is_job and not script.launches
+        severity = NOTE if starts_nothing else WARNING
+        yield from secrets_of(submission, {script.path}, who_reads_it, hint, by_name=severity)
     hint = "let the script read it from a private file"
     who_reads_it = "deepspeed puts it on the command line of every node"
     paths = {file.path for file in submission.of_kind("environment file")}

@@ -78,7 +78,7 @@ class Request(CommandLine):
     @cached_property
     def is_form(self) -> bool:
         """Whether several options of a block are left blank, for its user to fill in."""
-        return self.block is not None and sum(not each.value for each in self.valued()) > 1
+        return self.block is not None and sum(_is_blank(each.value) for each in self.valued()) > 1
 
     def texts(self, *names: str, last: bool = False) -> Iterator[Argument[str]]:
         """The options of these names as sbatch gets them, without variables and placeholders.
@@ -90,7 +90,7 @@ class Request(CommandLine):
         """
         for argument in self.valued(*names):
             is_open = is_placeholder(argument.value) or argument.option.written in self.left_open
-            is_open = is_open or (not argument.value and self.is_form)
+            is_open = is_open or (_is_blank(argument.value) and self.is_form)
             is_replaced = last and self.options.get(argument.option.name) is not argument.option
             has_variable = "$" in argument.value or "`" in argument.value
             if not (has_variable or is_open or is_replaced):
@@ -203,6 +203,11 @@ class Request(CommandLine):
         """--gpus-per-task with the GPUs of all tasks of a node."""
         each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")
         return self.view(each.option, each.value * tasks.value) if each and tasks else None
+
+
+def _is_blank(value: str) -> bool:
+    """Return whether a value is left blank, or its last part: `gpu:`."""
+    return not value or value.endswith((":", "="))
 
 
 def _gpu_count(text: str) -> int | None:

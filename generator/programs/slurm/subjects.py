@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from ...findings import ERROR, WARNING, Violation
+from ...submission.launches import Launch
 from ...submission.script import LaunchScript
 from ...submission.subjects import Subject, scripts, subject
 from ...submission.submission import Submission
+from ..launching.launcher_call import NODES, LauncherCall, accelerate_config, meets_itself
 from ..python_around import rank_variables
 from .request import Request, Step, steps_of
 from .submit_line import if_submitted
@@ -80,3 +82,40 @@ def starts_alone(step: Step) -> bool:
     if not variables or not variables.isdisjoint(step.variables):
         return False
     return not step.launch.script.mentions("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+
+
+def launches_within(step: Step) -> list[Launch]:
+    """What a step launches, and what the shells launch to which it hands a command."""
+    srun = step.launch.call("srun")
+    inner = [
+        launch
+        for launch in step.block.launches
+        if srun and any(call.command is srun.command for call in launch.calls)
+    ]
+    return [step.launch, *inner]
+
+
+def starts_one_machine(step: Step, submission: Submission) -> bool:
+    """Whether each task of a step is a launcher, or starts some, that is told of one machine.
+
+    Each then starts a run of its own.
+    """
+    calls = [
+        LauncherCall(**vars(call), launch=launch, submission=submission)
+        for launch in launches_within(step)
+        for call in launch.calls
+        if call.starts_ranks
+    ]
+    return bool(calls) and all(map(_is_told_of_one_machine, calls))
+
+
+def _is_told_of_one_machine(call: LauncherCall) -> bool:
+    """Whether a launcher is told that its ranks are all on its own machine."""
+    if call.opaque:
+        return False
+    if call.program == "torchrun":
+        return call.has("--standalone") or meets_itself(call)
+    if call.argument(NODES[call.program]) is not None:
+        return call.program == "accelerate" and call.nodes == 1
+    config = accelerate_config(call.submission, call.launch)
+    return config is not None and config.value("num_machines") == 1

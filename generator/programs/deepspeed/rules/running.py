@@ -244,7 +244,12 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
         message = (
             f"activation_checkpointing ({on}) has no effect: Transformers' models don't call it"
         )
-        hint = "set gradient_checkpointing: true in TrainingArguments"
+        has_own_loop = calls_engine and not arguments and not tells("the Trainer", config.path)
+        hint = (
+            "call gradient_checkpointing_enable() of the model"
+            if has_own_loop
+            else "set gradient_checkpointing: true in TrainingArguments"
+        )
         yield Violation(config.locate_key(_ACT), message, hint)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from typing import Final
 
@@ -103,15 +102,16 @@ def settings(
 ) -> Iterator[Setting]:
     """Return the environment variables of a `wanted` name that the submission sets.
 
-    They are in the order of its documents.
+    They are in the order of its documents. A variable that a script doesn't export stays in its
+    shell: no program gets it.
     """
     for script in submission.shell_texts:
         shell = script.shell
         # Asked before places are looked up: long scripts have many other variables.
         assignments = [assignment for assignment in shell.assignments if wanted(assignment.name)]
-        own_names = _of_script_alone(shell) if assignments else frozenset[str]()
+        exported = {assignment.name for assignment in assignments if assignment.exported}
         for assignment in assignments:
-            if assignment.name not in own_names:
+            if assignment.name in exported:
                 yield Setting(
                     name=assignment.name,
                     value=assignment.value,
@@ -134,20 +134,6 @@ def settings(
                 yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
 
 
-def _of_script_alone(shell: ShellScript) -> frozenset[str]:
-    """The variables of a script that no program gets by their names.
-
-    The script expands them, and otherwise only assigns to them, without export.
-    """
-    content = shell.text.content
-    expanded = Counter(_ANY_EXPANSION.findall(content))
-    assigned = Counter(_ASSIGNED.findall(content))
-    named = Counter(_WORD.findall(content))
-    exported = {assignment.name for assignment in shell.assignments if assignment.exported}
-    own_names = (name for name in expanded if expanded[name] + assigned[name] == named[name])
-    return frozenset(own_names) - exported
-
-
 def settings_with_values(
     submission: Submission, *names: str, with_azureml: bool = True
 ) -> Iterator[tuple[Setting, str]]:
@@ -164,11 +150,11 @@ def nccl_settings(submission: Submission) -> Iterator[Setting]:
 
 
 #: Variables without which training goes another way, so that one that stays in the script's shell
-#: is a slip.
+#: is a slip. Not CUDA_LAUNCH_BLOCKING: training is better off without it.
 _FOR_TRAINING: Final = lazy_pattern(
     r"(?:NCCL|TORCH_NCCL|PYTORCH|WANDB|TOKENIZERS|UCX|NVTE|TRITON|HF_(?:HUB|DATASETS))_[A-Z0-9_]+"
     r"|HF_(?:HOME|TOKEN|ENDPOINT)|TRANSFORMERS_(?:CACHE|OFFLINE)|DS_ACCELERATOR"
-    r"|CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|LAUNCH_BLOCKING|DEVICE_ORDER)"
+    r"|CUDA_(?:VISIBLE_DEVICES|DEVICE_MAX_CONNECTIONS|DEVICE_ORDER)"
     r"|OMP_NUM_THREADS|LD_LIBRARY_PATH"
 )
 #: Variables that DeepSpeed's launcher sends to the nodes. Source: runner.py:37,
@@ -203,11 +189,6 @@ _PLAIN: Final = lazy_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w+)|\{([A-Za-z_]\w+)\})")
 _SUBSTITUTED: Final = lazy_pattern(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)')
 _WORD: Final = lazy_pattern(r"\w+")
 _QUOTED: Final = lazy_pattern(r"'[^']*'")
-#: `$NAME`, `${NAME...`; and `NAME=` at the beginning of a command, or made local.
-_ANY_EXPANSION: Final = lazy_pattern(r"\$\{?[#!]?([A-Za-z_]\w*)")
-_ASSIGNED: Final = lazy_pattern(
-    r"(?:^|[;)]|\b(?:then|do|else|local)\b)[ \t]*([A-Za-z_]\w*)\+?=", re.MULTILINE
-)
 #: An assignment to what is no name: `MODEL-DIR=/data`, `2ND=x`.
 _BAD_NAME: Final = lazy_pattern(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 #: Values of `--device` and `--backend` by which ranks need no GPU, also behind an equals sign.

@@ -229,7 +229,8 @@ def nothing_but_options(request: Request) -> Violations:
 )
 def options_are_given_once(request: Request) -> Violations:
     """A #SBATCH option is given once, or always with the same value.
-    Prevents: A job of another size than the top of the script suggests.
+    Prevents: A job of another size than the top of the script suggests. A note where only the name
+    of the job or of its log differs, or who gets its mails.
     Fix: keep one"""
     seen: dict[str, Argument[str]] = {}
     for argument in request.valued():
@@ -238,7 +239,8 @@ def options_are_given_once(request: Request) -> Violations:
             message = (
                 f"{argument} replaces {argument.name}={before.value} on line {before.where.line}"
             )
-            yield argument.bad_option(message, "keep one of the two")
+            severity = NOTE if argument.name in _OF_REPORTS else None
+            yield argument.bad_option(message, "keep one of the two", severity)
         seen[argument.name] = argument
 
 
@@ -263,6 +265,8 @@ _SLIPS: Final = frozenset(
 _PATHS: Final = ("--output", "--error", "--input")
 #: Options whose texts Slurm shows or writes to, and does nothing else with.
 _LABELS: Final = frozenset({"--job-name", "--mail-user"})
+#: Options that change what a job is called and where it reports, and nothing of what it does.
+_OF_REPORTS: Final = _LABELS | {"--output", "--error", "--open-mode", "--comment"}
 _VARIABLE: Final = lazy_pattern(r"\$\{[A-Za-z_]\w*[^}\n]{0,100}\}?|\$[A-Za-z_]\w*|\$\(|`")
 #: Options whose values are names and paths, which Slurm takes as they are.
 _NAMED: Final = frozenset(

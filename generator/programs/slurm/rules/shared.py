@@ -11,7 +11,7 @@ from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Vi
 from ....patterns import lazy_pattern
 from ....rules.violations import deepspeed_0_19_8, slurm_manual
 from ....submission.launches import Call, Launch
-from ....submission.repository import program_text, texts_of
+from ....submission.repository import program_of, program_text, texts_of
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
@@ -23,6 +23,7 @@ from ....text.shell.records import Command, ShellScript
 from ....text.text import Text
 from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, accelerate_config, fixed_port
+from ...launching.own_options import parses_classes, valued_options
 from ..request import Request
 from ..subjects import blocks
 from ..submit_line import submitting_folders
@@ -326,6 +327,12 @@ _RESUMES: Final = lazy_pattern(
 _LOOKS: Final = lazy_pattern(
     r"resume|restore|get_last_checkpoint|load_checkpoint|latest", re.IGNORECASE
 )
+#: An option of a program's own that names the checkpoint to begin with.
+_STARTS_FROM: Final = lazy_pattern(
+    r"--(?:[\w-]{1,40}[_-])?(?:resume|restore)(?:[_-][\w-]{1,40})?"
+    r"|--(?:prev|previous|last|init|load|from|start)[_-](?:ckpt|checkpoint)(?:[_-][\w-]{1,40})?",
+    re.IGNORECASE,
+)
 #: Options for the folder to which a program saves.
 _SAVES: Final = lazy_pattern(
     r"--(?:save|output[_-]dir|save[_-]\w+|checkpoint[_-]dir|ckpt[_-]dir)\b", re.IGNORECASE
@@ -373,9 +380,19 @@ def requeued_jobs_go_on(request: Request) -> Violations:
             "line resumes training"
         )
         severity = WARNING if _starts_anew(launch, texts, saves) else NOTE
-        hint = "pass --resume_from_checkpoint, or --load with the folder of --save"
-        yield Violation(place, message, hint, severity=severity)
+        yield Violation(place, message, _how_to_resume(launch), severity=severity)
         return
+
+
+def _how_to_resume(launch: Launch) -> str:
+    """How the program of a launch can go on from a checkpoint, by an option that it has."""
+    program = program_of(launch)
+    if program is None or parses_classes(program) or program.name.startswith("pretrain_"):
+        return "pass --resume_from_checkpoint, or --load with the folder of --save"
+    options = sorted(filter(_STARTS_FROM.fullmatch, valued_options(program)))
+    if options:
+        return f"pass {options[0]}, if that goes on from a checkpoint"
+    return "let the program load the last checkpoint that it finds"
 
 
 def _place_of_requeue(request: Request) -> Location | None:

@@ -16,7 +16,7 @@ from ....text.shell.background import in_background
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
 from ..request import GPU_OPTIONS, Request, Step
-from ..subjects import blocks, starts_alone, steps
+from ..subjects import blocks, launches_within, starts_alone, starts_one_machine, steps
 
 #: Options by which a step takes a part of its job, or shares it; also in short forms.
 _SHARES: Final = (
@@ -77,13 +77,7 @@ def _waits_for_others(step: Step) -> bool:
 
     Where the step hands a command to a shell, what that starts counts as well.
     """
-    srun = step.launch.call("srun")
-    inner = [
-        launch
-        for launch in step.block.launches
-        if srun and any(call.command is srun.command for call in launch.calls)
-    ]
-    programs = {call.program for launch in (step.launch, *inner) for call in launch.calls}
+    programs = {call.program for launch in launches_within(step) for call in launch.calls}
     if not programs.isdisjoint(LAUNCHERS):
         return True
     if step.launch.makes_steps:
@@ -204,13 +198,26 @@ def tasks_see_all_gpus(step: Step) -> Violations:
         yield Violation(per_task.where, message, hint, severity=severity)
 
 
-@steps.rule("SLM013", WARNING, "training", slurm_manual("srun(1), --kill-on-bad-exit, --wait"))
-def step_ends_with_its_first_failure(step: Step) -> Violations:
+@submissions.rule(
+    "SLM013",
+    WARNING,
+    "training",
+    slurm_manual("srun(1), --kill-on-bad-exit, --wait"),
+    reads=("launch script", "accelerate config"),
+)
+def step_ends_with_its_first_failure(submission: Submission) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
     Prevents: A job that hangs, at worst until its time limit, on all its nodes. A note where it
     isn't known whether they wait, and with a time limit of at most 15 minutes.
     Fix: write srun --kill-on-bad-exit=1 --wait=60
     """
+    for step in steps(submission):
+        if not starts_one_machine(step, submission):
+            yield from _goes_on_after_a_failure(step)
+
+
+def _goes_on_after_a_failure(step: Step) -> Violations:
+    """A violation where nothing ends a step when one of its tasks fails."""
     several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
     if several and not ends and not step.srun.opaque and not starts_alone(step):

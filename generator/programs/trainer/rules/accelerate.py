@@ -27,7 +27,7 @@ from ....text.options import Options
 from ....text.wording import counted, show, whole_number
 from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
-from ...python_around import release_in
+from ...python_around import is_read_by_program, release_in
 from ..accelerate import AccelerateConfig, is_digits
 from ..fsdp_config import WAYS, of_accelerate
 from ..training_arguments import TrainingArguments
@@ -54,9 +54,22 @@ def clusters(submission: Submission) -> Iterator[Accelerated]:
             yield Accelerated(config, launches, submission)
 
 
+def _is_for_machines(run: Accelerated) -> bool:
+    """Whether a config is for several machines, and is what `accelerate launch` goes by.
+
+    No launch line sets their number, and no program is there that names the file, unless a line
+    names it too: such a program reads it, and may set the rest by itself.
+    """
+    if run.config.machines <= 1 or run.overridden("--num_machines"):
+        return False
+    links = (link for link in run.submission.references if link.kind == "accelerate config")
+    is_on_a_line = any(one is run.config for link in links for one in link.documents)
+    return is_on_a_line or not is_read_by_program(run.config.path)
+
+
 #: Those for several machines, whose number no launch line sets.
 groups: Final = clusters.where(
-    lambda run: run.config.machines > 1 and not run.overridden("--num_machines"),
+    _is_for_machines,
     "accelerate config",
     "launch script",
 )
