@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain, islice, product
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,6 +31,7 @@ from ..text.around import (
     text_around,
     until_next_check,
 )
+from .pins import LAST, NUMBER, OF_MONTHS, bounds, images, numbers, pins, prose, sources
 
 _SHOWN: Final = {
     "deepspeed": "DeepSpeed",
@@ -52,8 +53,6 @@ _SPEC_KEYS: Final = {
 }
 #: A command that installs packages.
 _INSTALLS: Final = lazy_pattern(r"\b(?:pip3?|conda|mamba|poetry)\s+(?:install|add)\b")
-#: Names under which package managers have a program, as a pattern; else its own.
-_PACKAGES: Final = {"torch": "(?:py)?torch"}
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
 _FOLDERS: Final = (
@@ -95,16 +94,11 @@ _MOST_FILES: Final = 40  #: of a folder
 #: of them.
 _MOST_PARSED: Final = 400_000
 _MOST_PROGRAMS: Final = 400  #: Python files of a folder and its packages
-_LAST: Final = 99  #: of a minor version, where a pin excludes the next
-_NUMBER: Final = r"v?([0-9]{1,4}(?:\.[0-9]{1,4}){1,2})"
 #: A version that is none yet: `0.7.0.dev`, `5.24.0.dev0`.
 _DEVELOPED: Final = lazy_pattern(r"\.?dev")
 #: Megatron-Core's own: megatron/core/package_info.py @ core_v0.16.1.
 _OF_PACKAGE: Final = lazy_pattern(
     r"^MAJOR = ([0-9]{1,4})\nMINOR = ([0-9]{1,4})\nPATCH = ([0-9]{1,4})$", re.MULTILINE
-)
-_LATER: Final = (
-    r"(?!\s*(?:\+|or\s+(?:later|newer|above|higher|greater)|and\s+(?:later|newer|above)))"
 )
 #: A copy of the program that the repository carries: what is in it, and where its version is.
 COPIES: Final = {
@@ -150,21 +144,6 @@ _OF_RELEASES: Final = frozenset(
         "utils",
     }
 )
-#: Images whose tags have the release: deepspeed/deepspeed:v072_torch112_cu117,
-#: huggingface/transformers-gpu:4.35.2, pytorch/pytorch:2.5.1-cuda12.4-cudnn9-devel.
-_IMAGES: Final = {
-    "deepspeed": r"\bdeepspeed/deepspeed:v([0-9])([0-9])([0-9])(?![0-9])",
-    "transformers": r"\bhuggingface/transformers-[\w-]+:([0-9]+)\.([0-9]+)\.([0-9]+)\b",
-    "torch": r"\bpytorch/pytorch:([0-9])\.([0-9]{1,2})\.([0-9]{1,2})\b",
-    # a tag or a branch of its repository, as an image or a script checks it out
-    "megatron-core": r"\bcore_[vr]([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\b",
-    "megatron-bridge": r"\bnvidia/nemo:([0-9]{2})\.([0-9]{2})\b",
-}
-#: Releases in images whose tags are months. Source: NVIDIA-NeMo/Megatron-Bridge
-#: docs/releases/software-versions.md @ 067f987df
-_OF_MONTHS: Final[Mapping[str, Mapping[Version, Version]]] = {
-    "megatron-bridge": {(26, 2): (0, 3, 0), (26, 4): (0, 4, 0), (26, 6): (0, 5, 0)},
-}
 #: Programs of which files are not judged by the newest release where a newer one is pinned.
 _NEWER_TOO: Final = ("megatron-bridge",)
 #: Owners on GitHub; a build from elsewhere has tags and keys of its own.
@@ -197,8 +176,11 @@ class Release:
     version: Version
     where: str = ""  #: `requirements.txt:11`; empty: nothing names one
     named: str = ""  #: as it is named, where that isn't by its number: `0.19.6 or older`
-    #: False for prose, which may be of another, bounds that imports give, and forks
+    #: False for prose, which may be of another, bounds that imports give, and what isn't known
     exact: bool = True
+    #: False for forks, and for commits, branches and copies of a repository: what depends on the
+    #: release isn't certain then, and `version` stands for the newest that it may be
+    is_known: bool = True
     #: whether dsgen's plan.json names it, which may not be what is installed
     planned: bool = False
 
@@ -211,7 +193,8 @@ class Release:
 
     def certain(self, holds: Callable[[Version], bool]) -> bool:
         """Return whether what holds for the release does so for all that it may be."""
-        return holds(self.version) and (self.exact or holds(NEWEST[self.program]))
+        is_either = self.exact or (self.is_known and holds(NEWEST[self.program]))
+        return holds(self.version) and is_either
 
 
 def newest(program: str) -> Release:
@@ -258,12 +241,12 @@ def release_in_image(program: str, path: str, text: str) -> Release | None:
 
     `path` is the text's file.
     """
-    newest_image = max(_images(program, text), default=None)
+    newest_image = max(images(program, text), default=None)
     if newest_image is None:
         return None
     version, line = newest_image
     release = _release(program, version, Path(path), line)
-    months = _OF_MONTHS.get(program)
+    months = OF_MONTHS.get(program)
     # The tag of an image that is newer than the table: its month is all that is known.
     is_month = months is not None and version not in months.values()
     return replace(release, named="of {}.{:02}".format(*version)) if is_month else release
@@ -274,9 +257,9 @@ def installed_by(program: str, path: str, text: str) -> Release | None:
     """The newest release that a script pins as it installs it before it trains; None: none."""
     if program not in text or not _INSTALLS.search(text):
         return None
-    newest_pin = max(_pins(program, text), default=None)
+    newest_pin = max(pins(program, text), default=None)
     if newest_pin is None:
-        return None
+        return _taken_from(program, {Path(path): text})
     version, line = newest_pin
     return _release(program, version, Path(path), line)
 
@@ -300,7 +283,7 @@ def _planned_in(program: str, folder: Path) -> Release | None:
     """The release that dsgen's own plan in a folder was written for."""
     plan = folder / "plan.json"
     text = text_around(plan, folder)
-    written = re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{_NUMBER}"', text)
+    written = re.search(rf'"written_for": \{{[^}}]*"{_SHOWN[program]}": "{NUMBER}"', text)
     if written is None:
         return None
     named = _release(program, numbers(written[1]), plan, _line(text, written))
@@ -314,11 +297,11 @@ def _copied_in(program: str, folder: Path) -> Release | None:
         if not is_readable(sign, folder):
             continue
         text = text_around(version_file, folder)
-        version = re.search(rf"__version__\s*=\s*[\"']{_NUMBER}", text) or re.match(_NUMBER, text)
+        version = re.search(rf"__version__\s*=\s*[\"']{NUMBER}", text) or re.match(NUMBER, text)
         if version is None:
             parts = _OF_PACKAGE.search(text)
             if parts is None:
-                return _fork(program, sign, 1)
+                return _unknown(program, sign, 1, "of others")
             return _release(program, tuple(map(whole, parts.groups())), version_file, 1)
         if _DEVELOPED.match(text, version.end(1)):
             # What the release will refuse may still be taken, and the other way round.
@@ -334,30 +317,47 @@ def _forked_in(program: str, texts: Mapping[Path, str]) -> Release | None:
     for path, text in texts.items():
         fork = re.search(elsewhere, text, re.IGNORECASE) if "git+" in text else None
         if fork is not None:
-            return _fork(program, path, _line(text, fork))
+            return _unknown(program, path, _line(text, fork), "of others")
     return None
 
 
 def _told_in(program: str, folder: Path, texts: Mapping[Path, str]) -> Release | None:
-    """The release that pins, images, bounds or prose tell; the folder's own files come first."""
+    """The release that pins, images, bounds or prose tell; the folder's own files come first.
+
+    One that isn't known, as what a commit is, goes before bounds and prose.
+    """
     word = _WORDS.get(program, program)
-    for is_inner, versions_in in product((False, True), (_pins, _images, _bounds, _prose)):
-        mentions = [
-            _Mention(version, path, line)
-            for path, text in texts.items()
-            if (path.parent != folder) == is_inner
-            # An image may have another name: nvidia/nemo for Megatron-Bridge.
-            and (versions_in is _images or word in text.lower())
-            for version, line in versions_in(program, text)
-        ]
-        if not (versions_in is _pins and program in _NEWER_TOO):
-            mentions = [each for each in mentions if each.version <= NEWEST[program]]
-        if not mentions:
-            continue
-        release, is_sure = _of_several(program, mentions)
-        exact = versions_in in (_pins, _images) and is_sure
-        named = _older(release) if versions_in is _bounds else ""
-        return replace(release, exact=exact, named=named)
+    for is_inner in (False, True):
+        own = {path: text for path, text in texts.items() if (path.parent != folder) == is_inner}
+        unknown = _taken_from(program, own)
+        for versions_in in (pins, images, bounds, prose):
+            if versions_in is bounds and unknown is not None:
+                return unknown
+            mentions = [
+                _Mention(version, path, line)
+                for path, text in own.items()
+                # An image may have another name: nvidia/nemo for Megatron-Bridge.
+                if versions_in is images or word in text.lower()
+                for version, line in versions_in(program, text)
+            ]
+            if not (versions_in is pins and program in _NEWER_TOO):
+                mentions = [each for each in mentions if each.version <= NEWEST[program]]
+            if not mentions:
+                continue
+            release, is_sure = _of_several(program, mentions)
+            exact = versions_in in (pins, images) and is_sure and unknown is None
+            named = _older(release) if versions_in is bounds else ""
+            return replace(release, exact=exact, named=named)
+    return None
+
+
+def _taken_from(program: str, texts: Mapping[Path, str]) -> Release | None:
+    """The release, not known by its number, that texts install from elsewhere than an index."""
+    for path, text in texts.items():
+        source = next(sources(program, text), None)
+        if source is not None:
+            place, line = source
+            return _unknown(program, path, line, f"from {place}")
     return None
 
 
@@ -393,14 +393,17 @@ def _pinned_below(
     It isn't exact: a config may lie above the program that reads it, and above other programs.
     """
     files = chain.from_iterable(matching(pattern, folder, folder) for pattern in patterns)
-    pins = [
+    texts = {path: text_around(path, folder) for path in islice(files, _MOST_FILES)}
+    pinned = [
         _Mention(version, path, line)
-        for path in islice(files, _MOST_FILES)
-        for version, line in _pins(program, text_around(path, folder))
+        for path, text in texts.items()
+        for version, line in pins(program, text)
     ]
-    if len({pin.version for pin in pins}) != 1:
+    if not pinned:
+        return _taken_from(program, texts)
+    if len({pin.version for pin in pinned}) != 1:
         return None
-    return replace(_release(program, *pins[0]), exact=False)
+    return replace(_release(program, *pinned[0]), exact=False)
 
 
 def _before(version: Version) -> Version:
@@ -408,13 +411,13 @@ def _before(version: Version) -> Version:
     *leading, last = version
     if last > 0 or not leading:
         return (*leading, last - 1)
-    return (*_before(tuple(leading)), _LAST)
+    return (*_before(tuple(leading)), LAST)
 
 
 def _older(release: Release) -> str:
     """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
     *leading, patch = release.version
-    if patch != _LAST:
+    if patch != LAST:
         return f"{'.'.join(map(str, release.version))} or older"
     *above, minor = leading
     return f"below {'.'.join(map(str, (*above, minor + 1)))}"
@@ -426,84 +429,9 @@ def _release(program: str, version: Version, path: Path, line: int) -> Release:
     return Release(program=program, version=version, where=where)
 
 
-def _fork(program: str, path: Path, line: int) -> Release:
-    return replace(_release(program, NEWEST[program], path, line), named="of others", exact=False)
-
-
-def _pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's
-    package.
-    """
-    name = rf"(?<![\w/-]){_PACKAGES.get(program, program)}"
-    for pattern in (
-        rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{_NUMBER}",
-        rf"{name}[\"']?\s*[=:]\s*(?:\{{[^}}\n]*\bversion[\"']?\s*[=:]\s*)?[\"']"
-        rf"(?:==?|~=?|\^)?\s*{_NUMBER}",
-        rf"/{program}(?:\.git)?@{_NUMBER}",
-        rf"name = \"{program}\"\s+version = \"{_NUMBER}",
-    ):
-        yield from ((numbers(match[1]), line) for match, line in _written(pattern, text))
-
-
-def _bounds(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`deepspeed<=0.9.5`, `deepspeed>=0.9,<0.15`."""
-    bounded = (
-        rf"(?<![\w/-]){_PACKAGES.get(program, program)}(?:\[[\w,-]*\])?[\"']?\s*"
-        r"(?:(?:[><~]=?|!=)\s*[0-9.*]+\s*,\s*){0,4}"
-    )
-    for match, line in _written(rf"{bounded}<=\s*{_NUMBER}", text):
-        yield numbers(match[1]), line
-    for match, line in _written(
-        rf"{bounded}<\s*([0-9]{{1,4}}(?:\.[1-9][0-9]{{0,3}})?)(?:\.0)*(?![.0-9])", text
-    ):
-        *above, first = numbers(match[1])
-        if first:
-            yield (*above, first - 1, _LAST), line
-
-
-def _written(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """The matches with their lines, less those in comments."""
-    return ((match, line) for match, line, is_comment in _placed(pattern, text) if not is_comment)
-
-
-def _placed(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """The matches, in whatever case, with their lines, and whether a comment begins before them.
-
-    Each looks only at what lies behind the one before: the time doesn't grow with their square.
-    """
-    line, last, is_comment = 1, 0, False
-    for match in re.finditer(pattern, text, re.IGNORECASE):
-        between = text[last : match.start()]
-        behind_newline = between.rpartition("\n")[2]
-        is_same_line = len(behind_newline) == len(between)
-        behind_newline = behind_newline.removeprefix("#SBATCH ")  # no comment to Slurm
-        is_comment = "#" in behind_newline or (is_same_line and is_comment)
-        line, last = line + between.count("\n"), match.start()
-        yield match, line, is_comment
-
-
-def _images(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    months = _OF_MONTHS.get(program)
-    pattern = _IMAGES.get(program)
-    if pattern is None:
-        return
-    for match, line in _written(pattern, text):
-        tag = tuple(map(whole, match.groups()))
-        if months is None or tag in months:
-            yield tag if months is None else months[tag], line
-        elif tag > max(months):
-            yield tag, line  # of a release that is newer than all of these
-
-
-def _prose(program: str, text: str) -> Iterator[tuple[Version, int]]:
-    """`DeepSpeed v0.9.5`, `cd deepspeed-0.9.5`, no bound: `at least DeepSpeed 0.9.5`, `DeepSpeed
-    0.9.5 or later`.
-    """
-    bound = re.compile(r"(?:at least|since|from|minimum|than|until|before)\W+$", re.IGNORECASE)
-    name = rf"(?<![\w/-]){program}(?:\]\(\S+\))?(?:-|[\s`*]{{1,3}}(?:(?:version|release)\s+)?)"
-    for match, line, _ in _placed(rf"{name}{_NUMBER}(?![\w.]*[0-9]){_LATER}", text):
-        if not bound.search(text[max(match.start() - 20, 0) : match.start()]):
-            yield numbers(match[1]), line
+def _unknown(program: str, path: Path, line: int, named: str) -> Release:
+    release = _release(program, NEWEST[program], path, line)
+    return replace(release, named=named, exact=False, is_known=False)
 
 
 @cache
@@ -591,8 +519,3 @@ def _texts(folder: Path) -> Mapping[Path, str]:
 
 def _line(text: str, match: re.Match[str]) -> int:
     return text.count("\n", 0, match.start()) + 1
-
-
-def numbers(version: str) -> Version:
-    """`0.9.5` as numbers, to compare."""
-    return tuple(map(whole, version.split(".")))

@@ -130,7 +130,7 @@ def _told(
     The release is empty where none does, or where the finding isn't lowered.
     """
     release = release_of_deepspeed(submission, finding.where.path)
-    if release.where:  # a file names it
+    if release.where and release.is_known:  # a file names it
         named = str(release)
         ends = (_OLDEST, versions()[-1])
         depends = any(not others.refuse(finding, version) for version in ends)
@@ -147,7 +147,8 @@ def _told(
 
     last_accepting, first_refusing = _change_between(finding, first, others)
     since = f"DeepSpeed {dots(first_refusing)}"
-    message = f"{finding.message}; so from {since} on, and no file names a release"
+    unnamed = "no file names a release" if release.is_known else f"it runs {release}"
+    message = f"{finding.message}; so from {since} on, and {unnamed}"
     return replace(finding, message=message, severity=Severity.WARNING), last_accepting
 
 

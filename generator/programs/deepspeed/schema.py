@@ -32,7 +32,7 @@ from ...shape import (
     one_of,
 )
 from ...text.wording import dots
-from ..releases import numbers
+from ..pins import numbers
 
 # What pydantic takes for a bool or an int.
 _TRUE: Final = frozenset({"1", "on", "t", "true", "y", "yes"})

@@ -68,7 +68,7 @@ class Copy:
         """Whether it is surely of a release or a newer one, of the table's by default."""
         program = self.front_end.program
         release = release_of(program, str(self.folder / "__init__.py")) if program else None
-        if release is None or (not release.exact and release.version == NEWEST[program]):
+        if release is None or not release.is_known:
             return False  # a copy that doesn't say its release
         least = first or NEWEST[program]
         return release.certain(lambda version: version >= least)

@@ -24,8 +24,8 @@ from ...patterns import lazy_pattern
 from ...submission.launches import Launch
 from ...text.shell.records import Word
 from ...text.wording import counted
+from ..pins import numbers
 from ..python_around import release_for
-from ..releases import numbers
 from .front_end_copy import Copy, copy_of
 from .front_ends import FrontEnd, front_ends, of_library
 from .hydra_config import Defaults

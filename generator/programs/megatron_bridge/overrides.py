@@ -33,8 +33,9 @@ from ...text.document import FileText, Kind
 from ...text.shell.records import Word
 from ...text.source import Source, escape
 from ...text.wording import LONGEST_SHOWN
+from ..pins import numbers
 from ..python_around import release_in
-from ..releases import Release, newest, numbers, release_in_image
+from ..releases import Release, newest, release_in_image
 from .recipes import RECIPE, model_of
 
 PROGRAM: Final = "run_recipe.py"

@@ -344,7 +344,7 @@ def _surely_fails(config: Config) -> bool:
     if config.consumer != "huggingface":
         return True
     release = release_of("transformers", config.path)
-    return release is None or release.version >= _CHECKED_BY_ACCELERATE
+    return release is None or release.certain(lambda version: version >= _CHECKED_BY_ACCELERATE)
 
 
 def _autos(pointer: str, block: Mapping[str, Any]) -> Iterator[str]:

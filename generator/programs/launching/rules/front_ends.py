@@ -19,8 +19,8 @@ from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....text.shell.records import Word
 from ....text.slips import is_slip
+from ...pins import numbers
 from ...python_around import release_for
-from ...releases import numbers
 from ..front_end_config import FrontEndConfig
 from ..front_end_copy import Copy, copy_beside
 from ..settings import Counted, Setting, Settings, settings_of

@@ -33,8 +33,9 @@ from ...launching.front_end_copy import copy_beside
 from ...launching.front_ends import FrontEnd, of_library
 from ...launching.own_options import lacks_word
 from ...launching.settings import settings_of
+from ...pins import numbers
 from ...python_around import release_for, tells
-from ...releases import Release, numbers
+from ...releases import Release
 from ..accelerate import is_digits, number_of_text
 from ..table import LENGTHS, not_negative
 from ..training_arguments import (
@@ -89,6 +90,8 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
         gone, instead = gone_arguments()[name]["release"], gone_arguments()[name]["instead"]
         is_gone = release.version[:2] >= numbers(gone)
         verb = "has no" if is_gone else "has the"
+        if not release.is_known:
+            verb = "may have no"
         message = f"{release} {verb} argument {name}, which is gone since {gone}"
         is_usual = not release.where and numbers(gone) < _NEWEST_MAJOR
         is_usual &= not _is_of_a_module(arguments)
@@ -214,7 +217,7 @@ def _may_be_of_release(front_end: FrontEnd | None, arguments: TrainingArguments)
 def _meant(name: str, arguments: TrainingArguments) -> str:
     """Ask whether an argument was meant, or say what the release has in its place."""
     gone, release = gone_arguments().get(name), _release(arguments)
-    if gone is None or release.version[:2] < numbers(gone["release"]):
+    if gone is None or not release.is_known or release.version[:2] < numbers(gone["release"]):
         return f"did you mean {name}?"
     instead = gone["instead"]
     hint = instead if instead.startswith("remove") else f"use {instead}"

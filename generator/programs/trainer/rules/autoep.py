@@ -46,7 +46,7 @@ def autoep_starts_with_transformers(pair: Pair) -> Violations:
     launches = [pair.arguments.launch] if pair.arguments.launch is not None else []
     library = release_for("transformers", pair.config.path, launches)
     first, after = _STARTS_WITH
-    if first <= library.version < after:
+    if first <= library.version < after or not library.is_known:
         return
     # Where no file names the release, it may be an older one.
     is_certain = library.where and library.certain(lambda version: not first <= version < after)

@@ -317,7 +317,7 @@ def _finds_no_batch_size(arguments: TrainingArguments) -> Violations:
     """A violation where the release of transformers refuses the search with ZeRO 3."""
     launches = [arguments.launch] if arguments.launch else []
     release = release_for("transformers", arguments.path, launches)
-    if release.version[:2] >= _REFUSES_TO_FIND:
+    if release.is_known and release.version[:2] >= _REFUSES_TO_FIND:
         is_sure = release.planned or (release.where and release.exact)
         message = f"auto_find_batch_size with ZeRO stage 3: {release} refuses it, as any since 4.38"
         hint = "use stage 2, or set a batch size"

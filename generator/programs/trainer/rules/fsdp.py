@@ -79,8 +79,10 @@ _READ: Final = frozenset(
 
 
 def _default_version(submission: Submission, arguments: TrainingArguments) -> int:
-    """The version of FSDP that the Trainer uses where the settings name none."""
+    """The version of FSDP that the Trainer uses where the settings name none; 0: not known."""
     release = release_in(submission, "transformers", arguments.path)
+    if not release.is_known:
+        return 0
     return 2 if release.version >= _VERSION_2_BY_DEFAULT else 1
 
 
