@@ -389,7 +389,7 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         pytest.param(
             "SLM018",
             "#!/bin/bash\nrun --secret S2_KEY=0f3a9c51d7e24b68 t.py\n",
-            ["warning"],
+            ["note"],
             id="its value",
         ),
         pytest.param(

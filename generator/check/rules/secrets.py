@@ -10,6 +10,7 @@ from typing import Final
 from ...findings import NOTE, WARNING, Violations
 from ...programs.deepspeed.submission import configs_of
 from ...rules.violations import derived
+from ...submission.script import LaunchScript
 from ...submission.secrets import secrets_of
 from ...submission.subjects import submissions
 from ...submission.submission import Submission
@@ -25,20 +26,25 @@ _OTHERS: Final = ("accelerate config", "training arguments", "Megatron arguments
 @submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=_SCRIPTS)
 def scripts_hold_none(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
-    Prevents: A leaked token. A note where only its name tells, in a script that starts nothing.
+    Prevents: A leaked token. A note where only its name tells, in a script that is no job's.
     Fix: export it where you submit, or read it from a private file"""
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
     for script in submission.scripts:
         is_job = bool(script.shell.directives)
         copy = ", or scontrol's copy," if is_job else ""
         who_reads_it = f"whoever may read the script{copy} has it"
-        starts_nothing = not is_job and not script.launches
-        severity = NOTE if starts_nothing else WARNING
+        is_of_a_job = is_job or script.launches or _exports(script)
+        severity = WARNING if is_of_a_job else NOTE
         yield from secrets_of(submission, {script.path}, who_reads_it, hint, by_name=severity)
     hint = "let the script read it from a private file"
     who_reads_it = "deepspeed puts it on the command line of every node"
     paths = {file.path for file in submission.of_kind("environment file")}
     yield from secrets_of(submission, paths, who_reads_it, hint)
+
+
+def _exports(script: LaunchScript) -> bool:
+    """Whether a script sets variables for programs, which others may start."""
+    return any(assignment.exported for assignment in script.shell.assignments)
 
 
 @submissions.rule("AML042", WARNING, "silent", _SHOWN, reads=("AzureML job",))
