@@ -47,6 +47,7 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 #: The folders and modules in `programs`: one imports another only to hand on what that one reads.
 #: The others are leaves, which only the lists at the end import.
 PROGRAMS = (
+    {"pins"},
     {"program", "releases"},
     {"python_around"},
     {"deepspeed"},

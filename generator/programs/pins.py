@@ -170,6 +170,7 @@ def _placed(pattern: str, text: str) -> Iterator[tuple[re.Match[str], int, bool]
 
 
 def images(program: str, text: str) -> Iterator[tuple[Version, int]]:
+    """`FROM deepspeed/deepspeed:v072_torch112_cu117`: images and tags that have the release."""
     months = OF_MONTHS.get(program)
     pattern = _IMAGES.get(program)
     if pattern is None:
