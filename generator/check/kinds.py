@@ -67,6 +67,13 @@ _HOLDERS: Final = frozenset(
 _TEXTS: Final = frozenset(
     {".def", ".dockerfile", ".jinja", ".jinja2", ".jsonnet", ".libsonnet", ".tftpl", ".txt"}
 )
+#: Suffixes of templates, of which another program makes files: `job.tpl`, `job.yaml.j2`.
+_TEMPLATES: Final = (".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".tftpl", "template")
+#: An object of Kubernetes that runs a job, as YAML, JSON or a client's dump has it.
+_JOB_OBJECT: Final = lazy_pattern(
+    rb"^[ \t]{0,40}\"?kind\"?:[ \t]{0,9}[\"']?\w{0,40}Job\b", re.MULTILINE
+)
+_ANY_VERSION: Final = lazy_pattern(rb"^[ \t]{0,40}\"?apiVersion\"?:[ \t]", re.MULTILINE)
 #: Bytes of a plain text, beyond which it is data: 99 % of 10,428 public scripts have under 13,500.
 _MOST_OF_PLAIN_TEXT: Final = 64 * 1024
 #: What a launch line begins with, but for torchrun's folder. The text between deepspeed and its
@@ -422,6 +429,7 @@ def _lines(content: str) -> list[str]:
 _FOLDERS_OF_COPIES: Final = frozenset(
     {".cache", ".direnv", ".eggs", ".git", ".hg", ".ipynb_checkpoints", ".nox", ".svn", ".tox"}
 )
+_MOST_BLANK: Final = 64  # bytes before the brace that JSON begins with
 _MOST_HIDDEN: Final = 2_000  # files of hidden folders that are looked at
 
 
@@ -456,6 +464,35 @@ def is_manifest(path: Path, most_bytes: int) -> bool:
     return _API_VERSION.search(content) is not None and _OBJECT.search(content) is not None
 
 
+def shows_job_object(content: bytes) -> bool:
+    """Return whether a text has an object of Kubernetes that runs a job, in whatever form."""
+    return _JOB_OBJECT.search(content) is not None and _ANY_VERSION.search(content) is not None
+
+
+def is_template_of_job(path: Path, most_bytes: int) -> bool:
+    """Return whether a file is a template for an object of Kubernetes that runs a job."""
+    if not path.name.lower().endswith(_TEMPLATES):
+        return False
+    try:
+        content = path.read_bytes() if path.stat().st_size <= most_bytes else b""
+    except OSError:
+        return False
+    return shows_job_object(content)
+
+
+def _is_deepspeed_json(path: Path) -> bool:
+    """Return whether a file has a name of DeepSpeed's configs alone and begins as JSON, whatever
+    its suffix: `ds_zero2.config`.
+    """
+    if _CONFIG_NAME.search(path.name.lower()) is None:
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_BLANK).lstrip().startswith(b"{")
+    except OSError:
+        return False
+
+
 def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]:
     """The files in and below a folder that may be documents or have launch lines, in order.
 
@@ -469,7 +506,9 @@ def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]
         if os.path.islink(path):  # noqa: PTH114 - what may not be read is an error to pathlib
             if by_name:
                 links.append(path)
-        elif os.path.isfile(path) and (by_name or is_batch_script(path)):  # noqa: PTH113
+        elif not os.path.isfile(path):  # noqa: PTH113
+            continue
+        elif by_name or is_batch_script(path) or _is_deepspeed_json(path):
             yield path
     root = os.path.realpath(folder)
     yield from (

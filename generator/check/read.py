@@ -190,6 +190,8 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
             else:
                 is_line = launches == "launch lines"
                 reading.left_alone[str(path)] = LAUNCH_LINES if is_line else launches
+        elif kinds.is_template_of_job(path, MAX_BYTES):
+            reading.left_alone[str(path)] = "a template for Kubernetes"
     for path in kinds.with_launches(hidden, MAX_BYTES):
         is_script = kinds.is_script(path) or kinds.is_batch_script(path)
         if is_script or kinds.is_manifest(path, MAX_BYTES):
@@ -301,6 +303,8 @@ def _leave_alone(file: File, reading: Reading) -> None:
         is_made = program in _TEMPLATED and is_template(file.content)
         whose = f"of {program}" if program else "not recognized"
         reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
+    elif file.is_json and kinds.shows_job_object(file.content.encode("utf-8", "replace")):
+        reading.left_alone[file.name] = "of Kubernetes, but not as JSON or YAML"
     elif file.is_yaml and kinds.starts_launcher(file.content.encode("utf-8", "replace")):
         reading.left_alone[file.name] = LAUNCH_LINES
 

@@ -237,11 +237,39 @@ def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
     texts = {
         "definition.json": '{"jobDefinitionName": "a", "type": "multinode", "nodeProperties": {}}',
         "stack.yaml": "Parameters: {}\nResources:\n  Job:\n    Type: AWS::Batch::JobDefinition\n",
+        "vertex.yaml": "worker_pool_specs:\n- replica_count: 2\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    left = ("of AWS Batch", "of CloudFormation")
+    left = ("of AWS Batch", "of CloudFormation", "of Vertex AI")
     assert tuple(validate([tmp_path]).left_alone.values()) == left
+
+
+def test_objects_that_run_jobs_are_named_whatever_form_they_have(tmp_path: Path) -> None:
+    """A template or a client's dump of a job isn't read, and is named; other objects aren't."""
+    texts = {
+        "job.tpl": "apiVersion: ray.io/v1\nkind: RayJob\nspec:\n  entrypoint: @START@\n",
+        "old.json": "{\n  apiVersion: batch/v1\n  kind: Job\n  spec: class V1JobSpec {\n  }\n}\n",
+        "service.tpl": "apiVersion: v1\nkind: Service\nspec:\n  type: @TYPE@\n",
+        "words.json": "{\n  kind: Job\n  spec: class V1JobSpec {\n  }\n}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert validate([tmp_path]).left_alone == {
+        str(tmp_path / "job.tpl"): "a template for Kubernetes",
+        str(tmp_path / "old.json"): "of Kubernetes, but not as JSON or YAML",
+    }
+
+
+def test_a_deepspeed_config_is_read_whatever_its_suffix(tmp_path: Path) -> None:
+    """JSON with a name that only DeepSpeed's configs have is one; other text of the name isn't."""
+    config = '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}'
+    texts = {"ds_zero_2.config": config, "zero2.conf": "stage = 2\n", "plain.config": config}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    checked = validate([tmp_path])
+    assert checked.documents == 1
+    assert {Path(finding.where.path).name for finding in checked.findings} == {"ds_zero_2.config"}
 
 
 def test_a_vocabulary_is_not_taken_for_a_template(tmp_path: Path) -> None:
