@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from ...findings import Location
 from ...patterns import lazy_pattern
 from ...places import Lines
+from ..around import until_next_check
 from ..text import Text
 from .chain import Chain
 from .commands import Shell
@@ -57,6 +58,7 @@ _TESTS: Final = frozenset(
         *("grep", "egrep", "fgrep", "cmp", "diff", "pgrep", "pidof", "mountpoint"),
     }
 )
+_MOST_KEPT: Final = 100_000  # characters of a text whose tokens are kept
 #: A condition that compares a variable with a text.
 _COMPARED: Final = lazy_pattern(
     r"""\[\[?\s+["']?\$\{?(\w+)\}?["']?\s+==?\s+["']?([\w.-]*)["']?\s+\]?\]"""
@@ -92,6 +94,12 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
             gc.enable()
     script.history = shell.state.history
     return script
+
+
+@until_next_check(64)
+def _tokens_of(text: str) -> Tokens:
+    """The tokens of a text: a script that others call or source is read for each of them."""
+    return Tokens(text)
 
 
 class _Block(NamedTuple):
@@ -132,7 +140,7 @@ class Reader:
         shell, text, body = self._shell, self._shell.source.text, self._shell.body
         start, end, unterminated = 0, len(text), None
         if body is None:
-            lexer = Tokens(text)
+            lexer = _tokens_of(text) if len(text) <= _MOST_KEPT else Tokens(text)
             tokens: Sequence[Token] = lexer.found
             unterminated = lexer.unterminated
             if shell.depth == 0:
