@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -122,8 +122,21 @@ def note_if_to_fill(
     return otherwise
 
 
-def suggest(text: str, choices: Iterable[str], otherwise: str | None = None) -> str:
-    """A hint that names the nearest choice, else says `otherwise`, else lists them all."""
+def suggest(
+    text: str,
+    choices: Iterable[str],
+    otherwise: str | None = None,
+    present: Container[str] = (),
+) -> str:
+    """A hint that names the nearest choice, else says `otherwise`, else lists them all.
+
+    A choice that is `present` already isn't meant once more.
+    """
     names = list(choices)
     close = difflib.get_close_matches(text, names, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else otherwise or f"use {listed(names)}"
+    return did_you_mean(close[0], present) if close else otherwise or f"use {listed(names)}"
+
+
+def did_you_mean(name: str, present: Container[str] = ()) -> str:
+    """A hint that names what was meant, unless that is `present` beside it."""
+    return f"remove it: {name} is there already" if name in present else f"did you mean {name}?"

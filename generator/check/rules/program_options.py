@@ -26,7 +26,7 @@ from ...programs.launching.own_options import (
 from ...programs.launching.written_parser import written_parser
 from ...programs.megatron.parser import options_beside
 from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
-from ...rules.violations import transformers
+from ...rules.violations import did_you_mean, transformers
 from ...submission.launches import Launch
 from ...submission.repository import files_started, program_path
 from ...submission.subjects import launches
@@ -75,7 +75,8 @@ def _likely_slips(launch: Launch, program: Path, names: Mapping[Word, str]) -> V
     for word, name in names.items():
         if name in meant:
             message = f"{program_path(launch)} has no option {name}: it stops, or passes over it"
-            yield Violation(launch.script.locate(word), message, f"did you mean {meant[name]}?")
+            hint = did_you_mean(meant[name], names.values())
+            yield Violation(launch.script.locate(word), message, hint)
 
 
 def _moves_away(launch: Launch) -> bool:
@@ -203,8 +204,9 @@ def options_are_the_programs(launch: Launch) -> Violations:
     if 2 * len(strange) >= len(names):
         return
     for word, name in wrong.items():
-        if meant[name]:
-            message, hint = f"{path} has no option {name}", f"did you mean {meant[name]}?"
+        if likely := meant[name]:
+            message = f"{path} has no option {name}"
+            hint = did_you_mean(likely, names.values())
             yield Violation(launch.script.locate(word), message, hint)
     if strange:
         strange_names = tuple(dict.fromkeys(strange.values()))

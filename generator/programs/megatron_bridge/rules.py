@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ...catalog.names import closest, is_swapped
 from ...findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ...patterns import lazy_pattern
-from ...rules.violations import divisors, listed, nearest
+from ...rules.violations import did_you_mean, divisors, listed, nearest
 from ...submission.launches import Launch
 from ...submission.subjects import Subject
 from ...text.wording import dots
@@ -180,7 +180,7 @@ def _hint(overrides: BridgeOverrides, override: Override) -> str:
     near = closest(field, tuple(fields), _LIKE_A_FIELD)
     if near is not None and (is_swapped(field, near) or is_a_letter_away(field, near)):
         _, *within = rest.split(".")
-        return f"did you mean {'.'.join((section, near, *within))}?"
+        return did_you_mean(".".join((section, near, *within)), overrides.last)
     option = f"--{field.replace('_', '-')}"
     is_certain = section == "model" and _has_bridges_recipe(overrides)  # another may have it
     if not is_certain or option not in option_table(LM).rows:
@@ -316,7 +316,7 @@ def _unknown_key(overrides: BridgeOverrides, override: Override) -> Violation:
         meant = f"{section}.{near}" if near else None
     else:
         meant = closest(section, tuple(known_keys()[""]))
-    hint = f"did you mean {meant}?" if meant else "remove it"
+    hint = did_you_mean(meant, overrides.last) if meant else "remove it"
     message = f"{override.key} is no key of Megatron-Bridge's config"
     severity = WARNING if overrides.is_own or is_newer(overrides) else None
     return Violation(override.where, message, hint, severity=severity)

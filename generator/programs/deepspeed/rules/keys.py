@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ....catalog.names import closest
 from ....findings import Edit, Severity, Violation, printable
 from ....numerals import is_whole
+from ....patterns import lazy_pattern
 from ....submission.repository import reads_key
 from ....text.hjson.edits import move_member, rename_key, replace_value
 from ....text.hjson.text import JsonText
@@ -78,6 +79,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
     "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
 }
+_KEYS: Final = lazy_pattern(r'"(\w+)":')  # in what is written instead
 #: How alike two names are of which one may be the other with a slip or two, as in `check.kinds`.
 _ALIKE: Final = 0.8
 _SHORTEST_BEGINNING: Final = 4  #: letters of a name's beginning that may stand for the name
@@ -100,6 +102,7 @@ class _Meant(NamedTuple):
     hint: str
     near: str | None  #: the key or section here that is nearly called so, and isn't written
     home: str | None  #: the one other section that has a key of this name
+    is_there: bool = False  #: whether the key that was meant is written already
 
 
 def unknown_key(place: Place, name: str) -> Problem | None:
@@ -144,8 +147,8 @@ def _of_no_release(
 ) -> Problem:
     """The problem of a key that no release has in this place."""
     may_be_ignored = refused and place.config.version < _REFUSES
-    message = f"unknown key `{printable(name)[:80]}` in {named(place.section.pointer)}: DeepSpeed"
-    message += " refuses it" if refused else " silently ignores it"
+    message = f"unknown key `{printable(name)[:80]}` in {named(place.section.pointer)}: "
+    message += "DeepSpeed refuses it" if refused else _ignored(place)
     if may_be_ignored:
         message += f" since 0.9; {place.config.release} may ignore it"
 
@@ -160,6 +163,15 @@ def _of_no_release(
     severity = _certainty(place, name, refused, meant, is_slip_of_one)
     fix = _move(place, name, meant.home)
     return place.problem(rule, message, meant.hint, at_key=True, fix=fix, severity=severity)
+
+
+def _ignored(place: Place) -> str:
+    """That the release ignores an unknown key, and that the newest one doesn't."""
+    newest = versions()[-1]
+    section = load_schema(newest).section(place.section.pointer)
+    if section is None or section.kind != "model" or section.extra != "forbidden":
+        return "DeepSpeed silently ignores it"
+    return f"{place.config.release} silently ignores it, and {dots(newest)} refuses it"
 
 
 def _certainty(
@@ -179,6 +191,7 @@ def _certainty(
     #: The first that holds decides.
     by_certainty = (
         (of_program, Severity.NOTE),
+        (meant.is_there and not refused, Severity.NOTE),
         (_is_unused(place), Severity.NOTE),
         (had_own_rule, Severity.NOTE),
         (can_be_default and _is_default(place, meant.near, may_be_ignored), Severity.NOTE),
@@ -447,19 +460,39 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
     if section_meant is not None:
         return _Meant(f"did you mean `{section_meant}`?", section_meant, None)
     if name in _INSTEAD:
+        if place.config.has(_place_instead(place, name)):
+            return _there_already(_INSTEAD[name])
         return _Meant(f"write {_INSTEAD[name]}", near, None)
     homes = _sections_by_key(place.config.schema.version).get(name, ())
+    written = next((home for home in homes if place.config.has(f"{home}/{name}")), None)
+    if written is not None:
+        return _there_already(f"{named(f'{written}/{name}')}")
     if homes:
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
 
     keys = place.section.names
-    alike = closest(name[:80], keys)
+    alike = near or closest(name[:80], keys)
+    if alike and alike in place.siblings:
+        return _there_already(f"`{alike}`")
     if alike:
         return _Meant(f"did you mean `{alike}`?", near, None)
     if len(keys) <= _MOST_LISTED:
         return _Meant(f"remove it; the keys here are {', '.join(keys)}", near, None)
     return _Meant("remove it", near, None)
+
+
+def _there_already(meant: str) -> _Meant:
+    """What to do about a key whose right form is written as well."""
+    return _Meant(f"remove it: {meant} is there already", None, None, is_there=True)
+
+
+def _place_instead(place: Place, name: str) -> str:
+    """The pointer to what is to be written instead of a key."""
+    text = _INSTEAD[name]
+    keys = _KEYS.findall(text) or [text.strip("`")]
+    parent = ZERO if text.endswith("in zero_optimization") else place.section.pointer
+    return "/".join((parent, *keys))
 
 
 @cache

@@ -353,7 +353,7 @@ def _unknown(config: Config, accepted: frozenset[str], message: str) -> Violatio
     for key in config.block(PARAMS):
         if key not in accepted and key != "max_grad_norm":  # OPT001 reports that
             where = config.locate_key(f"{PARAMS}/{escape(key)}")
-            hint = suggest(key, sorted(accepted))
+            hint = suggest(key, sorted(accepted), present=config.block(PARAMS))
             yield Violation(where, message.format(key), hint)
 
 

@@ -135,7 +135,7 @@ def parameters_are_the_schedules(config: Config) -> Violations:
     for key in config.block(_PARAMS):
         if key in accepted:
             continue
-        hint = suggest(key, accepted)
+        hint = suggest(key, accepted, present=config.block(_PARAMS))
         if name == "WarmupCosineLR" and key in ("warmup_max_lr", "warmup_min_lr"):
             hint = (
                 "set the optimizer's lr, the highest rate; warmup_min_ratio and "

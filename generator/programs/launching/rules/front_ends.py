@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from ....findings import ERROR, NOTE, WARNING, Location, Severity, Violation, Violations
 from ....numerals import python_float
 from ....patterns import lazy_pattern
-from ....rules.violations import derived, listed
+from ....rules.violations import derived, did_you_mean, listed
 from ....submission.subjects import subject
 from ....submission.submission import Submission
 from ....text.shell.records import Word
@@ -164,7 +164,8 @@ def _misspelt_option(settings: Settings, name: str, where: Location) -> Violatio
         return
     if is_file:
         name, meant = name.removeprefix("--"), meant.removeprefix("--")
-    yield Violation(where, front_end.says_of(name), f"did you mean {meant}?")
+    given = {option.removeprefix("--") if is_file else option for option, _ in settings.options()}
+    yield Violation(where, front_end.says_of(name), did_you_mean(meant, given))
 
 
 def _is_of_copy(settings: Settings, name: str) -> bool:

@@ -14,7 +14,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....job.arguments import is_module_name
 from ....numerals import is_whole, read_whole
 from ....patterns import lazy_pattern
-from ....rules.violations import accelerate, derived, note_if_to_fill, torch
+from ....rules.violations import accelerate, derived, did_you_mean, note_if_to_fill, torch
 from ....submission.launches import Launch
 from ....submission.repository import program_of, program_text
 from ....submission.script import LaunchScript
@@ -109,7 +109,9 @@ def options_are_known(call: LauncherCall) -> Violations:
             near = _same_option(call.program, owner, option.name)
         message = f"{call.program} has no option {option.name}"
         message += f", which is {owner}'s" if owner else ""
-        hint = f"did you mean {near}?" if near else f"if it is the script's, put it after {script}"
+        hint = f"if it is the script's, put it after {script}"
+        if near:
+            hint = did_you_mean(near, (near,) if call.has(near) else ())
         # Another release may have an option that nothing is near; and behind a word that isn't
         # known, which may be the script, only a slip is certain, and what is before more of the
         # launcher's own options.

@@ -11,7 +11,7 @@ from ....catalog.names import most_like
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....numerals import python_float
 from ....places import is_number_to_fill
-from ....rules.violations import megatron_deepspeed, megatron_lm
+from ....rules.violations import did_you_mean, megatron_deepspeed, megatron_lm
 from ...launching.front_end_copy import copy_beside
 from ..arguments import MOST_STRAYS
 from ..options import PROJECTS, REMOVED, GivenOption, Stray, forks, option_table
@@ -70,7 +70,7 @@ def options_are_known(run: MegatronRun) -> Violations:
     for option in run.given:
         if run.beside.lacks(option.written):
             near = run.beside.near(option.written)
-            hint = f"did you mean {near}?" if near else "remove it"
+            hint = did_you_mean(near, _given(run)) if near else "remove it"
             message = f"unknown option {option.written} in {run.beside.parser}"
             severity = _certainty(run, option.written, foreign=False)
             yield Violation(option.where, message, hint, severity=severity)
@@ -139,8 +139,13 @@ def _of_unknown(run: MegatronRun, stray: Stray) -> Violations:
         message += f": it is one of {PROJECTS[other_flavour].name}" if is_foreign else ""
     hint = "remove it" if is_foreign or parser else "remove it, unless the script is a fork's"
     if near:
-        hint = f"did you mean {near}?"
+        hint = did_you_mean(near, _given(run))
     yield Violation(stray.where, message, hint, severity=severity)
+
+
+def _given(run: MegatronRun) -> frozenset[str]:
+    """The options that are given, as they are written."""
+    return frozenset(option.written for option in run.given)
 
 
 def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None:

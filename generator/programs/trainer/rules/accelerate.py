@@ -170,7 +170,7 @@ def keys_are_known(run: Accelerated) -> Violations:
     """Every key of an accelerate config is one that accelerate has.
     Prevents: ValueError: The config file had unknown keys. A warning where an older release has it.
     Fix: correct the key, or remove it"""
-    present = {f"did you mean {key}?" for key, _, _ in run.config.entries("")}
+    present = {key for key, _, _ in run.config.entries("")}
     for key, at, _ in run.config.entries(""):
         if key in _GONE_KEYS:
             message = (
@@ -180,9 +180,7 @@ def keys_are_known(run: Accelerated) -> Violations:
             hint = f"remove it, or pin accelerate=={_GONE_KEYS[key]}"
             yield Violation(run.config.locate_key(at), message, hint, severity=WARNING)
         elif key not in TOP_KEYS:
-            hint = suggest(key.lower(), TOP_KEYS, "remove it")
-            if hint in present:
-                hint = "remove it"  # the key that it may be a slip of is there
+            hint = suggest(key.lower(), TOP_KEYS, "remove it", present)
             if key in _OF_DEEPSPEED:
                 hint = f"move {key} into deepspeed_config"
             yield Violation(

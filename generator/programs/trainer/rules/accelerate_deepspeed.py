@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
+from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations, against
 from ....numerals import is_whole
-from ....rules.violations import accelerate, listed, suggest, violation
+from ....rules.violations import accelerate, did_you_mean, listed, violation
 from ....submission.repository import prepares_no_loader, program_text, texts_of
 from ....text.around import folders_above
 from ....text.slips import is_slip
@@ -19,7 +19,8 @@ from ...launching.launcher_call import LauncherCall
 from ...launching.subjects import accelerate_calls
 from ...launching.tables import TABLES
 from ..accelerate import FALSE, STAGES, TRUE, is_true, number_of_text
-from .accelerate import DISTRIBUTED_TYPES, TOP_KEYS, Accelerated, clusters, groups
+from .accelerate import DISTRIBUTED_TYPES, Accelerated, clusters, groups
+from .accelerate_keys import KEYS, harm_of, instead_of
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (DeepSpeedPlugin.__post_init__)")
 _STAGE_3: Final = f"{_PLUGIN}; deepspeed/runtime/engine.py reads offload_param at stage 3 only"
@@ -27,24 +28,6 @@ _VALIDATED: Final = "commands/launch.py (_validate_launch_command"
 _NO_PATH: Final = "(prepare_deepspeed_cmd_env exports no nvme path)"
 _SECTION: Final = "deepspeed_config"
 _FILE: Final = f"{_SECTION}/deepspeed_config_file"
-#: Source: accelerate commands/launch.py (the options of its DeepSpeed group) @ 1.15.0.
-KEYS: Final = (
-    "deepspeed_config_file",
-    "deepspeed_exclusion_filter",
-    "deepspeed_hostfile",
-    "deepspeed_inclusion_filter",
-    "deepspeed_moe_layer_cls_names",
-    "deepspeed_multinode_launcher",
-    "gradient_accumulation_steps",
-    "gradient_clipping",
-    "offload_optimizer_device",
-    "offload_optimizer_nvme_path",
-    "offload_param_device",
-    "offload_param_nvme_path",
-    "zero3_init_flag",
-    "zero3_save_16bit_model",
-    "zero_stage",
-)
 #: Refused with deepspeed_config_file. Source: accelerate utils/dataclasses.py
 #: (_deepspeed_config_checks).
 _REFUSED: Final = (
@@ -68,28 +51,21 @@ _sections: Final = clusters.where(lambda run: run.config.deepspeed)
 )
 def keys_are_known(run: Accelerated) -> Violations:
     """Every key of deepspeed_config is one that accelerate reads.
-    Prevents: No error: the setting has its default.
+    Prevents: No error: the setting has its default. A note where that is what the key says, or the
+    right key is there too.
     Fix: correct the key, or remove it"""
-    # One finding for all keys that have the same hint, and of which each is a slip or none is.
-    alike = defaultdict[tuple[str, bool], list[tuple[str, str]]](list)
-    for key, at, _ in run.config.entries(_SECTION):
-        if key in KEYS:
-            continue
-        is_a_slip = any(is_slip(key, known) for known in KEYS)
-        if key in TOP_KEYS:
-            hint = "move it to the top of the file"
-        else:
-            otherwise = "move it into the JSON that deepspeed_config_file names"
-            hint = suggest(key.lower(), KEYS, otherwise)
-        alike[hint, is_a_slip].append((key, at))
-    for (hint, is_a_slip), entries in alike.items():
+    # One finding for all keys that have the same hint, and do the same harm.
+    alike = defaultdict[tuple[str, Severity | None], list[tuple[str, str]]](list)
+    for key, at, value in run.config.entries(_SECTION):
+        if key not in KEYS:
+            alike[instead_of(run, key, value), harm_of(run, key, value)].append((key, at))
+    for (hint, severity), entries in alike.items():
         keys = ", ".join(key for key, _ in entries)
         message = f"unknown key {keys} in deepspeed_config: accelerate ignores it"
         if len(entries) > 1:
             message = f"unknown keys {keys} in deepspeed_config: accelerate ignores them"
             hint = hint.replace(" it ", " them ")
         _, first_at = entries[0]
-        severity = ERROR if is_a_slip else None
         yield Violation(run.config.locate_key(first_at), message, hint, severity=severity)
 
 
@@ -111,8 +87,12 @@ def sharding_keys_are_known(run: Accelerated) -> Violations:
         likely = (name for name in known if is_slip(full, name) or is_slip(str(key), name))
         near = next(likely, None)
         if near:
+            present = [each for each, _, _ in run.config.entries("fsdp_config")]
+            written = near.removeprefix("fsdp_") if near not in present else near
             message = f"unknown key {key} in fsdp_config: accelerate ignores it"
-            yield Violation(run.config.locate_key(at), message, f"did you mean {near}?")
+            severity = NOTE if written in present else None
+            hint = did_you_mean(written if severity else near, present)
+            yield Violation(run.config.locate_key(at), message, hint, severity=severity)
 
 
 @_sections.rule(
