@@ -69,8 +69,7 @@ def instead_of(run: Accelerated, key: str, value: object) -> str:
     argument = _OF_TRAINER.get(meant, "")
     for arguments in run.submission.of(TrainingArguments):
         if argument and arguments.has(argument):
-            place = arguments.locate(argument)
-            return f"remove it: {argument} of {place.path}:{place.line} counts"
+            return f"remove it: the Trainer's {argument} counts"
     return did_you_mean(meant, run.config.deepspeed)
 
 
