@@ -1343,9 +1343,15 @@ def test_a_job_is_judged_by_what_is_known(
         ),
         pytest.param(
             "PARSE004",
-            {"ds.json": _STAGE.replace("{", '{"stage": 1, ', 1)},
+            {"ds.json": _STAGE.replace("{", '{"stage": 2, ', 1)},
             ["warning"],
             id="a key of another block",
+        ),
+        pytest.param(
+            "PARSE004",
+            {"ds.json": _STAGE.replace("{", '{"stage": 1, ', 1)},
+            ["note"],
+            id="a key of another block that says the same",
         ),
         pytest.param(
             "PARSE004",

@@ -307,7 +307,7 @@ def test_nodes_are_left_to_what_else_a_script_starts(tmp_path: Path) -> None:
 def test_keys_that_accelerate_ignores_are_told_at_once(tmp_path: Path) -> None:
     """Unknown keys of deepspeed_config are one finding, slips apart."""
     keys = (
-        "deepspeed_config:\n  zero_stage: 2\n  overlap_comm: true\n  reduce_scatter: true\n  "
+        "deepspeed_config:\n  zero_stage: 3\n  overlap_comm: false\n  reduce_scatter: false\n  "
         "zero3_init_flg: true\n"
     )
     (tmp_path / "accelerate.yaml").write_text(_ACCELERATE.replace("MULTI_GPU", "DEEPSPEED") + keys)

@@ -293,7 +293,8 @@ def test_certainty(rule: str, files: dict[str, str], severities: list[str], tmp_
 def test_keys_with_other_remedies_are_told_apart(tmp_path: Path) -> None:
     """Of keys that accelerate ignores, each that is like a known one has the hint of its own."""
     keys = "".join(
-        f"  {key}: 3\n" for key in ("zero_stage_level", "offload_param_device_type", "foo", "bar")
+        f"  {key}: 3\n"
+        for key in ("gradient_clipping_level", "offload_param_device_type", "foo", "bar")
     )
     (tmp_path / "accelerate.yaml").write_text(
         "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_machines: "
@@ -302,7 +303,7 @@ def test_keys_with_other_remedies_are_told_apart(tmp_path: Path) -> None:
     )
     found = {one.where.line: one.hint for one in dsgen.validate(tmp_path) if one.rule == "ACC008"}
     assert found == {
-        7: "did you mean zero_stage?",
+        7: "did you mean gradient_clipping?",
         8: "did you mean offload_param_device?",
         9: "move them into the JSON that deepspeed_config_file names",
     }

@@ -103,6 +103,7 @@ class _Meant(NamedTuple):
     near: str | None  #: the key or section here that is nearly called so, and isn't written
     home: str | None  #: the one other section that has a key of this name
     is_there: bool = False  #: whether the key that was meant is written already
+    holds: bool = False  #: whether that says the same, as far as can be told
 
 
 def unknown_key(place: Place, name: str) -> Problem | None:
@@ -161,7 +162,7 @@ def _of_no_release(
 
     meant = _meant(place, name, near)
     severity = _certainty(place, name, refused, meant, is_slip_of_one)
-    fix = _move(place, name, meant.home)
+    fix = None if meant.is_there else _move(place, name, meant.home)
     return place.problem(rule, message, meant.hint, at_key=True, fix=fix, severity=severity)
 
 
@@ -191,7 +192,7 @@ def _certainty(
     #: The first that holds decides.
     by_certainty = (
         (of_program, Severity.NOTE),
-        (meant.is_there and not refused, Severity.NOTE),
+        (meant.holds and not refused, Severity.NOTE),
         (_is_unused(place), Severity.NOTE),
         (had_own_rule, Severity.NOTE),
         (can_be_default and _is_default(place, meant.near, may_be_ignored), Severity.NOTE),
@@ -464,9 +465,9 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
             return _there_already(_INSTEAD[name])
         return _Meant(f"write {_INSTEAD[name]}", near, None)
     homes = _sections_by_key(place.config.schema.version).get(name, ())
-    written = next((home for home in homes if place.config.has(f"{home}/{name}")), None)
-    if written is not None:
-        return _there_already(f"{named(f'{written}/{name}')}")
+    if len(homes) == 1 and place.config.has(pointer := f"{homes[0]}/{name}"):
+        says_the_same = place.config.value(pointer) == place.value
+        return _there_already(named(pointer), homes[0], holds=says_the_same)
     if homes:
         places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
         return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
@@ -482,9 +483,9 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
     return _Meant("remove it", near, None)
 
 
-def _there_already(meant: str) -> _Meant:
+def _there_already(meant: str, home: str | None = None, *, holds: bool = True) -> _Meant:
     """What to do about a key whose right form is written as well."""
-    return _Meant(f"remove it: {meant} is there already", None, None, is_there=True)
+    return _Meant(f"remove it: {meant} is there already", None, home, is_there=True, holds=holds)
 
 
 def _place_instead(place: Place, name: str) -> str:
