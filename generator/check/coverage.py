@@ -30,6 +30,9 @@ from .rules.plans import changed_files
 #: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 _DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
 _NO_LAUNCH: Final = "no launch is recognized in it"
+#: Programs that start others on nodes, and subcommands by which a container's program does so.
+_STARTERS: Final = STARTS_PROCESSES | {"sbatch", "salloc"}
+_RUN_IN_CONTAINER: Final = frozenset({"exec", "run"})
 _OF_FRONT_ENDS: Final = "FRONT"  # how the ids of the rules on front ends' options begin
 
 
@@ -190,9 +193,12 @@ def scripts_not_checked(
 def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecked]:
     """The scripts that are jobs, though no launch is recognized and nothing was judged in them.
 
-    They have directives of a scheduler that isn't read, or an unknown program starts a launcher.
+    They have directives of a scheduler that isn't read, an unknown program starts a launcher, or
+    they call Slurm, a launcher or a container for something that isn't known.
     """
     scripts = {script.path: script for group in submissions for script in group.scripts}
+    # The launches of a script that another calls are that one's.
+    called = {text.path for script in scripts.values() for _, text in script.shell.followed}
     for path, script in sorted(scripts.items()):
         if script.launches or script.directives.entries:
             continue
@@ -205,6 +211,8 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
                 break
         else:
             launcher = _hidden_launcher(script)
+            if launcher is None and path not in called:
+                launcher = _starter(script)
             hidden = script.shell.locate(launcher) if launcher is not None else None
             place = hidden or _launch_in_text(script)
             if place is not None:
@@ -232,6 +240,28 @@ def _hidden_launcher(script: LaunchScript) -> Word | None:
         for word, word_before in zip(command.words[1:python], values, strict=False):
             if program_name(word) in LAUNCHERS or word_before == "--":
                 return word
+    return None
+
+
+def _is_tool(word: Word) -> bool:
+    """Tell whether a program is one that doesn't train."""
+    return program_name(word) in PROGRAMS_OF_SHELL["tools"]
+
+
+def _starter(script: LaunchScript) -> Word | None:
+    """What starts something on nodes or in a container, and no tool that only looks around."""
+    for command in script.shell.commands:
+        words = command.run
+        name = program_name(words[0]) if words else ""
+        is_container = name == "singularity" and any(
+            word.value in _RUN_IN_CONTAINER for word in words[1:]
+        )
+        if not is_container and name not in _STARTERS:
+            continue
+        inner = [one.words[0] for one in script.shell.commands if one.inside == command.index]
+        is_tool = any(map(_is_tool, words[1:])) or (bool(inner) and all(map(_is_tool, inner)))
+        if not is_tool:
+            return words[0]
     return None
 
 

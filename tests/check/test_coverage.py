@@ -102,13 +102,15 @@ _NOT_RECOGNIZED = {
     ),
     "rlaunch --gpu 8 -- /jobs/start.sh train.py": (2, "no launch is recognized in it"),
     "site-run -n 2 torchrun train.py": (2, "no launch is recognized in it"),
+    "srun --pty bash -c 'cd /work; exec bash'": (2, "no launch is recognized in it"),
+    'apptainer exec --nv env.sif "$TOOL" "$@"': (2, "no launch is recognized in it"),
 }
 
 
 @pytest.mark.parametrize("text", _NOT_RECOGNIZED)
 def test_a_job_that_is_not_recognized_is_no_pass(text: str, tmp_path: Path) -> None:
-    """A script with directives of another scheduler, or with a launcher behind an unknown program,
-    is not checked, whatever is beside it.
+    """A script with directives of another scheduler, with a launcher behind an unknown program, or
+    with a call of Slurm or a container for one, is not checked, whatever is beside it.
     """
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
     (tmp_path / "job.sh").write_text(f"#!/bin/bash\n{text}\n")
@@ -117,9 +119,35 @@ def test_a_job_that_is_not_recognized_is_no_pass(text: str, tmp_path: Path) -> N
     assert (said, answer.documents) == ([("script", _NOT_RECOGNIZED[text])], 1)
 
 
-@pytest.mark.parametrize("line", ["cp torchrun train.py bin", "pip install deepspeed", "make"])
+def test_jobs_in_substitutions_are_launches(tmp_path: Path) -> None:
+    """A script that keeps the numbers of the jobs that it submits is told by what it submits, as
+    one that submits them alone is.
+    """
+    (tmp_path / "all.sh").write_text("#!/bin/bash\nfirst=$(sbatch --parsable one.sbatch)\n")
+    reasons = [each.reason for each in validate([tmp_path]).not_checked]
+    assert reasons == ["the options of one.sbatch are its own"]
+
+
+def test_what_another_script_calls_is_its_own(tmp_path: Path) -> None:
+    """The launches of a script that another calls are the caller's: it isn't named once more."""
+    (tmp_path / "run.sh").write_text("#!/bin/bash\nbash each.sh\n")
+    (tmp_path / "each.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
+    assert validate([tmp_path]).not_checked == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp torchrun train.py bin",
+        "pip install deepspeed",
+        "make",
+        "srun -l hostname",
+        "srun bash -c 'hostname; nvidia-smi'",
+        "apptainer build env.sif env.def",
+    ],
+)
 def test_a_tool_that_names_a_launcher_starts_none(line: str, tmp_path: Path) -> None:
-    """Copying or installing a launcher is no launch."""
+    """Copying or installing a launcher is no launch, nor is a look at the nodes."""
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
     (tmp_path / "set_up.sh").write_text(f"#!/bin/bash\n{line}\n")
     answer = validate([tmp_path])

@@ -58,7 +58,7 @@ _SET_OUTSIDE: Final = lazy_pattern(
 )
 #: A command in `$(...)` with one of these is read: it hands a text to a shell, or starts ranks.
 STARTS: Final = lazy_pattern(
-    r"\b(?:ssh|pdsh|su|gcloud|exec|docker|podman)\s|\b(?:ba|da|z|)sh\s{1,9}-[a-z]{0,9}c\s"
+    r"\b(?:ssh|pdsh|su|gcloud|exec|docker|podman|sbatch)\s|\b(?:ba|da|z|)sh\s{1,9}-[a-z]{0,9}c\s"
     r"|\b(?:torchrun|deepspeed|accelerate)\s|\btorch\.distributed\."
 )
 _PARAMETER: Final = lazy_pattern(
