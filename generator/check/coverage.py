@@ -26,6 +26,7 @@ from ..submission.submission import Submission
 from ..text.shell.records import Word
 from .kinds import starts_launcher
 from .rules.plans import changed_files
+from .rules.program_options import reads_options
 
 #: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 _DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
@@ -66,8 +67,9 @@ def launches_not_checked(
 ) -> Iterator[NotChecked]:
     """Every launch of a submission of which no option was judged, with the reason.
 
-    A launch was judged where a document was made of it, where it names one, and where a rule on a
-    front end's options found something in its words: `judged` has the places of such findings.
+    A launch was judged where a document was made of it, where it names one, where its program's
+    whole parser is here, and where a rule on a front end's options found something in its words:
+    `judged` has the places of such findings.
     """
     in_documents = {id(getattr(document, "launch", None)) for document in submission.documents}
     of_megatron = submission.of_kind("Megatron arguments")
@@ -90,7 +92,9 @@ def launches_not_checked(
                 or any(program.judges(launch) for program in PROGRAMS)
             )
             in_part = settings is not None and settings.is_judged_in_part
-            if _is_reported(launch, is_job=is_job) and (in_part or not is_judged):
+            is_told = _is_reported(launch, is_job=is_job) and (in_part or not is_judged)
+            is_foreign = bool(launch.front_end) or is_of_another_program(launch)
+            if is_told and (is_foreign or not reads_options(launch)):
                 yield NotChecked(_place(launch), _reason(launch), in_part=in_part)
             option = brings_others(launch) if id(launch) in in_arguments else None
             if option is not None:

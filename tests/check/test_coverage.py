@@ -300,6 +300,21 @@ def test_a_deepspeed_config_is_read_whatever_its_suffix(tmp_path: Path) -> None:
     assert {Path(finding.where.path).name for finding in checked.findings} == {"ds_zero_2.config"}
 
 
+def test_a_launch_is_checked_whose_parser_is_here(tmp_path: Path) -> None:
+    """Options are compared with a whole parser; with one that takes what it doesn't know, not."""
+    parser = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--folder')\n"
+    )
+    texts = {
+        "whole.py": f"{parser}parser.parse_args()\n",
+        "open.py": f"{parser}parser.parse_known_args()\n",
+        "run.sh": "#!/bin/bash\npython whole.py --folder a\npython open.py --folder a\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert [each.where.line for each in validate([tmp_path]).not_checked] == [3]
+
+
 def test_a_vocabulary_is_not_taken_for_a_template(tmp_path: Path) -> None:
     """A tokenizer's words may include each key of a service's template, among many others."""
     words = ["Resources", "Parameters", "Outputs", *(f"word{number}" for number in range(100))]

@@ -216,6 +216,12 @@ def options_are_the_programs(launch: Launch) -> Violations:
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
 
 
+def reads_options(launch: Launch) -> bool:
+    """Return whether options of a launch are compared with all that its program's parser has."""
+    programs = files_started(launch)
+    return bool(programs) and not _moves_away(launch) and _options_of_all(programs) is not None
+
+
 def _meant_by(name: str, options: frozenset[str]) -> str | None:
     """The option that is spelt like a name, or the only one that begins so."""
     begun = [option for option in options if option.startswith(name)]
