@@ -37,8 +37,8 @@ _SHARES: Final = (
     "-r",
     "-s",
 )
-#: Programs that start a launch on other nodes, or in another job.
-_ELSEWHERE: Final = frozenset({"srun", "ssh", "pdsh", "mpirun", "sbatch"})
+#: Programs that start a launch on other nodes.
+_ON_NODES: Final = frozenset({"srun", "ssh", "pdsh", "mpirun"})
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 #: Variables that say the same as the options --kill-on-bad-exit and --wait.
@@ -346,17 +346,18 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     """
     if (request.nodes or 1) <= 1:
         return
-    on_other_nodes = [
-        launch
-        for launch in request.launches
-        if any(outer.program in _ELSEWHERE for outer in launch.calls)
-    ]
+    started_on_nodes = any(
+        outer.program in _ON_NODES for launch in request.launches for outer in launch.calls
+    )
     for launch in request.launches:
+        outer_programs = {outer.program for outer in launch.calls}
         launchers = (call for call in launch.calls if call.program in ("torchrun", "accelerate"))
         call = next(launchers, None)
         # Of two branches the one without srun is for a single node.
-        is_other_branch = launch.calls[0].command.guarded and bool(on_other_nodes)
-        if call is None or is_other_branch or launch in on_other_nodes:
+        is_other_branch = launch.calls[0].command.guarded and started_on_nodes
+        is_of_other_job = "sbatch" in outer_programs
+        is_on_nodes = not _ON_NODES.isdisjoint(outer_programs)
+        if call is None or is_other_branch or is_of_other_job or is_on_nodes:
             continue
         is_known = not call.opaque and call.command.words[0].value is not None
         if is_known and call.command.shell is None:
