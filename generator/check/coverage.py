@@ -21,6 +21,7 @@ from ..programs.megatron.arguments import brings_others, is_of_another_program
 from ..programs.records import PROGRAMS
 from ..secrets import mask
 from ..submission.launches import Launch
+from ..submission.repository import program_path
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from ..text.shell.records import Word
@@ -82,7 +83,8 @@ def launches_not_checked(
         is_job = isinstance(document, CommandDocument) or bool(document.directives.entries)
         for launch in document.launches:
             settings = settings_of(launch)
-            if _is_read_elsewhere(launch) or (settings and not settings.front_end.trains):
+            is_for_training = settings is None or settings.front_end.trains
+            if not is_for_training or _is_read_elsewhere(launch, submission):
                 continue
             is_judged = (
                 (settings is not None and settings.is_judged)
@@ -102,9 +104,17 @@ def launches_not_checked(
                 yield NotChecked(_place(launch), reason, in_part=True)
 
 
-def _is_read_elsewhere(launch: Launch) -> bool:
-    """Tell whether the program comes from standard input: its text is read on its own."""
-    return launch.program is not None and launch.program.value == "-"
+def _is_read_elsewhere(launch: Launch, submission: Submission) -> bool:
+    """Tell whether a launch's program is read on its own: from standard input, or as a script that
+    sbatch gets.
+    """
+    program = launch.program
+    if program is None or program.value == "-":
+        return program is not None
+    if not launch.calls or launch.calls[-1].program != "sbatch":
+        return False
+    path = program_path(launch) or ""
+    return bool(submission.files.find(path, launch.script.text.path, "launch script"))
 
 
 def _is_reported(launch: Launch, *, is_job: bool) -> bool:

@@ -128,6 +128,15 @@ def test_jobs_in_substitutions_are_launches(tmp_path: Path) -> None:
     assert reasons == ["the options of one.sbatch are its own"]
 
 
+def test_a_script_that_sbatch_gets_is_read_by_itself(tmp_path: Path) -> None:
+    """A line that submits a script which is here has nothing of its own that isn't checked."""
+    (tmp_path / "all.sh").write_text("#!/bin/bash\nfirst=$(sbatch --parsable jobs/one.sbatch)\n")
+    (tmp_path / "jobs").mkdir()
+    job = "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n"
+    (tmp_path / "jobs" / "one.sbatch").write_text(job)
+    assert not validate([tmp_path]).not_checked
+
+
 def test_what_another_script_calls_is_its_own(tmp_path: Path) -> None:
     """The launches of a script that another calls are the caller's: it isn't named once more."""
     (tmp_path / "run.sh").write_text("#!/bin/bash\nbash each.sh\n")
