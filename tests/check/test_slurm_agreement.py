@@ -83,6 +83,7 @@ SITE = frozenset(
         "SLM021",
         "SLM023",
         "SLM023_plugin",
+        "SLM029_form",
         "SLM029_turned",
         "SLM044_submitted",
         "SLM052",
