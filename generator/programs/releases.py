@@ -196,6 +196,13 @@ class Release:
         is_either = self.exact or (self.is_known and holds(NEWEST[self.program]))
         return holds(self.version) and is_either
 
+    def is_surely_older(self, first: Version) -> bool:
+        """Return whether it is older than another, whatever it may be.
+
+        A bound and a version in development are told by the newest that they may be.
+        """
+        return self.version < first and (self.exact or bool(self.named))
+
 
 def newest(program: str) -> Release:
     """The release by which a file is judged where nothing names one."""

@@ -35,7 +35,6 @@ from ...launching.own_options import lacks_word
 from ...launching.settings import settings_of
 from ...pins import numbers
 from ...python_around import release_for, tells
-from ...releases import Release
 from ..accelerate import is_digits, number_of_text
 from ..table import LENGTHS, not_negative
 from ..training_arguments import (
@@ -46,6 +45,7 @@ from ..training_arguments import (
     known_arguments,
     new_arguments,
 )
+from .first_checks import checked_since, release_of
 
 #: TrainingArguments, from files and from launch lines.
 training_arguments: Final[Subject[TrainingArguments]] = Subject(
@@ -85,7 +85,7 @@ def names_are_current(arguments: TrainingArguments) -> Violations:
     taken = _taken(arguments, gone_arguments())
     if not taken:
         return
-    release = _release(arguments)
+    release = release_of(arguments)
     for name in taken:
         gone, instead = gone_arguments()[name]["release"], gone_arguments()[name]["instead"]
         is_gone = release.version[:2] >= numbers(gone)
@@ -113,7 +113,7 @@ def names_are_of_the_release(arguments: TrainingArguments) -> Violations:
     taken = _taken(arguments, new_arguments())
     if not taken:
         return
-    release = _release(arguments)
+    release = release_of(arguments)
     if not release.where:
         return
     for name in taken:
@@ -127,12 +127,6 @@ def names_are_of_the_release(arguments: TrainingArguments) -> Violations:
                 severity = None
             hint = f"use transformers {since} or later, or remove it"
             yield violation(arguments, name, message, hint, severity=severity)
-
-
-def _release(arguments: TrainingArguments) -> Release:
-    """The release of transformers by which arguments are judged."""
-    launches = [arguments.launch] if arguments.launch else []
-    return release_for("transformers", arguments.path, launches)
 
 
 def _is_of_a_module(arguments: TrainingArguments) -> bool:
@@ -216,7 +210,7 @@ def _may_be_of_release(front_end: FrontEnd | None, arguments: TrainingArguments)
 
 def _meant(name: str, arguments: TrainingArguments) -> str:
     """Ask whether an argument was meant, or say what the release has in its place."""
-    gone, release = gone_arguments().get(name), _release(arguments)
+    gone, release = gone_arguments().get(name), release_of(arguments)
     if gone is None or not release.is_known or release.version[:2] < numbers(gone["release"]):
         return f"did you mean {name}?"
     instead = gone["instead"]
@@ -399,6 +393,11 @@ _CHECKED: Final = transformers(
     "src/transformers/training_args.py (TrainingArguments._validate_args)"
 )
 _TRIAL: Final = 100  # steps: fewer try whether a program runs, whatever their learning rate
+#: The first releases that compare evaluations with saves and refuse logging_steps 0, and that
+#: refuse a negative warm-up.
+#: Source: src/transformers/training_args.py @ 4.8.2, 4.9.0, 4.41.0 and 4.42.4
+_COMPARES_STRATEGIES: Final = (4, 9)
+_REFUSES_NEGATIVE_WARMUP: Final = (4, 42)
 _OLD_NAME: Final = "evaluation_strategy"  # of eval_strategy, up to 4.46
 _FRACTIONS_SCALE: Final = 1_000_000  # transformers compares fractions as whole millionths
 
@@ -435,7 +434,8 @@ def strategies_match(arguments: TrainingArguments) -> Violations:
         )
         both = save if save != "no" else evaluation
         hint = f"set {name} and save_strategy to {both}"
-        yield violation(arguments, "load_best_model_at_end", message, hint)
+        refused = violation(arguments, "load_best_model_at_end", message, hint)
+        yield from checked_since(_COMPARES_STRATEGIES, arguments, [refused])
 
 
 @training_arguments.rule("HF031", ERROR, "init", _CHECKED)
@@ -466,7 +466,8 @@ def saves_follow_evaluations(arguments: TrainingArguments) -> Violations:
         hint = f"set save_steps to {multiple:g}"
     message = f"save_steps {saved:g} is not a multiple of eval_steps {evaluated:g}"
     name = "save_steps" if arguments.has("save_steps") else "load_best_model_at_end"
-    yield violation(arguments, name, message, hint)
+    refused = violation(arguments, name, message, hint)
+    yield from checked_since(_COMPARES_STRATEGIES, arguments, [refused])
 
 
 @training_arguments.rule("HF032", ERROR, "init", _CHECKED)
@@ -489,7 +490,8 @@ def steps_are_integers(arguments: TrainingArguments) -> Violations:
             yield violation(arguments, name, message, f"set {name} to {nearest}")
         elif value == 0 and what == "logging":
             hint = "set logging_steps to 10, or logging_strategy to no"
-            yield violation(arguments, name, "logging_steps is 0", hint)
+            refused = violation(arguments, name, "logging_steps is 0", hint)
+            yield from checked_since(_COMPARES_STRATEGIES, arguments, [refused])
 
 
 @training_arguments.rule("HF033", ERROR, "init", _CHECKED)
@@ -514,7 +516,8 @@ def warmup_is_not_negative(arguments: TrainingArguments) -> Violations:
         return
     if warmup < 0:
         message = f"warmup_steps is {warmup:g}; it must be at least 0"
-        yield violation(arguments, "warmup_steps", message, "set warmup_steps to 0")
+        refused = violation(arguments, "warmup_steps", message, "set warmup_steps to 0")
+        yield from checked_since(_REFUSES_NEGATIVE_WARMUP, arguments, [refused])
     elif 0 < total <= warmup:
         message = (
             f"warmup_steps {warmup:g} is all of max_steps {total}: the learning rate never decays"

@@ -25,6 +25,7 @@ from ..submission import ds_config_of, used_accelerate_config
 from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .accelerate import model_of
+from .first_checks import CHECKS_ENGINE, checked_since, release_of
 
 #: A key that switches a number format on, the flag that excludes it, and those that turn it on.
 _DTYPES: Final = (
@@ -37,6 +38,12 @@ _PREPARED: Final = (
 )
 #: Where DeepSpeed 0.18 has the classes that it takes for leaves by itself.
 _LEAVES: Final = "deepspeedai/DeepSpeed deepspeed/runtime/zero/leaf_module_config.py @ 0.18.0"
+#: The first release that compares a config with the arguments; before it they filled in "auto", and
+#: no more. Source: src/transformers/integrations.py @ 4.6.1, deepspeed.py @ 4.7.0
+_COMPARES: Final = (4, 7)
+#: The first release that refuses to evaluate alone at other stages than 3. Source:
+#: src/transformers/deepspeed.py @ 4.12.5 and 4.13.0
+_REFUSES_EVALUATION: Final = (4, 13)
 _MICRO: Final = "per_device_train_batch_size"
 _MOST_STEPS: Final = 1e12  # no run has more
 
@@ -151,7 +158,7 @@ def config_equals_the_arguments(pair: Pair) -> Violations:
     Fix: set it to "auto" in the DeepSpeed config
     """
     for expected in _expected(pair.arguments):
-        yield from _mismatches(pair, expected)
+        yield from checked_since(_COMPARES, pair.arguments, _mismatches(pair, expected))
 
 
 @submissions.rule(
@@ -213,7 +220,8 @@ def batch_is_the_arguments_product(pair: Pair) -> Violations:
         severity = None if batch.written else WARNING
         hint = f'set "train_batch_size" to "auto", or to {product}'
         mismatch = violation(config, pointer, message, hint, severity=severity)
-        yield against(pair.arguments.locate("per_device_train_batch_size"), mismatch)
+        refused = against(pair.arguments.locate("per_device_train_batch_size"), mismatch)
+        yield from checked_since(_COMPARES, pair.arguments, [refused])
 
 
 @pairs.rule("HF002", ERROR, "init", transformers(f"{_FILL}:244-263"))
@@ -230,14 +238,18 @@ def schedule_equals_the_arguments(pair: Pair) -> Violations:
         expected = _Expected(
             "/scheduler/params/total_num_steps", total, f"max_steps {total}", is_written=True
         )
-        yield from _mismatches(pair, expected, fixable=True)
+        yield from checked_since(
+            _COMPARES, pair.arguments, _mismatches(pair, expected, fixable=True)
+        )
     number = _warmup_steps(warmup.value, total) if warmup is not None else None
     if warmup is not None and number is not None:
         text = warmup.text
         if not text.endswith(f" {number}"):
             text = f"{text}, which is {number} steps,"
         expected = _Expected("/scheduler/params/warmup_num_steps", number, text, warmup.written)
-        yield from _mismatches(pair, expected, fixable=True)
+        yield from checked_since(
+            _COMPARES, pair.arguments, _mismatches(pair, expected, fixable=True)
+        )
 
 
 def _warmup_steps(value: object, total: int | None) -> int | None:
@@ -282,7 +294,8 @@ def evaluation_alone_is_stage_3(pair: Pair) -> Violations:
     if trains_not or arguments.value("do_train") is False:
         message = f"{evaluation} without do_train, and the ZeRO stage is {stage}"
         hint = "use stage 3, or evaluate without DeepSpeed"
-        yield violation(arguments, evaluation, message, hint)
+        refused = violation(arguments, evaluation, message, hint)
+        yield from checked_since(_REFUSES_EVALUATION, arguments, [refused])
 
 
 @submissions.rule(
@@ -304,20 +317,16 @@ def trainer_accepts_the_settings(submission: Submission) -> Violations:
         loads_model = arguments.is_on("load_best_model_at_end")
         if under and loads_model and arguments.is_on("save_only_model"):
             message = f"save_only_model with load_best_model_at_end under {under}"
-            yield violation(arguments, "save_only_model", message, "remove one of the two")
+            refused = violation(arguments, "save_only_model", message, "remove one of the two")
+            yield from checked_since(CHECKS_ENGINE, arguments, [refused])
         if arguments.is_on("auto_find_batch_size") and stages.get(id(arguments)) == 3:
             yield from _finds_no_batch_size(arguments)
 
 
-#: Source: huggingface/transformers pull request 29058, of February 2024.
-_REFUSES_TO_FIND: Final = (4, 38)
-
-
 def _finds_no_batch_size(arguments: TrainingArguments) -> Violations:
     """A violation where the release of transformers refuses the search with ZeRO 3."""
-    launches = [arguments.launch] if arguments.launch else []
-    release = release_for("transformers", arguments.path, launches)
-    if release.is_known and release.version[:2] >= _REFUSES_TO_FIND:
+    release = release_of(arguments)
+    if release.is_known and release.version[:2] >= CHECKS_ENGINE:
         is_sure = release.planned or (release.where and release.exact)
         message = f"auto_find_batch_size with ZeRO stage 3: {release} refuses it, as any since 4.38"
         hint = "use stage 2, or set a batch size"

@@ -38,6 +38,7 @@ from ..fsdp_config import (
 from ..training_arguments import TrainingArguments
 from .accelerate import config_read_by, model_of
 from .arguments import training_arguments
+from .first_checks import CHECKS_ENGINE, checked_since
 
 _PLUGIN: Final = accelerate("utils/dataclasses.py (FullyShardedDataParallelPlugin.__post_init__)")
 _LAUNCH: Final = accelerate("utils/launch.py (prepare_multi_gpu_env)")
@@ -444,7 +445,8 @@ def shards_are_saved_whole(run: Fsdp) -> Violations:
         yield Violation(where, message, "use FULL_STATE_DICT, or remove it")
     elif arguments.is_on("load_best_model_at_end"):
         message = "save_only_model with load_best_model_at_end, under FSDP"
-        yield Violation(where, message, "remove one of them")
+        refused = Violation(where, message, "remove one of them")
+        yield from checked_since(CHECKS_ENGINE, arguments, [refused])
 
 
 @_by_trainer.rule(
