@@ -213,8 +213,10 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
     scripts = {script.path: script for group in submissions for script in group.scripts}
     # The launches of a script that another calls are that one's.
     called = {text.path for script in scripts.values() for _, text in script.shell.followed}
+    launches = (launch for script in scripts.values() for launch in script.launches)
+    launched_in = {call.where.path for launch in launches for call in launch.calls}
     for path, script in sorted(scripts.items()):
-        if script.launches or script.directives.entries:
+        if script.launches or script.directives.entries or path in launched_in:
             continue
         for number, line in enumerate(script.shell.text.lines, 1):
             directive = _DIRECTIVE.match(line)

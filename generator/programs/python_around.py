@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from posixpath import dirname
 from typing import Final
@@ -20,8 +20,6 @@ from ..submission.repository import (
     has_text,
     program_of,
     program_text,
-    python_beside,
-    strings_beside,
     texts_of,
 )
 from ..submission.submission import Submission
@@ -229,43 +227,6 @@ def tells(sign: str, holder: str) -> bool:
     """Return whether files near above the file `holder` show a sign, by its name in `_SIGNS`."""
     pattern, names = _SIGNS[sign]
     return any(has_text(folder, pattern, names) for folder in islice(folders_above(holder), _NEAR))
-
-
-#: A variable of a launcher's, as a program reads it, in no comment.
-_READS_RANK: Final = lazy_pattern(
-    r"^[^#\n]*?(?:\b(?:environ(?:\.get)?|getenv)\s*[\[(]\s*[\"'](RANK|LOCAL_RANK|WORLD_SIZE)[\"']"
-    r"|[\"'](RANK|LOCAL_RANK|WORLD_SIZE)[\"']\s+in\s+os\.environ\b)",
-    re.MULTILINE,
-)
-#: Packages, and a function, that ask Slurm or MPI for the ranks. Sources:
-#: lightning_fabric/plugins/environments, timm/utils/distributed.py, mmengine/dist/utils.py,
-#: ignite/distributed/comp_models/native.py, fairseq/distributed/utils.py,
-#: physicsnemo/distributed/manager.py, jax/_src/clusters, IDRIS's manual (idr_torch).
-_ASKS_FOR_RANKS: Final = lazy_pattern(
-    r"^[ \t]*(?:import|from)\s+(?:pytorch_lightning|lightning\w*|timm|mm(?:cv|engine)|ignite"
-    r"|fairseq|physicsnemo|modulus|jax|submitit|horovod|mpi4py|ray|nemo|composer|idr_torch)\b"
-    r"|\bdeepspeed\.init_distributed\(",
-    re.MULTILINE,
-)
-_OF_SCHEDULERS: Final = ("SLURM", "OMPI", "PMI_", "PMIX", "MV2_")
-
-
-def rank_variables(launch: Launch) -> frozenset[str]:
-    """The variables of a launcher's from which a program takes its place among the ranks.
-
-    There are none where the program isn't here, or Python around it may ask Slurm or MPI.
-    """
-    program = program_of(launch)
-    text = program_text(launch)
-    if program is None or text is None:
-        return frozenset()
-    variables = frozenset(filter(None, chain.from_iterable(_READS_RANK.findall(text))))
-    if not variables or tells("ranks", str(program)):
-        return frozenset()
-    if any(name in string for string in strings_beside(program) for name in _OF_SCHEDULERS):
-        return frozenset()
-    texts = (text_around(path, path.parent) for path in python_beside(program))
-    return frozenset() if any(map(_ASKS_FOR_RANKS.search, texts)) else variables
 
 
 def spreads_over_gpus(launch: Launch, gpus_each: int) -> bool:

@@ -31,6 +31,8 @@ NAME: Final = lazy_pattern(r"[A-Za-z_]\w*", re.ASCII)  #: of a variable
 UNKNOWN: Final = '"$(:)"'  #: the value of a variable that can't be known
 _PROPERTIES: Final = lazy_pattern(r"(?:[&!]\S*[ \t]+)*")  # an anchor and a tag before the scalar
 _BLOCK: Final = lazy_pattern(r"[|>][^\n\r]*(?:\r\n|[\n\r])")
+#: A name that says what a run is for: `debug_gpu.sh`, `--job-name=debug-nccl`.
+_FOR_DEBUGGING: Final = lazy_pattern(r"(?<![a-z])debug(?:ging)?(?![a-z])", re.IGNORECASE)
 _SKIPPED: Final = frozenset("\\'\"")  # what quoting adds to a quoted scalar
 
 
@@ -47,6 +49,11 @@ class LaunchScript:
     @property
     def path(self) -> str:
         return self.shell.text.path
+
+    @property
+    def is_for_debugging(self) -> bool:
+        """Whether the file's name, or its job's, says that it is for debugging."""
+        return are_for_debugging(basename(self.path), self.directives.text("--job-name"))
 
     @property
     def beside_launches(self) -> Iterator[Word]:
@@ -71,6 +78,11 @@ class LaunchScript:
                 return True
         piped = (text.content for text in self.shell.heredocs if text.target is None)
         return any(basename(path) in content for content in piped)
+
+
+def are_for_debugging(*names: str | None) -> bool:
+    """Return whether one of the names of a script or a job says that it is for debugging."""
+    return any(name and _FOR_DEBUGGING.search(name) for name in names)
 
 
 def _are_apart(raw: str, other: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..findings import ERROR, NOTE, WARNING, Severity, Violation
+from ..findings import NOTE, WARNING, Severity, Violation
 from .submission import Submission
 
 #: What it opens lies beside it or is published, as data sets are that no crawler is to find.
@@ -20,9 +20,9 @@ def secrets_of(
 ) -> Iterator[Violation]:
     """A violation for each secret in these files.
 
-    It is an error where the value has the form of a known kind of secret, and of the severity
-    `by_name` where only the name beside it tells. One of an archive is a note. `who_reads_it` ends
-    the message: who sees the secret there.
+    It is a warning, as the job runs well with it, and of the severity `by_name` where only the name
+    beside the value tells. One of an archive is a note. `who_reads_it` ends the message: who sees
+    the secret there.
     """
     for path in sorted(paths):
         text = submission.texts.get(path)
@@ -32,7 +32,7 @@ def secrets_of(
             if not secret.sure:
                 continue
             what = secret.name.strip("-") or secret.what
-            severity = ERROR if secret.what else by_name
+            severity = WARNING if secret.what else by_name
             if secret.what == _OF_AN_ARCHIVE:
                 severity = NOTE
             message = f"{what} is written in plain text: {who_reads_it}"

@@ -137,10 +137,13 @@ def test_a_script_that_sbatch_gets_is_read_by_itself(tmp_path: Path) -> None:
     assert not validate([tmp_path]).not_checked
 
 
-def test_what_another_script_calls_is_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line", [_READ[0], "python -m torch.distributed.run --nproc-per-node 4 train.py"]
+)
+def test_what_another_script_calls_is_its_own(line: str, tmp_path: Path) -> None:
     """The launches of a script that another calls are the caller's: it isn't named once more."""
-    (tmp_path / "run.sh").write_text("#!/bin/bash\nbash each.sh\n")
-    (tmp_path / "each.sh").write_text(f"#!/bin/bash\n{_READ[0]}\n")
+    (tmp_path / "run.sh").write_text("#!/bin/bash\nsrun bash each.sh\n")
+    (tmp_path / "each.sh").write_text(f"#!/bin/bash\n{line}\n")
     assert validate([tmp_path]).not_checked == ()
 
 

@@ -68,10 +68,12 @@ def gpus_agree(submission: Submission) -> Violations:
     paths_with_wrong_nodes = {
         claim.where.path for claim, _ in _contradictions(submission, world.claims_on("nodes"))
     }
-    paths_with_wrong_gpus_per_node = {
-        claim.where.path
+    wrong_gpus_per_node = {
+        (claim.where.path, claim.value)
         for claim, _ in _contradictions(submission, world.claims_on("GPUs per node"))
     }
+    paths_with_wrong_gpus_per_node = {path for path, _ in wrong_gpus_per_node}
+    wrong_products = {(path, gpus * (world.nodes or 1)) for path, gpus in wrong_gpus_per_node}
     for claim, trusted in _contradictions(
         submission, (*world.claims_on("GPUs"), *world.claims_on("processes"))
     ):
@@ -81,8 +83,11 @@ def gpus_agree(submission: Submission) -> Violations:
         path = claim.where.path
 
         # The findings on a file's nodes, and on its GPUs per node, say it already.
-        is_told = path in paths_with_wrong_nodes or (
-            path in paths_with_wrong_gpus_per_node and (is_fewer or world.nodes == 1)
+        follows = (path, claim.value) in wrong_products
+        is_told = (
+            follows
+            or path in paths_with_wrong_nodes
+            or (path in paths_with_wrong_gpus_per_node and (is_fewer or world.nodes == 1))
         )
         if is_told or (is_fewer and _leaves_some(submission, path)):
             continue

@@ -18,10 +18,11 @@ from ...programs.launching.launcher_call import (
     WITH_ENGINE,
     LauncherCall,
 )
+from ...programs.launching.ranks_read import needed_ranks, rank_variables
 from ...programs.launching.references import LIGHTNING_CONFIG
 from ...programs.launching.subjects import launcher_calls
 from ...programs.launching.tables import PROGRAMS
-from ...programs.python_around import rank_variables, tells
+from ...programs.python_around import tells
 from ...programs.slurm.subjects import starts_alone, steps
 from ...rules.violations import deepspeed_0_19_8, listed
 from ...submission.launches import Call, Launch
@@ -267,10 +268,13 @@ def ranks_know_who_they_are(ranks: _Ranks) -> Violations:
     missing = [name for name in _NEEDED if name not in ranks.variables]
     program, severity = ranks.launch.program, WARNING
     if not ranks.uses_engine:
-        names = listed(sorted(rank_variables(ranks.launch)))
+        names = rank_variables(ranks.launch)
+        needed = names & needed_ranks(ranks.launch)
+        effect = "each fails" if needed else "each fails or trains alone"
+        severity = ERROR if needed else WARNING
         message = (
-            f"srun starts {ranks.number} tasks without {names}, from which the program takes its "
-            "rank: each fails or trains alone"
+            f"srun starts {ranks.number} tasks without {listed(sorted(needed or names))}, from "
+            f"which the program takes its rank: {effect}"
         )
         hint = f"write srun bash -c 'export {_EXPORTED['RANK']}; ...', in single quotes, or srun "
         hint += "torchrun"

@@ -26,7 +26,8 @@ _OTHERS: Final = ("accelerate config", "training arguments", "Megatron arguments
 @submissions.rule("SLM018", WARNING, "silent", _COPIED, reads=_SCRIPTS)
 def scripts_hold_none(submission: Submission) -> Violations:
     """No secret is written into a script, or into the file of variables for the nodes.
-    Prevents: A leaked token. A note where only its name tells, in a script that is no job's.
+    Prevents: A leaked token. A warning, as the job runs well with it; a note where only its name
+    tells, in a script that is no job's.
     Fix: export it where you submit, or read it from a private file"""
     hint = "export it where you submit the job, or read it from a private file: TOKEN=$(< ~/.token)"
     for script in submission.scripts:

@@ -96,6 +96,11 @@ class Request(CommandLine):
             if not (has_variable or is_open or is_replaced):
                 yield argument
 
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether it asks for GPUs, or for whole nodes, or for something that isn't known."""
+        return self.has(*GPU_OPTIONS, "--exclusive") or self.opaque or bool(self.options.unknown)
+
     @cached_property
     def given_when_submitted(self) -> frozenset[str]:
         """The options of a `#SBATCH` block that the project gives to sbatch on its command line."""

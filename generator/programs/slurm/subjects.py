@@ -12,7 +12,7 @@ from ...submission.script import LaunchScript
 from ...submission.subjects import Subject, scripts, subject
 from ...submission.submission import Submission
 from ..launching.launcher_call import NODES, LauncherCall, accelerate_config, meets_itself
-from ..python_around import rank_variables
+from ..launching.ranks_read import rank_variables
 from .request import Request, Step, steps_of
 from .submit_line import if_submitted
 

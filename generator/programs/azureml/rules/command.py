@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from itertools import zip_longest
+from pathlib import PurePath
 from typing import Final
 
 from ....catalog import find_node_type
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import azureml, azureml_examples, deepspeed, derived, suggest, violation
+from ....submission.script import are_for_debugging
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ...launching.launch_line import LAUNCHERS
@@ -318,7 +320,8 @@ _BLOOM: Final = (
 @jobs.rule("AML015", WARNING, "training", azureml_examples(f"{_BLOOM}:60-65"))
 def debugging_is_off(job: AzureMLJob) -> Violations:
     """Debugging variables have values that NCCL has, and CUDA calls don't wait for one another.
-    Prevents: No error: a value that is ignored, or training that is several times slower.
+    Prevents: No error: a value that is ignored, or training that is several times slower. A note
+    on the latter in a job that calls itself `debug`.
     Fix: set NCCL_DEBUG_SUBSYS to INIT,ENV, and remove CUDA_LAUNCH_BLOCKING"""
     at = "environment_variables/NCCL_DEBUG_SUBSYS"
     level = job.text(at) or ""
@@ -331,7 +334,9 @@ def debugging_is_off(job: AzureMLJob) -> Violations:
             "CUDA_LAUNCH_BLOCKING is 1: every kernel waits for the one before, which "
             "is for debugging only"
         )
-        yield violation(job, at, message, "remove it")
+        names = map(job.text, ("name", "display_name", "experiment_name"))
+        is_meant = are_for_debugging(PurePath(job.path).name, *names)
+        yield violation(job, at, message, "remove it", severity=NOTE if is_meant else None)
 
 
 @submissions.rule("AML016", WARNING, "training", _TOPOLOGY, reads=("AzureML job",))

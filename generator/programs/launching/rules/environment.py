@@ -206,8 +206,10 @@ _EXPORTS: Final = deepspeed_0_19_8(
 @submissions.rule("ENV004", WARNING, "silent", _BLOCKING, reads=("launch script",))
 def kernels_are_not_waited_for(submission: Submission) -> Violations:
     """CUDA_LAUNCH_BLOCKING is off in training.
-    Prevents: Training at a fraction of its speed.
+    Prevents: Training at a fraction of its speed. A note in a script or job that calls itself
+    `debug`.
     Fix: remove it"""
+    meant = {script.path for script in submission.scripts if script.is_for_debugging}
     # AML015 judges the variables of AzureML jobs.
     for setting, value in settings_with_values(
         submission, "CUDA_LAUNCH_BLOCKING", with_azureml=False
@@ -218,7 +220,8 @@ def kernels_are_not_waited_for(submission: Submission) -> Violations:
                 "CUDA_LAUNCH_BLOCKING=1 waits for every kernel: much slower, and "
                 "meant for debugging"
             )
-            yield Violation(setting.where, message, "remove it")
+            severity = NOTE if setting.where.path in meant else None
+            yield Violation(setting.where, message, "remove it", severity=severity)
 
 
 def _is_for_ascend(submission: Submission, path: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ....catalog.names import closest
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations
-from ....numerals import python_int
+from ....numerals import python_int, whole
 from ....patterns import lazy_pattern
 from ....rules.violations import accelerate, deepspeed_0_19_8, listed, note_if_to_fill, torch
 from ....submission.repository import has_text, program_text
@@ -326,19 +326,29 @@ def nodes_meet_somewhere(call: LauncherCall) -> Violations:
     """torchrun over several nodes has a place where they meet: --master-addr or --rdzv-endpoint.
     Prevents: Every node waits for the others at its own address until the rendezvous times out.
     Fix: add --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
-    if _has(call, "--master-addr", "--rdzv-endpoint") or call.has("--standalone"):
+    if not _meets_nowhere(call):
         return
-    nodes = _several_nodes(call)
-    if not nodes or _starts_from_yaml(call) or _all_nodes_are_here(call):
-        return
-    message = (
-        f"torchrun of {nodes} nodes has no --rdzv-endpoint and no --master-addr: "
-        "each waits at its own 127.0.0.1"
-    )
+    options = "no --rdzv-endpoint and no --master-addr"
+    if _lacks_rank(call) and not call.in_task:
+        options = "no --rdzv-endpoint, no --master-addr and no --node-rank"
+    message = f"torchrun of {call.nodes} nodes has {options}: each waits at its own 127.0.0.1"
     if "MASTER_ADDR" in call.launch.environment:
         message += "; it doesn't read MASTER_ADDR"
     hint = f'add --master-addr="{call.first_node}"' if call.in_task else f"add {_RENDEZVOUS}"
     yield Violation(call.where, message, hint)
+
+
+def _meets_nowhere(call: LauncherCall) -> bool:
+    """Whether a torchrun of several nodes has no address at which they meet."""
+    if _has(call, "--master-addr", "--rdzv-endpoint") or call.has("--standalone"):
+        return False
+    return bool(_several_nodes(call)) and not (_starts_from_yaml(call) or _all_nodes_are_here(call))
+
+
+def _lacks_rank(call: LauncherCall) -> bool:
+    """Whether the nodes of a launcher meet by their ranks, and it isn't told its own."""
+    has_rank = _has(call, _RANKS[call.program]) or call.has("--standalone")
+    return bool(_several_nodes(call)) and not has_rank and _is_static(call)
 
 
 _started_on_each: Final = launcher_calls.where(lambda call: call.program in _RANKS)
@@ -369,11 +379,12 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
     """A launcher over several nodes with a static rendezvous has a --node-rank, or --machine_rank.
     Prevents: Address already in use, or a hang: every node is the master.
     Fix: add --node-rank, or --rdzv-backend=c10d"""
-    name, nodes = _RANKS[call.program], _several_nodes(call)
-    has_rank = _has(call, name) or call.has("--standalone")
-    if not nodes or has_rank or not _is_static(call) or _starts_from_yaml(call):
+    nodes = _several_nodes(call)
+    if not _lacks_rank(call) or _starts_from_yaml(call):
         return
     if call.program == "torchrun":
+        if _meets_nowhere(call) and not call.in_task:
+            return  # LNCH026 says it, and the options that it names mend both
         message = f"torchrun of {nodes} nodes without --node-rank: every node is node 0"
         hint = f'add --node-rank="{call.node_number}" expanded on the node, or --rdzv-backend=c10d'
         yield Violation(call.where, message, hint)
@@ -386,7 +397,8 @@ def nodes_say_their_rank(call: LauncherCall) -> Violations:
 @_started_on_each.rule("LNCH028", ERROR, "silent", torch("distributed/run.py:988, run"))
 def standalone_is_one_node(call: LauncherCall) -> Violations:
     """A launcher on several nodes counts them: not --standalone, but --nnodes, or --num_machines.
-    Prevents: As many separate trainings as nodes, which write the same checkpoints.
+    Prevents: As many separate trainings as nodes, which write the same checkpoints; with --nnodes,
+    nodes that wait for the others, each at its own localhost, until the rendezvous times out.
     Fix: use --nnodes, and --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"""
     counts = NODES[call.program]
     standalone = call.argument("--standalone")
@@ -399,6 +411,12 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
         return
     if standalone is not None:
         message = f"torchrun --standalone in a job of {nodes} nodes: each of them trains by itself"
+        waiting = _least_nodes(call)
+        if waiting > 1:
+            message = (
+                f"torchrun --standalone for {waiting} nodes: each of them waits for the others at "
+                "its own localhost"
+            )
         yield standalone.bad_option(message, f"use {_RENDEZVOUS} in its place")
         return
 
@@ -410,6 +428,16 @@ def standalone_is_one_node(call: LauncherCall) -> Violations:
     if is_for_one and means_several and _is_on(nodes, call):
         message = f"{call.program} without {counts} is for one node, and srun starts it on {nodes}"
         yield Violation(call.where, message, f"write {counts}={nodes}")
+
+
+def _least_nodes(call: LauncherCall) -> int:
+    """The nodes for which a torchrun waits before it starts: 2 of --nnodes=2:4, else 1."""
+    written = call.argument(NODES["torchrun"])
+    if written is None:
+        return 1
+    match = NODE_RANGE.fullmatch(written.value.strip()) if written.value else None
+    least = whole(match[0].partition(":")[0]) if match else call.nodes
+    return least or 1
 
 
 def _meets_itself(call: LauncherCall) -> bool:

@@ -304,9 +304,8 @@ def gpus_are_asked_for(request: Request) -> Violations:
     for them.
     Fix: add #SBATCH --gpus-per-node=8
     """
-    asked = request.has(*GPU_OPTIONS, "--exclusive") or request.opaque or request.options.unknown
     call = next(filter(None, map(_training_without_gpus, request.launches)), None)
-    if call is not None and not asked:
+    if call is not None and not request.asks_for_gpus:
         message = f"the #SBATCH block asks for no GPU, and {call.program} starts training"
         hint = "add #SBATCH --gpus-per-node=8, unless the partition gives GPUs by itself"
         yield Violation(request.shell.locate(request.shell.directives[0]), message, hint)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import ml_engineering, slurm_manual
-from ....submission.launches import Launch
-from ....submission.repository import has_text, program_text
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....text.shell.records import Assignment, Command, ShellScript, Word
 from ...deepspeed.submission import configs_of
 from ...launching.launch_line import LAUNCHERS
 from ...launching.launcher_call import ADDRESSES
+from ...launching.ranks_read import asks_slurm
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, requests, steps
 from ..values import signal_of
@@ -294,7 +292,6 @@ def mounts_are_pairs(request: Request) -> Violations:
                 yield mounts.bad_value(message, hint, severity=severity)
 
 
-_RANK: Final = "SLURM_PROCID"
 #: A number of a task or a node, which differs in each of them.
 _OWN_NUMBERS: Final = lazy_pattern(r"(?<!\\)\$\{?(SLURM_PROCID|SLURM_NODEID|SLURM_LOCALID)\b")
 #: A variable of Slurm's without a default.
@@ -355,7 +352,8 @@ _OUTPUT: Final = "sbatch(1), OUTPUT ENVIRONMENT VARIABLES"
 def own_numbers_are_read_on_the_node(step: Step) -> Violations:
     """$SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID are expanded by the tasks' own shells.
     Prevents: Every node takes itself for node 0, and the rendezvous hangs. A note where the number
-    is a part of a name, of a folder or a file, say, or where the program asks Slurm for its rank.
+    is a part of a name, of a folder or a file, say, where the program asks Slurm for its rank, or
+    srun sets the variable anew.
     Fix: put the text of bash -c in single quotes"""
     calls = ((step.launch.call(program), option) for program, option in _RENDEZVOUS)
     are_ranked = any(
@@ -369,25 +367,25 @@ def own_numbers_are_read_on_the_node(step: Step) -> Violations:
         if number.offset in seen or (number.name == "SLURM_NODEID" and step.nodes == 1):
             continue
         seen.add(number.offset)
-        message = f"${number.name} is expanded {number.place}, where it is 0: every task gets 0"
+        unread = _is_unread(number, step)
+        message = f"${number.name} is expanded {number.place}, where it is 0: "
+        message += unread or "every task gets 0"
         hint = f"write srun bash -c '... ${number.name} ...', in single quotes"
-        is_harmless = _NAMES_SOMETHING.search(number.around) or (
-            number.place.endswith(" RANK") and _asks_slurm(step.launch)
-        )
+        is_harmless = unread or _NAMES_SOMETHING.search(number.around)
         where = step.launch.script.locate(number.offset)
         yield Violation(where, message, hint, severity=NOTE if is_harmless else ERROR)
 
 
-def _asks_slurm(launch: Launch) -> bool:
-    """Return whether the program takes its rank from Slurm's variable; of one that isn't known, a
-    program beside the script.
-    """
-    text = program_text(launch)
-    if text is not None:
-        return _RANK in text
-    folder, pattern = Path(launch.script.text.path).absolute().parent, re.compile(_RANK)
-    is_known = launch.program is not None and launch.program.value is not None
-    return not is_known and has_text(folder, pattern, ("*.py",), _RANK)
+def _is_unread(number: _EarlyNumber, step: Step) -> str:
+    """Why no task reads an expanded number; an empty text where one may."""
+    if number.variable == "CUDA_VISIBLE_DEVICES":
+        # Source: slurm.schedmd.com/gres.html, GPU Management: set for each job step.
+        has_gpus = step.block.has(*GPU_OPTIONS) or step.srun.has(*GPU_OPTIONS)
+        return "srun sets it anew for its tasks" if has_gpus else ""
+    is_given = any(number.variable in word.variables for word in step.launch.arguments)
+    if number.variable.endswith("RANK") and not is_given and asks_slurm(step.launch, number.name):
+        return "the program asks Slurm itself"
+    return ""
 
 
 class _EarlyNumber(NamedTuple):
@@ -396,6 +394,7 @@ class _EarlyNumber(NamedTuple):
     name: str  #: of its variable
     offset: int
     place: str  #: in words
+    variable: str  #: that the batch script gives the number to; empty: none
     around: str  #: what is written around the variable without a blank
 
 
@@ -415,16 +414,17 @@ def _early_numbers(step: Step) -> Iterator[_EarlyNumber]:
         if not reaches_launch:
             continue
         place = f"in the batch script, for {assignment.name}"
-        numbers = list(_early_number(assignment.raw, assignment.value_offset, place))
+        number = _early_number(assignment.raw, assignment.value_offset, place, assignment.name)
+        numbers = list(number)
         if numbers and assignment.name not in _ranks_set_again(step):
             yield from numbers
 
 
-def _early_number(raw: str, offset: int, place: str) -> Iterator[_EarlyNumber]:
+def _early_number(raw: str, offset: int, place: str, variable: str = "") -> Iterator[_EarlyNumber]:
     """The first number in a text that isn't in single quotes."""
     match = None if raw.startswith("'") else _OWN_NUMBERS.search(raw)
     if match:
-        yield _EarlyNumber(match[1], offset + match.start(), place, _around(raw, match))
+        yield _EarlyNumber(match[1], offset + match.start(), place, variable, _around(raw, match))
 
 
 def _ranks_set_again(step: Step) -> tuple[str, ...]:

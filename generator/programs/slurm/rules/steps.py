@@ -39,6 +39,8 @@ _SHARES: Final = (
 )
 #: Programs that start a launch on other nodes.
 _ON_NODES: Final = frozenset({"srun", "ssh", "pdsh", "mpirun"})
+#: Of GPUs, or of the library by which they meet.
+_SPEAKS_OF_GPUS: Final = lazy_pattern(r"gpu|cuda|nccl|nvidia|rocm", re.IGNORECASE)
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 #: Variables that say the same as the options --kill-on-bad-exit and --wait.
@@ -208,7 +210,7 @@ def tasks_see_all_gpus(step: Step) -> Violations:
 def step_ends_with_its_first_failure(submission: Submission) -> Violations:
     """A step over several nodes ends when one of its tasks fails.
     Prevents: A job that hangs, at worst until its time limit, on all its nodes. A note where it
-    isn't known whether they wait, and with a time limit of at most 15 minutes.
+    isn't known whether they wait, without a GPU, and with a time limit of at most 15 minutes.
     Fix: write srun --kill-on-bad-exit=1 --wait=60
     """
     for step in steps(submission):
@@ -223,12 +225,22 @@ def _goes_on_after_a_failure(step: Step) -> Violations:
     if several and not ends and not step.srun.opaque and not starts_alone(step):
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)
         limit_s = step.block.seconds("--time")
-        if limit_s is not None and limit_s <= _SHORT_S:
+        is_short = limit_s is not None and limit_s <= _SHORT_S
+        if is_short or not _has_gpus(step):
             severity = NOTE
         effect = f"when one task fails, the others {wait} until they time out or the job does"
         message = f"srun without --kill-on-bad-exit=1: {effect}"
         hint = "write srun --kill-on-bad-exit=1 --wait=60"
         yield Violation(step.where, message, hint, severity=severity)
+
+
+def _has_gpus(step: Step) -> bool:
+    """Whether a step asks for GPUs, or its script speaks of some that a partition may give.
+
+    Ranks without GPUs meet by gloo, whose connections break at once when one of them ends.
+    """
+    asks = step.block.asks_for_gpus or step.srun.has(*GPU_OPTIONS)
+    return asks or _SPEAKS_OF_GPUS.search(step.block.shell.text.content) is not None
 
 
 @steps.rule("SLM064", ERROR, "silent", _NTASKS)
