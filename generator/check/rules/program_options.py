@@ -15,6 +15,7 @@ from typing import Final
 from ...catalog.names import most_like
 from ...findings import ERROR, NOTE, Location, Violation, Violations
 from ...patterns import lazy_pattern
+from ...programs.launching.fire_options import FireOptions, fire_options
 from ...programs.launching.own_options import (
     field_takes_value,
     lacks_word,
@@ -25,7 +26,12 @@ from ...programs.launching.own_options import (
 )
 from ...programs.launching.written_parser import written_parser
 from ...programs.megatron.parser import options_beside
-from ...programs.trainer.training_arguments import from_launch, gone_arguments, known_arguments
+from ...programs.trainer.training_arguments import (
+    from_launch,
+    gone_arguments,
+    known_arguments,
+    trl_classes,
+)
 from ...rules.violations import did_you_mean, transformers
 from ...submission.launches import Launch
 from ...submission.repository import files_started, program_path
@@ -51,12 +57,20 @@ _PARTS_OF_A_HOME: Final = 3  # of a path such as `/home/me`; `/workspace` may ho
 
 @lru_cache(maxsize=1)
 def _fields_by_class() -> tuple[tuple[str, frozenset[str]], ...]:
-    """The classes of transformers whose fields parsers take as options, with these fields.
+    """The classes of transformers and TRL whose fields parsers take as options, with these fields.
 
     Fields of older releases are among them.
     """
     fields = frozenset({*known_arguments(), *gone_arguments(), "local_rank", "generation_config"})
-    return ("TrainingArguments", fields), ("Seq2SeqTrainingArguments", fields | {*_OF_SEQUENCES})
+    of_sequences = fields | {*_OF_SEQUENCES}
+    return (
+        ("transformers.TrainingArguments", fields),
+        ("transformers.Seq2SeqTrainingArguments", of_sequences),
+        *(
+            (f"trl.{name}", own | fields if on_trainer else own)
+            for name, own, on_trainer in trl_classes()
+        ),
+    )
 
 
 def _likely_slips(launch: Launch, program: Path, names: Mapping[Word, str]) -> Violations:
@@ -67,7 +81,7 @@ def _likely_slips(launch: Launch, program: Path, names: Mapping[Word, str]) -> V
     """
     if options_beside(program).parser is not None:  # Megatron's, which other rules judge
         return
-    of_trainer = dict(_fields_by_class())["Seq2SeqTrainingArguments"]
+    of_trainer = dict(_fields_by_class())["transformers.Seq2SeqTrainingArguments"]
     others = [
         name for name in names.values() if name.lstrip("-").replace("-", "_") not in of_trainer
     ]
@@ -110,8 +124,9 @@ def _is_elsewhere(folder: Word, launch: Launch) -> bool:
 @launches.rule("LNCH048", ERROR, "parse", "Python's argparse: an option's value comes next")
 def options_have_their_values(launch: Launch) -> Violations:
     """An option that the program's parser, or a class of it, gives a value has one behind it.
-    Prevents: error: argument --model_name_or_path: expected one argument. A note where the value is
-    a variable that the script leaves empty, for its user to fill in.
+    Prevents: error: argument --model_name_or_path: expected one argument; or True for a number,
+    from fire. A note where the value is a variable that the script leaves empty, for its user to
+    fill in.
     Fix: write the value
     """
     yield from _values_behind_blanks(launch)
@@ -119,7 +134,7 @@ def options_have_their_values(launch: Launch) -> Violations:
     if program is None:
         return
     text = text_around(program, program.parent)
-    has_classes = "HfArgumentParser" in text
+    has_classes, fired = "HfArgumentParser" in text, fire_options(program)
     for word, following in pairwise(launch.arguments):
         option = word.value or ""
         are_options = option.startswith("--") and following.prefix.startswith("--")
@@ -132,6 +147,7 @@ def options_have_their_values(launch: Launch) -> Violations:
         if not is_field and name not in known_arguments():  # which another rule judges
             is_field = parses_classes(program) and field_takes_value(program, name)
         # The modules are parsed only where one of them has the name at all.
+        is_field = is_field or (fired is not None and fired.needs_value(option))
         if is_field or (not lacks_word(program, name) and option in valued_options(program)):
             where = launch.script.locate(word)
             between = launch.script.text_between(word.offset + len(word.raw), following.offset)
@@ -157,13 +173,14 @@ def _values_behind_blanks(launch: Launch) -> Violations:
     "LNCH042",
     ERROR,
     "parse",
-    transformers("src/transformers/hf_argparser.py:338") + "; Python's argparse",
+    transformers("src/transformers/hf_argparser.py:338")
+    + "; Python's argparse; fire 0.7.1, core.py:816",
 )
 def options_are_the_programs(launch: Launch) -> Violations:
     """Every option after the training program is one that its own parser has, where the repository
     has all of that.
     Prevents: error: unrecognized arguments: --saving_strategy steps; or: Some specified arguments
-    are not used by the HfArgumentParser; or: ambiguous option.
+    are not used by the HfArgumentParser; or: ambiguous option; or, of fire: Could not consume arg.
     Fix: correct the option's name
     """
     programs, path = files_started(launch), program_path(launch)
@@ -174,6 +191,10 @@ def options_are_the_programs(launch: Launch) -> Violations:
     names = {
         word: word.prefix.partition("=")[0] for word in arguments if word.prefix.startswith("--")
     }
+    fired = fire_options(programs[0]) if len(programs) == 1 else None
+    if fired is not None:
+        yield from _refused_by_fire(launch, fired, names)
+        return
     options = _options_of_all(programs)
     if options is None:
         yield from _likely_slips(launch, programs[0], names)
@@ -214,6 +235,26 @@ def options_are_the_programs(launch: Launch) -> Violations:
         message = f"{path} has no option{'' if is_one else 's'} {', '.join(strange_names)}"
         hint = _named_longer(strange_names[0], options) if is_one else "remove them"
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
+
+
+def _refused_by_fire(launch: Launch, fired: FireOptions, names: Mapping[Word, str]) -> Violations:
+    """Options that aren't parameters of the function that fire calls; `names` has all by their
+    words.
+    """
+    strange = {
+        word: name
+        for word, name in names.items()
+        if not fired.takes(name) and (word.value is not None or "=" in word.prefix)
+    }
+    if 2 * len(strange) >= len(names) > 1:  # another program of the same name is started
+        return
+    for word, name in strange.items():
+        message = f"{program_path(launch)} has no option {name}: fire stops at it after the run"
+        meant = most_like(
+            name.replace("-", "_"), tuple(f"__{each}" for each in fired.names), _ALIKE
+        )
+        hint = did_you_mean(f"--{meant[2:]}", names.values()) if meant else "remove it"
+        yield Violation(launch.script.locate(word), message, hint)
 
 
 def reads_options(launch: Launch) -> bool:

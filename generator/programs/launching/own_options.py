@@ -1,6 +1,6 @@
 """The options of a training program's own parser, where all of them can be read.
 
-Parsers of argparse and of transformers are read.
+Parsers of argparse, of transformers and of TRL are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .program_modules import GROUPS, PARSERS, Module, module_of, modules_from, n
 _MOST_MODULES: Final = 12
 #: The modules that are searched for the name of an option; LLaMA-Factory's are in the 50th.
 _MOST_DECLARING: Final = 100
-_ORIGINS: Final = ("argparse", "transformers")
+_ORIGINS: Final = ("argparse", "transformers", "trl")
 #: What deepspeed.add_config_arguments adds. Source: deepspeedai/DeepSpeed deepspeed/__init__.py @
 #: 0.19.8
 OF_DEEPSPEED: Final = frozenset(
@@ -44,7 +44,7 @@ OF_DEEPSPEED: Final = frozenset(
 #: A word of a module that is a program of its own too, perhaps with a parser for that.
 _MAIN: Final = "__main__"
 #: Methods by which a parser reads the command line.
-_PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses"})
+_PARSES: Final = frozenset({"parse_args", "parse_args_into_dataclasses", "parse_args_and_config"})
 #: Types of fields whose options take one value.
 _VALUE: Final = lazy_pattern(
     r"(?:Optional\[)?(?:str|int|float|[Ll]ist\[(?:str|int|float)\])\]?"
@@ -60,6 +60,7 @@ _OPEN: Final = frozenset(
         "REMAINDER",
         ALIASES,
         "return_remaining_strings",
+        "ignore_extra_args",
         "prefix_chars",
     }
 )
@@ -73,6 +74,7 @@ _PLAIN: Final = frozenset(
     {
         "add_argument",
         "parse_args",
+        "parse_args_and_config",
         "parse_args_into_dataclasses",
         "parse_dict",
         "parse_json_file",
@@ -367,7 +369,8 @@ def _options(
     if _called_with_parser(module):  # functions of DeepSpeed: others leave the options open
         options |= OF_DEEPSPEED
 
-    if name_of(parser_call.func) == "HfArgumentParser":
+    kind = name_of(parser_call.func)
+    if kind != "ArgumentParser":
         meant = (class_meant(program, module, node) for node in handed_over(module, parser_call))
         fields = [each and fields_of(program, each, classes) for each in meant]
         if not fields or None in fields:
@@ -376,6 +379,7 @@ def _options(
         # A field that is true by default has a switch for false too.
         options |= {f"--{field}" for field in every} | {f"--no_{field}" for field in every}
         options |= {option.replace("_", "-") for option in options}
+        options |= {"--config"} if kind == "TrlParser" else set()
     return frozenset({*options, "--help"})
 
 

@@ -99,14 +99,15 @@ def fields_of(
 ) -> frozenset[str] | None:
     """The fields of a class, with those of its bases; None where one of them isn't known.
 
-    `outside` has the fields of transformers' classes.
+    `outside` has the fields of classes of packages, by `transformers.TrainingArguments`.
     """
     if isinstance(meant, Outside):
-        copies = (base / COPIES["transformers"][0] for base in folders_above(program))
+        known = outside.get(f"{meant.package}.{meant.name}")
+        if known is None:
+            return None
+        copies = (base / COPIES[meant.package][0] for base in folders_above(program))
         # a copy may have other fields
-        has_copy = any(is_readable(copy, program.parent) for copy in copies)
-        is_known = meant.package == "transformers" and not has_copy
-        return outside.get(meant.name) if is_known else None
+        return None if any(is_readable(copy, program.parent) for copy in copies) else known
     module, node = meant
     if not steps or ALIASES in module.text:
         return None

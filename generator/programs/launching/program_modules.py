@@ -20,7 +20,7 @@ from ..releases import parsed
 #: The folders above a module in which those that it imports are looked for.
 _MOST_ABOVE: Final = 6
 #: Classes whose objects read a program's options.
-PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser"})
+PARSERS: Final = frozenset({"ArgumentParser", "HfArgumentParser", "TrlParser"})
 #: Methods that make a part of a parser, to which options are added as well.
 GROUPS: Final = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 #: `from a.b import c`, or `import a.b as c, d`, of which the names are before `as` and between

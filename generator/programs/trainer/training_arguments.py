@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ...dataclass import dataclass
 from ...findings import Finding, Location
@@ -267,6 +267,24 @@ def known_arguments() -> Mapping[str, Mapping[str, Any]]:
     text = read_text(__package__, "training_arguments.json")
     arguments: Mapping[str, Mapping[str, Any]] = json.loads(text)["arguments"]
     return arguments
+
+
+class TrlClass(NamedTuple):
+    """A class of TRL's whose fields parsers take as options."""
+
+    name: str
+    fields: frozenset[str]  #: of all releases, without those of TrainingArguments
+    on_trainer: bool  #: whether it has those as well
+
+
+@cache
+def trl_classes() -> tuple[TrlClass, ...]:
+    """TRL's classes of arguments; written by scripts/."""
+    classes = json.loads(read_text(__package__, "trl_classes.json"))["classes"]
+    return tuple(
+        TrlClass(name, frozenset(entry["fields"]), entry["trainer"])
+        for name, entry in classes.items()
+    )
 
 
 @lru_cache(maxsize=1024)

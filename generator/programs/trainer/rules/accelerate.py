@@ -355,22 +355,42 @@ def visible_devices_are_enough(run: Accelerated) -> Violations:
     Fix: name more devices, or set num_processes to their number
     """
     config = run.config
-    if config.machines > 1 or run.overridden("--num_processes", "--num_machines", "--gpu_ids"):
+    if config.machines > 1 or run.overridden("--num_machines", "--gpu_ids"):
         return
-    processes = config.processes
     for call in run.launches:
         visible = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
-        if visible is None or not processes or not _DEVICES.fullmatch(visible.value or ""):
+        if visible is None or not _DEVICES.fullmatch(visible.value or ""):
             continue
-        devices = (visible.value or "").split(",")
-        if processes > len(devices):
-            message = (
-                f"num_processes is {processes}; CUDA_VISIBLE_DEVICES names "
-                f"{counted(len(devices), 'GPU')}"
-            )
-            hint = f"set num_processes to {len(devices)}, or name {processes} devices"
-            named = call.launch.script.locate(visible.value_offset)
-            yield against(named, violation(config, "num_processes", message, hint))
+        number = len((visible.value or "").split(","))
+        is_on_line = call.has("--num_processes")  # which counts before the config
+        processes = call.options.integer("--num_processes") if is_on_line else config.processes
+        if not processes or processes <= number or (is_on_line and not _ranks_by_line(run, call)):
+            continue
+        shown = f"CUDA_VISIBLE_DEVICES names {counted(number, 'GPU')}"
+        named = call.launch.script.locate(visible.value_offset)
+        name = "--num_processes" if is_on_line else "num_processes"
+        hint = f"set {name} to {number}, or name {processes} devices"
+        if is_on_line:
+            yield Violation(named, f"{shown}, and {name} is {processes}", hint)
+        else:
+            message = f"{name} is {processes}; {shown}"
+            yield against(named, violation(config, name, message, hint))
+
+
+def _ranks_by_line(run: Accelerated, call: LauncherCall) -> bool:
+    """Whether a launch line that counts the processes starts so many on this machine's GPUs.
+
+    The config or the line says that they are several, and neither has them on CPUs or chooses the
+    GPUs itself.
+    """
+    config = run.config
+    is_several = config.value("distributed_type") in ("MULTI_GPU", "DEEPSPEED", "FSDP")
+    return (
+        is_several
+        and not call.has("--cpu")
+        and config.value("use_cpu") in (None, False)
+        and config.value("gpu_ids") in (None, "all")
+    )
 
 
 @clusters.rule(
