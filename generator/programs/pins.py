@@ -49,13 +49,40 @@ _KEY: Final = lazy_pattern(r"\b(\w{1,40})[\"']?\s{0,9}=\s{0,9}[\"']([^\"'\n]{1,2
 _CLONE: Final = lazy_pattern(r"\bgit\s{1,9}clone\b")
 _BRANCH: Final = lazy_pattern(r"\s(?:-b|--branch)[\s=]{1,9}([\w./-]{1,100})")
 _COMMIT: Final = lazy_pattern(r"[0-9a-f]{12,40}")
+#: Behind a number: what comes before its release (`0.16.0rc0`, `2.1.0a0`, `4.47.0.dev0`), and a
+#: commit beyond it (`0.15.0+g1a2b3c4`), but no build of it, such as `2.5.1+cu121`.
+_BEFORE_RELEASE: Final = lazy_pattern(
+    r"[-._]?(?:dev|rc|alpha|beta|a|b|pre|preview)(?:[-._]?[0-9]{1,12})?(?![A-Za-z])"
+)
+_BEYOND_RELEASE: Final = lazy_pattern(r"(?:\.post[0-9]{1,9}\.dev[0-9]{0,9})?\+g?[0-9a-f]{7,40}\b")
 _MOST_BEHIND: Final = 400  #: characters behind a clone in which its place is checked out
 
 
 def pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
     """`deepspeed==0.9.5`, `deepspeed = "^0.9.5"`, `deepspeed.git@v0.9.5`, and a lock file's
-    package.
+    package; no release that is still to come.
     """
+    yield from ((numbers(each), line) for each, rest, line in _pinned(program, text) if not rest)
+    for place, line in _places(program, text):
+        tag = _TAG.match(place)
+        # Megatron's tags are among the images.
+        if tag is not None and program != "megatron-core" and not unreleased(place, tag.end(1)):
+            yield numbers(tag[1]), line
+
+
+def unreleased(text: str, end: int) -> str:
+    """What makes a number that ends at a place no release: `rc0`, `.dev0`, a commit beyond it."""
+    rest = _BEFORE_RELEASE.match(text, end) or _BEYOND_RELEASE.match(text, end)
+    return rest[0] if rest is not None else ""
+
+
+def is_beyond(rest: str) -> bool:
+    """Whether what makes a number no release is a commit beyond that."""
+    return "+" in rest
+
+
+def _pinned(program: str, text: str) -> Iterator[tuple[str, str, int]]:
+    """The numbers that pins have, what makes them no releases, and their lines."""
     name = rf"(?<![\w/-]){_PACKAGES.get(program, program)}"
     for pattern in (
         rf"{name}(?:\[[\w,-]*\])?[\"']?\s*(?:={{1,3}}|~=)\s*{NUMBER}",
@@ -65,17 +92,15 @@ def pins(program: str, text: str) -> Iterator[tuple[Version, int]]:
         rf"/{program}-{NUMBER}[\w.%+-]{{0,100}}\.(?:whl|zip|tar\.gz)\b",
         rf"name = \"{program}\"\s+version = \"{NUMBER}",
     ):
-        yield from ((numbers(match[1]), line) for match, line in _written(pattern, text))
-    for place, line in _places(program, text):
-        tag = _TAG.match(place)
-        if tag is not None and program != "megatron-core":  # whose tags are among the images
-            yield numbers(tag[1]), line
+        for match, line in _written(pattern, text):
+            yield match[1], unreleased(text, match.end(1)), line
 
 
 def sources(program: str, text: str) -> Iterator[tuple[str, int]]:
     """What a program is installed from where that isn't a release: a commit or a branch of its
-    repository, an archive of it, a path.
+    repository, an archive of it, a path, a version before its release.
     """
+    yield from ((f"{number}{rest}", line) for number, rest, line in _pinned(program, text) if rest)
     for place, line in _places(program, text):
         is_release = re.search(NUMBER, place) is not None
         if not is_release and place not in _NEWEST_BRANCHES:

@@ -110,6 +110,23 @@ _SIGNS: Final = {
         re.compile(r"\b(?:AutoModel\w{0,40}|\w{1,40}For[A-Z]\w{1,40})\.from_pretrained\("),
         ("*.py", "*/*.py"),
     ),
+    "DeepSpeed's checkpointing": (
+        re.compile(
+            r"\bdeepspeed\.checkpointing\b|\bactivation_checkpointing\.checkpointing\b"
+            r"|^[ \t]*from\s+deepspeed[\w.]*\s+import\b[^\n]*\bcheckpointing\b",
+            re.MULTILINE,
+        ),
+        ("*.py", "*/*.py", "*/*/*.py"),
+    ),
+    # What is checkpointed in any case, not only where an argument says so.
+    "checkpointing by itself": (
+        re.compile(
+            r"\bgradient_checkpointing\b[^\n#]{0,80}\bTrue\b"
+            r"|^(?![ \t]*(?:el)?if\b)[^\n]*\n[^\n#]*(?<!def )\bgradient_checkpointing_enable\(",
+            re.MULTILINE,
+        ),
+        ("*.py", "*/*.py"),
+    ),
     # Programs that fill in what is "auto".
     "a filler": (
         re.compile(
@@ -227,6 +244,18 @@ def tells(sign: str, holder: str) -> bool:
     """Return whether files near above the file `holder` show a sign, by its name in `_SIGNS`."""
     pattern, names = _SIGNS[sign]
     return any(has_text(folder, pattern, names) for folder in islice(folders_above(holder), _NEAR))
+
+
+def trains_transformers(holder: str) -> bool:
+    """Return whether a program near above the file `holder` both loads a model of Transformers' and
+    makes the engine.
+    """
+    (engine, files), (models, _) = _SIGNS["the engine"], _SIGNS["Transformers' models"]
+    return any(
+        engine.search(text) is not None and models.search(text) is not None
+        for folder in islice(folders_above(holder), _NEAR)
+        for text in texts_of(folder, files, "deepspeed.initialize")
+    )
 
 
 def spreads_over_gpus(launch: Launch, gpus_each: int) -> bool:

@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 from ..dataclass import dataclass
 from ..findings import Version
 from ..job.releases import NEWEST
-from ..numerals import whole
 from ..patterns import lazy_pattern
 from ..resources import read_text
 from ..text.around import (
@@ -31,7 +30,19 @@ from ..text.around import (
     text_around,
     until_next_check,
 )
-from .pins import LAST, NUMBER, OF_MONTHS, bounds, images, numbers, pins, prose, sources
+from .pins import (
+    LAST,
+    NUMBER,
+    OF_MONTHS,
+    bounds,
+    images,
+    is_beyond,
+    numbers,
+    pins,
+    prose,
+    sources,
+    unreleased,
+)
 
 _SHOWN: Final = {
     "deepspeed": "DeepSpeed",
@@ -55,24 +66,40 @@ _SPEC_KEYS: Final = {
 _INSTALLS: Final = lazy_pattern(r"\b(?:pip3?|conda|mamba|poetry)\s+(?:install|add)\b")
 #: What a text that may name a release of a program holds, in lower case.
 _WORDS: Final = {"megatron-core": "megatron"}
-_FOLDERS: Final = (
-    "",
+_ENVIRONMENTS: Final = (
     "requirements/",
     "docker/",
+    "dockerfiles/",
+    ".docker/",
+    "containers/",
     "environment/",
     "environments/",
     "env/",
     ".devcontainer/",
 )
+#: A folder itself, those of environments in it, and theirs of each image.
+_FOLDERS: Final = ("", *_ENVIRONMENTS, *(f"{name}*/" for name in _ENVIRONMENTS))
 #: Of folders beside the one that a file is in: they may be those of its environment.
-_PINNED_BESIDE: Final = ("*/README*", "*/requirement*.txt", "*/pyproject.toml", "*/env*.y*ml")
+_PINNED_BESIDE: Final = (
+    "*/README*",
+    "*/*requirement*.txt",
+    "*/*constraints*.txt",
+    "*/pyproject.toml",
+    "*/setup.py",
+    "*/*.lock",
+    "*/*env*.y*ml",
+    "*/Dockerfile*",
+)
+_REQUIRED_BELOW: Final = ("*/*requirement*.txt",)
 _PINNED_IN: Final = (
-    "requirement*.txt",
+    "*requirement*.txt",
+    "requirement*.in",
     "*constraints*.txt",
     "pyproject.toml",
     "setup.py",
     "setup.cfg",
     "Pipfile",
+    "pixi.toml",
     "*.lock",
     "*env*.y*ml",
     "conda*.y*ml",
@@ -94,11 +121,11 @@ _MOST_FILES: Final = 40  #: of a folder
 #: of them.
 _MOST_PARSED: Final = 400_000
 _MOST_PROGRAMS: Final = 400  #: Python files of a folder and its packages
-#: A version that is none yet: `0.7.0.dev`, `5.24.0.dev0`.
-_DEVELOPED: Final = lazy_pattern(r"\.?dev")
 #: Megatron-Core's own: megatron/core/package_info.py @ core_v0.16.1.
 _OF_PACKAGE: Final = lazy_pattern(
-    r"^MAJOR = ([0-9]{1,4})\nMINOR = ([0-9]{1,4})\nPATCH = ([0-9]{1,4})$", re.MULTILINE
+    r"^MAJOR = ([0-9]{1,4})\nMINOR = ([0-9]{1,4})\nPATCH = ([0-9]{1,4})$"
+    r"(?:\nPRE_RELEASE = [\"'](\w{0,20}))?",
+    re.MULTILINE,
 )
 #: A copy of the program that the repository carries: what is in it, and where its version is.
 COPIES: Final = {
@@ -309,13 +336,19 @@ def _copied_in(program: str, folder: Path) -> Release | None:
             parts = _OF_PACKAGE.search(text)
             if parts is None:
                 return _unknown(program, sign, 1, "of others")
-            return _release(program, tuple(map(whole, parts.groups())), version_file, 1)
-        if _DEVELOPED.match(text, version.end(1)):
-            # What the release will refuse may still be taken, and the other way round.
-            before = _release(program, _before(numbers(version[1])), version_file, 1)
-            return replace(before, named=f"{version[1]}.dev", exact=False)
-        return _release(program, numbers(version[1]), version_file, 1)
+            return _developed(program, ".".join(parts.groups()[:3]), parts[4] or "", version_file)
+        return _developed(program, version[1], unreleased(text, version.end(1)), version_file)
     return None
+
+
+def _developed(program: str, number: str, rest: str, path: Path) -> Release:
+    """The release that a copy says it is, or is on its way to by what stands behind the number."""
+    version = numbers(number)
+    if not rest:
+        return _release(program, version, path, 1)
+    # What the release will refuse may still be taken, and the other way round.
+    nearest = _release(program, version if is_beyond(rest) else _before(version), path, 1)
+    return replace(nearest, named=f"{number}{rest}", exact=False)
 
 
 def _forked_in(program: str, texts: Mapping[Path, str]) -> Release | None:
@@ -392,10 +425,10 @@ def _of_several(program: str, mentions: Sequence[_Mention]) -> tuple[Release, bo
 
 @until_next_check(1024)
 def _pinned_below(
-    program: str, folder: Path, patterns: tuple[str, ...] = ("*/requirement*.txt",)
+    program: str, folder: Path, patterns: tuple[str, ...] = _REQUIRED_BELOW
 ) -> Release | None:
-    """The release that all requirements in the folders within a folder pin; None where they pin
-    several, or none.
+    """The release that all requirements in the folders within a folder pin, or the newest of what
+    all files pin that `patterns` name; None where there are none, or requirements pin several.
 
     It isn't exact: a config may lie above the program that reads it, and above other programs.
     """
@@ -408,9 +441,9 @@ def _pinned_below(
     ]
     if not pinned:
         return _taken_from(program, texts)
-    if len({pin.version for pin in pinned}) != 1:
-        return None
-    return replace(_release(program, *pinned[0]), exact=False)
+    if patterns is _REQUIRED_BELOW and len({pin.version for pin in pinned}) != 1:
+        return None  # the folders above are asked
+    return replace(_release(program, *max(pinned)), exact=False)
 
 
 def _before(version: Version) -> Version:
@@ -506,7 +539,7 @@ def _texts(folder: Path) -> Mapping[Path, str]:
     may_pin = (
         path
         for inner in _FOLDERS
-        if inner.rstrip("/") in entries
+        if inner.partition("/")[0] in entries
         for name in _PINNED_IN
         for path in matching(inner + name, folder, folder)
     )

@@ -9,6 +9,9 @@ from .submission import Submission
 
 #: What it opens lies beside it or is published, as data sets are that no crawler is to find.
 _OF_AN_ARCHIVE = "a password of an archive"
+#: What a command asks for itself where nothing hands it in.
+_OF_A_COMMAND = "a password of a command"
+_ASKED_FOR = "let the command ask for it, or read it from a file that only you can read"
 
 
 def secrets_of(
@@ -36,4 +39,5 @@ def secrets_of(
             if secret.what == _OF_AN_ARCHIVE:
                 severity = NOTE
             message = f"{what} is written in plain text: {who_reads_it}"
-            yield Violation(text.locate_offset(secret.at), message, hint, severity=severity)
+            fitting = _ASKED_FOR if secret.what == _OF_A_COMMAND else hint
+            yield Violation(text.locate_offset(secret.at), message, fitting, severity=severity)

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..numerals import is_whole
+from ..patterns import lazy_pattern
 
 #: Letters that a word has at least in which one may be a slip.
 _LETTERS: Final = 4
+#: An ending that is there twice: `train.py.py`.
+_DOUBLED: Final = lazy_pattern(r"\.([A-Za-z]{1,10})(\.\1)\Z")
 
 
 def is_slip(name: str, other: str) -> bool:
@@ -52,11 +55,15 @@ def is_slip(name: str, other: str) -> bool:
 
 
 def slips_among(name: str, names: Iterable[str]) -> Iterator[str]:
-    """Those of many names of which `name` is a slip, in order."""
+    """Those of many names of files of which `name` is a slip, in order: its ending twice is one."""
+    doubled = _DOUBLED.search(name)
+    once = name[: doubled.start(2)] if doubled is not None else None
     first, last = name[:1], name[-1:]
     shortest, longest = len(name) - 1, len(name) + 1
     for other in names:
         # Nearly all are passed over here, as `is_slip` would.
+        if other == once:
+            yield other
         if not shortest <= len(other) <= longest:
             continue
         has_an_end = other[:1] == first or other[-1:] == last or len(other) < 3

@@ -15,6 +15,7 @@ from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ...patterns import lazy_pattern
 from ...places import is_left_open
 from ...programs.launching.launch_line import runs_in_container
+from ...programs.slurm.request import names_kinds
 from ...rules.violations import derived
 from ...submission.launches import Launch
 from ...submission.own_folder import path_from_script
@@ -96,6 +97,8 @@ _CORRECT: Final = "correct the path, or add the program"
 
 def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -> Violations:
     """Judge a missing program without a like name: a warning where it should be here, or a note."""
+    if names_kinds(launch.script):
+        return  # a form, whose user names the program too
     if _others_start_here(program, launch):
         message = f"the program {program} is not there; those of the scripts beside this one are"
         yield Violation(where, message, _CORRECT, severity=WARNING)

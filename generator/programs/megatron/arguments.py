@@ -37,7 +37,7 @@ from .options import (
     option_table,
     parse_words,
 )
-from .parser import ProgramOptions, options_beside
+from .parser import ProgramOptions, copy_above, options_beside
 
 #: Options that only Megatron's programs have; three of them are no chance.
 _SIGNS: Final = frozenset(
@@ -374,6 +374,8 @@ def _arguments(
 ) -> MegatronArguments:
     """The arguments that words are, of the project or fork whose options they seem to be."""
     beside = options_beside(program_of(launch))
+    if beside.copy is None:  # of a program elsewhere, whose release the folders above tell
+        beside = replace(beside, copy=copy_above(launch.script.text.path if launch else path))
     names = _names(words)
 
     def parsed_as(flavour: Flavour) -> ParsedWords:

@@ -138,8 +138,7 @@ def options_beside(program: Path | None) -> ProgramOptions:
         return ProgramOptions()
     folder = program.parent
     text = text_around(program, folder)
-    places = (base / name for base in folders_above(program) for name in _PARSERS)
-    parser = next((place for place in places if is_readable(place, folder)), None)
+    parser = _parser_above(program)
     beside = python_beside(program, *([parser] if parser else []))
     says = _parser_says(text_around(parser, folder) if parser else "")
     is_whole = parser is not None and not says.others_add and not _LENIENT.search(text)
@@ -157,6 +156,18 @@ def options_beside(program: Path | None) -> ProgramOptions:
         copy=_package_of(parser) if parser else None,
         of_megatron=parser is not None or any(map(_speaks_of_megatron, beside)),
     )
+
+
+def copy_above(holder: str) -> Path | None:
+    """The package of the copy of Megatron that a file is in."""
+    parser = _parser_above(Path(holder))
+    return _package_of(parser) if parser is not None else None
+
+
+def _parser_above(file: Path) -> Path | None:
+    """The parser of the Megatron that a folder above a file holds."""
+    places = (base / name for base in folders_above(file) for name in _PARSERS)
+    return next((place for place in places if is_readable(place, file.parent)), None)
 
 
 def _package_of(parser: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -9,11 +10,12 @@ from typing import Final, TypeVar
 
 from ...dataclass import dataclass
 from ...findings import Edit, Location
+from ...patterns import lazy_pattern
 from ...places import is_placeholder
 from ...submission.launches import Launch
 from ...submission.script import LaunchScript
 from ...text.options import Argument, CommandLine, Option, Options, Table
-from ...text.shell.records import Word
+from ...text.shell.records import Directive, ShellScript, Word
 from ..launching.tables import TABLES
 from .submit_line import given_when_submitted
 from .values import gpu_items, gpu_type_and_count, node_range, number, seconds
@@ -135,14 +137,14 @@ class Request(CommandLine):
 
     @cached_property
     def left_open(self) -> frozenset[Word]:
-        """Words of `#SBATCH` lines with a long placeholder: `--gres=[number of GPUs]`."""
+        """Words of `#SBATCH` lines with a long placeholder: `--gres=[number of GPUs]`, or of a form
+        whose lines name what belongs there: `--chdir=directory path`.
+        """
         lines = self.shell.directives if self.block else ()
-        return frozenset(
-            word
-            for line in lines
-            if is_placeholder(" ".join(each.raw for each in line.words))
-            for word in line.words
-        )
+        to_fill = [line for line in lines if is_placeholder(_text_of(line))]
+        if names_kinds(self.shell):
+            to_fill += filter(_names_a_kind, lines)
+        return frozenset(word for line in to_fill for word in line.words)
 
     def count(self, name: str) -> Argument[int] | None:
         """An option that counts tasks or cores."""
@@ -208,6 +210,28 @@ class Request(CommandLine):
         """--gpus-per-task with the GPUs of all tasks of a node."""
         each, tasks = self.gpus("--gpus-per-task"), self.count("--ntasks-per-node")
         return self.view(each.option, each.value * tasks.value) if each and tasks else None
+
+
+#: A line of a form that names the kind of its value: `--output=filepath`.
+_OF_A_KIND: Final = lazy_pattern(
+    r"--?[A-Za-z][\w-]{0,40}[= ]\s{0,9}(?:(?:the|a|your)[ _-])?"
+    r"(?:(?:file|path|dir(?:ectory)?|folder|name|address|e-?mail)[ _-]?){1,4}",
+    re.IGNORECASE,
+)
+
+
+def names_kinds(shell: ShellScript) -> bool:
+    """Return whether several `#SBATCH` lines of a script name the kind of a value in its place."""
+    return sum(map(_names_a_kind, shell.directives)) > 1
+
+
+def _names_a_kind(line: Directive) -> bool:
+    return _OF_A_KIND.fullmatch(_text_of(line)) is not None
+
+
+def _text_of(line: Directive) -> str:
+    """What stands in a `#SBATCH` line."""
+    return " ".join(each.raw for each in line.words)
 
 
 def _is_blank(value: str) -> bool:

@@ -308,11 +308,12 @@ def fillers_know_the_key(config: Config) -> Violations:
     root = config.schema.section("")
     known_names = root.keys if root is not None else ()
     unknown_sections = set[str]()
+    removed_sections = config.schema.removed.get("", ())  # of which VER001 says that they are gone
     is_certain = _surely_fails(config)
     for pointer in islice(_autos("", config.block("")), _MOST):
         key = pointer[1:].replace("/", ".")
         top = key.partition(".")[0]
-        if key in filled_keys or top in unknown_sections:
+        if key in filled_keys or top in unknown_sections or top in removed_sections:
             continue
         severity = None if is_certain else Severity.NOTE
         # Of a section that DeepSpeed lacks the name is what is wrong.

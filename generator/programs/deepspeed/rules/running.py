@@ -7,7 +7,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
-from ...python_around import tells
+from ...python_around import tells, trains_transformers
 from ..config import Config
 from .subjects import (
     Run,
@@ -229,7 +229,8 @@ def partitions_have_tensor_ranks(run: Run) -> Violations:
 def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     """Hugging Face models checkpoint activations by gradient_checkpointing, not by DeepSpeed's
     block.
-    Prevents: Nothing is checkpointed, and memory runs out.
+    Prevents: Nothing is checkpointed, and memory runs out. A note where the program sets
+    gradient_checkpointing.
     Fix: use gradient_checkpointing
     """
     config = run.config
@@ -240,17 +241,30 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
     keys = ("partition_activations", "cpu_checkpointing")
     on = ", ".join(key for key in keys if config.switch(f"{_ACT}/{key}"))
     arguments = run.submission.of_kind("training arguments")
-    if on and not any(each.value("gradient_checkpointing") for each in arguments):
-        message = (
-            f"activation_checkpointing ({on}) has no effect: Transformers' models don't call it"
-        )
-        has_own_loop = calls_engine and not arguments and not tells("the Trainer", config.path)
-        hint = (
-            "call gradient_checkpointing_enable() of the model"
-            if has_own_loop
-            else "set gradient_checkpointing: true in TrainingArguments"
-        )
-        yield Violation(config.locate_key(_ACT), message, hint)
+    if not on or any(each.value("gradient_checkpointing") for each in arguments):
+        return
+    # The model may be of another program than the one that makes the engine.
+    is_of_transformers = not calls_engine or trains_transformers(config.path)
+    if not is_of_transformers and tells("DeepSpeed's checkpointing", config.path):
+        return
+    reason = (
+        "Transformers' models don't call it"
+        if is_of_transformers
+        else "nothing here calls deepspeed.checkpointing"
+    )
+    message = f"activation_checkpointing ({on}) has no effect: {reason}"
+    if tells("checkpointing by itself", config.path):
+        hint = "remove it: the program sets gradient_checkpointing"
+        yield Violation(config.locate_key(_ACT), message, hint, severity=NOTE)
+        return
+    has_own_loop = calls_engine and not arguments and not tells("the Trainer", config.path)
+    if not is_of_transformers:
+        hint = "checkpoint by torch.utils.checkpoint, or call deepspeed.checkpointing"
+    elif has_own_loop:
+        hint = "call gradient_checkpointing_enable() of the model"
+    else:
+        hint = "set gradient_checkpointing: true in TrainingArguments"
+    yield Violation(config.locate_key(_ACT), message, hint)
 
 
 @configs.rule("ACT008", NOTE, "silent", deepspeed_0_19_8(f"{_DEEPSPEEDS}:1186"))

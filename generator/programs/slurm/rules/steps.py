@@ -107,18 +107,47 @@ def _counts_tasks(step: Step, call: Call) -> bool:
 def launcher_starts_once_a_node(step: Step) -> Violations:
     """srun starts torchrun, deepspeed or accelerate once on each node; they start the ranks.
     Prevents: Each of the tasks starts a rank for every GPU: ports in use, or eight ranks on each
-    GPU.
+    GPU; deepspeed with a hostfile, without --no_ssh, those of all nodes.
     Fix: write --ntasks-per-node=1
     """
     call = step.launch.launcher
-    if call is not None and step.tasks not in (None, 1):
-        if _is_chosen_in_task(step, call) or _counts_tasks(step, call):
-            return
+    if call is None:
+        return
+    if _starts_too_many_launchers(step):
         message = (
             f"srun starts {step.tasks} {call.program} tasks per node, and each starts "
             "all ranks of the node"
         )
         yield Violation(step.where_tasks or call.where, message, "write --ntasks-per-node=1")
+    elif _starts_all_hosts(step, call):
+        message = (
+            f"srun starts deepspeed on each of {step.nodes} nodes, and without --no_ssh each "
+            "starts the ranks of all hosts in its hostfile"
+        )
+        hint = 'add --no_ssh --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR", or start it '
+        yield Violation(call.where, message, f"{hint}without srun")
+
+
+def _starts_too_many_launchers(step: Step) -> bool:
+    """Whether several tasks of a node are launchers, each of which starts all its ranks."""
+    call = step.launch.launcher
+    if call is None or step.tasks in (None, 1):
+        return False
+    return not _is_chosen_in_task(step, call) and not _counts_tasks(step, call)
+
+
+#: Options by which DeepSpeed's launcher may stay on its own node, in spite of a hostfile.
+_STAYS: Final = ("--no_ssh", "--include", "--exclude")
+
+
+def _starts_all_hosts(step: Step, call: Call) -> bool:
+    """Whether deepspeed is started on each of several nodes, and reaches all of them itself."""
+    options = call.options
+    if call.program != "deepspeed" or options.opaque or _is_chosen_in_task(step, call):
+        return False
+    if options.get("--hostfile") is None or any(options.get(name) for name in _STAYS):
+        return False
+    return (step.nodes or 1) > 1 and step.tasks == 1 and options.integer("--num_nodes") != 1
 
 
 @steps.rule(
@@ -220,7 +249,9 @@ def step_ends_with_its_first_failure(submission: Submission) -> Violations:
 
 def _goes_on_after_a_failure(step: Step) -> Violations:
     """A violation where nothing ends a step when one of its tasks fails."""
-    several = (step.nodes or 1) > 1 or (step.tasks or 1) > 1
+    # Of several launchers on a node one is left, as SLM001 has it.
+    tasks = 1 if _starts_too_many_launchers(step) else step.tasks
+    several = (step.nodes or 1) > 1 or (tasks or 1) > 1
     ends = step.srun.has("--kill-on-bad-exit", "--wait") or not _ENDING.isdisjoint(step.variables)
     if several and not ends and not step.srun.opaque and not starts_alone(step):
         wait, severity = ("wait", None) if _waits_for_others(step) else ("may wait", NOTE)

@@ -246,7 +246,7 @@ def init_is_for_stage_3(run: Accelerated) -> Violations:
         yield violation(run.config, f"{_SECTION}/{name}", message, "set zero3_init_flag: false")
 
 
-@_sections.rule("ACC012", WARNING, "silent", _STAGE_3)
+@_sections.rule("ACC012", ERROR, "silent", _STAGE_3)
 def parameters_are_offloaded_at_stage_3(run: Accelerated) -> Violations:
     """offload_param_device is cpu or nvme under ZeRO stage 3 only.
     Prevents: No error: the parameters stay on the GPU.
