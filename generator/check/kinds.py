@@ -211,6 +211,29 @@ def _program_in_python(content: bytes) -> str | None:
     return None
 
 
+#: A key by which a program of a project's own is told its DeepSpeed config.
+_NAMES_CONFIG: Final = lazy_pattern(
+    rb"^[ \t]{0,40}(?:deepspeed|ds)(?:_config)?(?:_(?:file|path))?:[ \t]{1,9}"
+    rb"[\"']?[^\s\"'#]{1,200}\.(?:json|ya?ml)\b",
+    re.MULTILINE,
+)
+#: A command of a scheduler with options, as a line of a text or the value of a key.
+_SCHEDULES: Final = lazy_pattern(
+    rb"^[ \t-]{0,40}(?:[\w-]{1,60}:[ \t]{1,9}[\"']?)?(?:srun|sbatch|qsub|bsub)[ \t]{1,9}-",
+    re.MULTILINE,
+)
+
+
+def names_config(content: bytes) -> bool:
+    """Return whether a key of a YAML file names a DeepSpeed config."""
+    return _NAMES_CONFIG.search(content) is not None
+
+
+def schedules(content: bytes) -> bool:
+    """Return whether a text has a command that starts a job or a step of one."""
+    return _SCHEDULES.search(content) is not None
+
+
 def starts_launcher(content: bytes) -> bool:
     """Return whether a text has a line, or a list, that starts a launcher."""
     may_start = any(pattern.search(content) for pattern in _MAY_START)

@@ -305,8 +305,12 @@ def _leave_alone(file: File, reading: Reading) -> None:
         reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
     elif file.is_json and kinds.shows_job_object(file.content.encode("utf-8", "replace")):
         reading.left_alone[file.name] = "of Kubernetes, but not as JSON or YAML"
-    elif file.is_yaml and kinds.starts_launcher(file.content.encode("utf-8", "replace")):
-        reading.left_alone[file.name] = LAUNCH_LINES
+    elif file.is_yaml:
+        content = file.content.encode("utf-8", "replace")
+        if kinds.starts_launcher(content) or kinds.schedules(content):
+            reading.left_alone[file.name] = LAUNCH_LINES
+        elif kinds.names_config(content):
+            reading.left_alone[file.name] = OWN_PROGRAM
 
 
 def _read_nothing(file: File, reading: Reading) -> None:

@@ -263,8 +263,10 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
         "train.Dockerfile": 'ENTRYPOINT ["torchrun", "--nproc-per-node=8", "train.py"]\n',
         "job.jinja": "command: torchrun --nproc_per_node={{ gpus }} train.py\n",
         "pixi.toml": '[tasks]\ntrain = "accelerate launch train.py"\n',
+        "cluster.yaml": "gpu:\n  job: srun -n {tasks} {command}\n",
+        "queue.yaml": "start: |\n  sbatch --nodes=2 {script}\n",
         "LICENSE": "You may accelerate whatever you like.\n",
-        "other.yaml": "products:\n  - script: echo torchrun\n",
+        "other.yaml": "text: srun is a command\nproducts:\n  - script: echo torchrun\n",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -706,6 +708,15 @@ def test_a_file_that_a_program_loads_for_itself_is_left_alone(tmp_path: Path) ->
     }
     (tmp_path / "bench.py").write_text(f"{parser}{loads}TrainingArguments(**arguments)\n")
     assert "HF025" in {finding.rule for finding in validate([tmp_path]).findings}
+
+
+def test_a_file_of_its_own_program_that_names_a_config_is_left_alone(tmp_path: Path) -> None:
+    """YAML of no known kind is named where a key of it names a DeepSpeed config."""
+    (tmp_path / "run.yaml").write_text("training:\n  deepspeed: configs/zero2.json  # or zero3\n")
+    (tmp_path / "pack.yaml").write_text("training:\n  deepspeed: true\n  data: train.json\n")
+    assert validate([tmp_path]).left_alone == {
+        str(tmp_path / "run.yaml"): "read by a program of the repository's own"
+    }
 
 
 @pytest.mark.parametrize(
