@@ -67,8 +67,11 @@ _HOLDERS: Final = frozenset(
 _TEXTS: Final = frozenset(
     {".def", ".dockerfile", ".jinja", ".jinja2", ".jsonnet", ".libsonnet", ".tftpl", ".txt"}
 )
-#: Suffixes of templates, of which another program makes files: `job.tpl`, `job.yaml.j2`.
-_TEMPLATES: Final = (".tpl", ".tmpl", ".j2", ".jinja", ".jinja2", ".tftpl", "template")
+#: Suffixes of HTCondor's descriptions of jobs, and two lines that each has. Source:
+#: condor_submit(1), SUBMIT DESCRIPTION FILE COMMANDS.
+_SUBMITTED: Final = frozenset({".condor", ".jdl", ".sub", ".submit"})
+_EXECUTABLE: Final = lazy_pattern(rb"^[ \t]*executable[ \t]*=", re.MULTILINE | re.IGNORECASE)
+_QUEUE: Final = lazy_pattern(rb"^[ \t]*queue\b", re.MULTILINE | re.IGNORECASE)
 #: An object of Kubernetes that runs a job, as YAML, JSON or a client's dump has it.
 _JOB_OBJECT: Final = lazy_pattern(
     rb"^[ \t]{0,40}\"?kind\"?:[ \t]{0,9}[\"']?\w{0,40}Job\b", re.MULTILINE
@@ -492,15 +495,16 @@ def shows_job_object(content: bytes) -> bool:
     return _JOB_OBJECT.search(content) is not None and _ANY_VERSION.search(content) is not None
 
 
-def is_template_of_job(path: Path, most_bytes: int) -> bool:
-    """Return whether a file is a template for an object of Kubernetes that runs a job."""
-    if not path.name.lower().endswith(_TEMPLATES):
+def is_submit_file(path: Path) -> bool:
+    """Return whether a file is HTCondor's description of a job: a program, and a queue."""
+    if path.suffix.lower() not in _SUBMITTED:
         return False
     try:
-        content = path.read_bytes() if path.stat().st_size <= most_bytes else b""
+        with path.open("rb") as file:
+            content = file.read(_MOST_CHARACTERS)
     except OSError:
         return False
-    return shows_job_object(content)
+    return _EXECUTABLE.search(content) is not None and _QUEUE.search(content) is not None
 
 
 def _is_deepspeed_json(path: Path) -> bool:
@@ -514,6 +518,10 @@ def _is_deepspeed_json(path: Path) -> bool:
             return file.read(_MOST_BLANK).lstrip().startswith(b"{")
     except OSError:
         return False
+
+
+#: What shows that a file is worth a look, whatever its name.
+_SHOW_BY_CONTENT: Final = (is_batch_script, _is_deepspeed_json, is_submit_file)
 
 
 def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]:
@@ -531,7 +539,7 @@ def candidates(folder: Path, hidden: list[Path] | None = None) -> Iterator[Path]
                 links.append(path)
         elif not os.path.isfile(path):  # noqa: PTH113
             continue
-        elif by_name or is_batch_script(path) or _is_deepspeed_json(path):
+        elif by_name or any(shows(path) for shows in _SHOW_BY_CONTENT):
             yield path
     root = os.path.realpath(folder)
     yield from (

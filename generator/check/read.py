@@ -28,10 +28,12 @@ from ..text.hjson.text import read_json
 from ..text.shell.reader import read_script
 from ..text.shell.records import Heredoc, ShellScript
 from ..text.text import Text, UnreadableText, read_content
+from ..text.wording import with_article
 from . import codes, kinds
 from .file import File
 from .other_programs import handed_on, is_read
 from .spread import spread
+from .templates import template_for
 
 #: Launch scripts and configs have kilobytes. Larger files are data.
 MAX_BYTES: Final = 1_000_000
@@ -48,6 +50,7 @@ OWN_PROGRAM: Final = "read by a program of the repository's own"
 LAUNCH_LINES: Final = "launch lines, but no script"
 HIDDEN: Final = "launch lines, in a hidden folder"
 WRITTEN: Final = "written by a script"
+OF_HTCONDOR: Final = "of HTCondor"
 OF_SUBMITIT: Final = "written by submitit for one job"
 _READER: Final = "the reader of files"
 #: Findings that aren't reported of files in a folder: there, large and binary files are usual.
@@ -182,7 +185,9 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
     paths, hidden = list[Path](), list[Path]()
     for path in kinds.candidates(folder, hidden):
         is_batch = kinds.may_be_script(path) and kinds.is_batch_script(path)
-        if kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
+        if kinds.is_submit_file(path):
+            reading.left_alone[str(path)] = OF_HTCONDOR
+        elif kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
             paths.append(path)
         elif launches := kinds.launches_in(path, MAX_BYTES):
             if not path.suffix and kinds.begins_with_shell(path):
@@ -190,8 +195,8 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
             else:
                 is_line = launches == "launch lines"
                 reading.left_alone[str(path)] = LAUNCH_LINES if is_line else launches
-        elif kinds.is_template_of_job(path, MAX_BYTES):
-            reading.left_alone[str(path)] = "a template for Kubernetes"
+        elif reason := template_for(path, MAX_BYTES):
+            reading.left_alone[str(path)] = reason
     for path in kinds.with_launches(hidden, MAX_BYTES):
         is_script = kinds.is_script(path) or kinds.is_batch_script(path)
         if is_script or kinds.is_manifest(path, MAX_BYTES):
@@ -287,10 +292,8 @@ def _refuse(file: File, reading: Reading) -> None:
     elif file.program:
         message = f"this is a file of {file.program}, which dsgen does not check"
     elif file.other_job is not None:
-        article = "an" if file.other_job[0] in "aeiou" else "a"
-        message = (
-            f"this is {article} {file.other_job}; of AzureML's files dsgen checks command jobs only"
-        )
+        job = with_article(file.other_job)
+        message = f"this is {job}; of AzureML's files dsgen checks command jobs only"
     reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
 
 
@@ -352,7 +355,7 @@ def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
     else:
         items = tuple(kinds.read_as(kind, file))
         if not file.named and _is_template_by_name(file, items):
-            reading.left_alone[file.name] = f"a template for a {kind}"
+            reading.left_alone[file.name] = f"a template for {with_article(kind)}"
             return
         for item in items:
             if isinstance(item, Finding):

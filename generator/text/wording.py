@@ -20,6 +20,11 @@ def dots(version: Iterable[int]) -> str:
     return ".".join(map(str, version))
 
 
+def with_article(noun: str) -> str:
+    """A noun behind `a` or `an`, by its first letter."""
+    return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"
+
+
 def whole_number(value: object) -> int | None:
     """An integer, which true and false are not."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -287,6 +287,28 @@ def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
     assert tuple(validate([tmp_path]).left_alone.values()) == left
 
 
+def test_templates_and_submit_files_are_named(tmp_path: Path) -> None:
+    """A template is named by what is made of it, and HTCondor's description of a job by its lines;
+    other files of these suffixes aren't.
+    """
+    texts = {
+        "ds_config.json.j2": '{"zero_optimization": {"stage": {{ stage }}}, "bf16": {{ bf16 }}}\n',
+        "accelerate.yaml.template": "distributed_type: FSDP\nnum_machines: @N@\nnum_processes: 8\n",
+        "task.yaml.tmpl": "resources:\n  accelerators: {{ gpus }}\nrun: |\n  python train.py\n",
+        "train.sub": "# one GPU\nExecutable = train.sh\nrequest_gpus = 1\nqueue 4\n",
+        "config.sub": "#! text\nqueue\n",
+        "nginx.yaml.template": "listen: {{ port }}\nworkers: 4\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    assert validate([tmp_path]).left_alone == {
+        str(tmp_path / "ds_config.json.j2"): "a template for a DeepSpeed config",
+        str(tmp_path / "accelerate.yaml.template"): "a template for an accelerate config",
+        str(tmp_path / "task.yaml.tmpl"): "a template for SkyPilot",
+        str(tmp_path / "train.sub"): "of HTCondor",
+    }
+
+
 def test_objects_that_run_jobs_are_named_whatever_form_they_have(tmp_path: Path) -> None:
     """A template or a client's dump of a job isn't read, and is named; other objects aren't."""
     texts = {
