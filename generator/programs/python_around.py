@@ -15,15 +15,17 @@ from ..numerals import python_float
 from ..patterns import lazy_pattern
 from ..submission.launches import Launch
 from ..submission.repository import (
+    MOST_FILES,
     STRING,
     has_programs,
     has_text,
+    imported_by,
     program_of,
     program_text,
     texts_of,
 )
 from ..submission.submission import Submission
-from ..text.around import folders_above, text_around, until_next_check
+from ..text.around import folders_above, matching, text_around, until_next_check
 from .releases import Release, installed_by, newest, release_of
 
 #: A parser of transformers, and the classes that it is given; a class without a base has the fields
@@ -247,14 +249,22 @@ def tells(sign: str, holder: str) -> bool:
 
 
 def trains_transformers(holder: str) -> bool:
-    """Return whether a program near above the file `holder` both loads a model of Transformers' and
-    makes the engine.
+    """Return whether a program near above the file `holder` makes the engine, and it or a module
+    that it imports loads a model of Transformers'.
     """
-    (engine, files), (models, _) = _SIGNS["the engine"], _SIGNS["Transformers' models"]
+    (engine, patterns), (models, _) = _SIGNS["the engine"], _SIGNS["Transformers' models"]
+    folders = islice(folders_above(holder), _NEAR)
+    files = (
+        path
+        for folder in folders
+        for pattern in patterns
+        for path in islice(matching(pattern, folder, folder), MOST_FILES)
+    )
+    makers = (path for path in files if engine.search(text_around(path, path.parent)))
     return any(
-        engine.search(text) is not None and models.search(text) is not None
-        for folder in islice(folders_above(holder), _NEAR)
-        for text in texts_of(folder, files, "deepspeed.initialize")
+        models.search(text_around(path, path.parent)) is not None
+        for maker in makers
+        for path in (maker, *imported_by(maker))
     )
 
 

@@ -300,6 +300,12 @@ def python_beside(program: Path, *more: Path) -> list[Path]:
 
     They are those of its own folder, those it imports from the folders above, and `more`.
     """
+    around = [*programs_in(program.parent, program.parent)[:MOST_FILES], *imported_by(program)]
+    return list(islice(dict.fromkeys((*around, *more)), MOST_FILES))
+
+
+def imported_by(program: Path) -> list[Path]:
+    """The Python files that a program imports from the folders above it."""
     folder, above = program.parent, tuple(folders_above(program))
     text = text_around(program, folder)
     names = {base: frozenset(names_in(str(base), str(folder))) for base in above}
@@ -311,9 +317,7 @@ def python_beside(program: Path, *more: Path) -> list[Path]:
         files = (f"{path}.py", f"{path}/__init__.py")
         places = (base / file for base in homes for file in files)
         imported += islice((place for place in places if is_readable(place, folder)), 1)
-
-    around = [*programs_in(folder, folder)[:MOST_FILES], *imported, *more]
-    return list(islice(dict.fromkeys(around), MOST_FILES))
+    return imported
 
 
 @until_next_check(64)
