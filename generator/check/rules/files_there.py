@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -28,13 +29,21 @@ from ...submission.repository import (
 )
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
-from ...text.around import folders_above, is_ignored, is_there, names_in, until_next_check
+from ...text.around import (
+    files_below,
+    folders_above,
+    is_ignored,
+    is_there,
+    names_in,
+    until_next_check,
+)
 from ...text.options import basename
 from ...text.shell.follow import called, sourced
 from ...text.shell.records import Command, ShellScript, Word
 from ...text.slips import slips_among
 
 _MOST_NAMES: Final = 300  #: programs of a folder whose names may be meant
+_MOST_FILES: Final = 20_000  #: of a project that are searched for a program; one of code has fewer
 _MOST_PARTS: Final = 32  #: of a program's path, each of which may be the slip
 #: Commands after which other files are there.
 _BRINGS_FILES: Final = frozenset(
@@ -63,9 +72,9 @@ _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 def program_is_there(launch: Launch) -> Violations:
     """The program that a line starts is not a letter off one that is there.
     Prevents: python: can't open file 'trian.py': [Errno 2] No such file or directory. A note where
-    its folder has other programs and none of a like name; a warning where the script, or one beside
-    it, names another file that is there, the path leads into the script's folder or two folders
-    down, or the script changes to its folder.
+    its folder has other programs and none of a like name; a warning where no folder of the project
+    has it, the script, or one beside it, names another file that is there, the path leads into the
+    script's folder or two folders down, or the script changes to its folder.
     Fix: correct the program's path"""
     program, word = program_path(launch), launch.program
     if word is None or not program:
@@ -109,14 +118,30 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
     is_bare_name = len(program.parts) == 1
     if not starts:
         return  # another project's, as its folder is
+    is_gone = is_bare_name and _is_nowhere(program.name, launch)
     if starts_here or not is_bare_name:
         message = f"the program {program} is not there, and its folder is"
         # Two folders of a program's path are no chance.
         is_sure = starts_here or len(program.parts) > 2
         yield Violation(where, message, _CORRECT, severity=WARNING if is_sure else NOTE)
     else:
-        message = f"the program {program} is not there"
-        yield Violation(where, message, _CORRECT, severity=NOTE)
+        message = f"the program {program} is not there{', nor anywhere here' if is_gone else ''}"
+        yield Violation(where, message, _CORRECT, severity=WARNING if is_gone else NOTE)
+
+
+def _is_nowhere(name: str, launch: Launch) -> bool:
+    """Whether no file of a name is in the whole project, nor may be in a submodule."""
+    above = list(folders_above(launch.script.text.path))
+    if not above or is_there(above[-1] / ".gitmodules"):
+        return False
+    names = _names_below(above[-1])
+    return len(names) < _MOST_FILES and name not in names
+
+
+@until_next_check(4)
+def _names_below(folder: Path) -> tuple[str, ...]:
+    """The names of the first files below a folder."""
+    return tuple(path.name for path in islice(files_below(folder), _MOST_FILES))
 
 
 def _is_known_start(program: PurePath, launch: Launch, folders: Iterable[Path]) -> bool:
