@@ -377,7 +377,7 @@ def _read_script(file: File, reading: Reading) -> None:
     if any(command.words[0].raw.startswith("{%") for command in shell.commands):
         _leave_template(file, reading)
         return
-    is_broken = shell.unterminated is not None or shell.unclosed is not None
+    is_broken = shell.unterminated is not None or shell.fault is not None
     if is_broken and not kinds.shows_shell(file.path, file.content):
         _leave_prose(file, reading)
         return

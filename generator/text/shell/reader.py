@@ -15,6 +15,7 @@ from ...patterns import lazy_pattern
 from ...places import Lines
 from ..around import until_next_check
 from ..text import Text
+from .blocks import Fault, fault_in
 from .chain import Chain
 from .commands import Shell
 from .conditions import asks_for_file, either, names_in
@@ -29,13 +30,6 @@ from .values import UNKNOWN, Piece, Source, Value
 #: The kinds of blocks by the words that open them, and that close them.
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
-_LAST_WORDS: Final = {  # of blocks whose beginning is known
-    "loop": "done",
-    "if": "fi",
-    "case": "esac",
-    "{": "}",
-    "function": "}",
-}
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
@@ -106,7 +100,6 @@ class _Block(NamedTuple):
     """A block that is open."""
 
     kind: str
-    place: int  #: where it begins; -1 where that isn't known
     chain: Chain  #: the commands that it is one of
 
 
@@ -134,6 +127,7 @@ class Reader:
         # after one that was.
         self._equalities: list[tuple[str, Piece]] | None = []
         self._ended = False  # by `exit`: what comes after it never runs
+        self._exit_at = -1  # where that is
 
     def read(self) -> None:
         """Read the whole text, or the body of the function that the shell runs."""
@@ -147,7 +141,7 @@ class Reader:
                 shell.script.unterminated = unterminated
         else:
             tokens, start, end = body.tokens, body.start, body.end
-        self._changes = loop_changes(tokens, text)
+        whole, self._changes = tokens, loop_changes(tokens, text)
         defines = list(BEGINNING.finditer(text, start, end))
         for match in defines:
             self._state.functions.setdefault(match[1] or match[2], frozenset())
@@ -175,10 +169,16 @@ class Reader:
                 if not self._has_run:
                     self._state.told.update(told_by(directive))
         self._read_command([] if self._ended else command, "\n")
-        if not self._ended:
-            self._unclosed(self._blocks)
+        if is_whole:
+            shell.script.fault = self._fault_in(whole)
         while len(self._state.frames) > self._base:
             self._state.close()
+
+    def _fault_in(self, tokens: Sequence[Token]) -> Fault | None:
+        """Where the blocks of the text don't fit together; below `exit` bash doesn't look."""
+        fault = fault_in(tokens, self._shell.source.text)
+        is_read = fault is not None and not (self._ended and fault.at > self._exit_at)
+        return fault if is_read else None
 
     def _without_bodies(
         self, tokens: Sequence[Token], begins: Sequence[re.Match[str]]
@@ -237,7 +237,7 @@ class Reader:
         changing = set(changes)
         runs = self._chain.runs
         self._last_result, self._is_expected = None, True
-        self._blocks.append(_Block(kind, place, self._chain))
+        self._blocks.append(_Block(kind, self._chain))
         self._chain = Chain()
         self._open_counts[kind] = self._open_counts.get(kind, 0) + 1
         if SHIFTS in changing:  # the loop shifts the arguments
@@ -252,16 +252,7 @@ class Reader:
     def _close_within(self, kind: str) -> None:
         """Close what was left open inside the innermost block of a kind: bash refuses that."""
         while self._state.frames[-1].kind != kind:
-            self._unclosed(self._blocks[-1:])
             self._close_block(self._state.frames[-1].kind)
-
-    def _unclosed(self, blocks: Sequence[_Block]) -> None:
-        """Note the innermost of blocks that nothing closes, in the script's own shell."""
-        shell = self._shell
-        known = [block for block in blocks if block.kind in _LAST_WORDS and block.place >= 0]
-        is_own = shell.source.text is shell.script.text.content
-        if known and is_own and shell.script.unclosed is None:
-            shell.script.unclosed = known[-1].place, _LAST_WORDS[known[-1].kind]
 
     def _close_block(self, kind: str) -> None:
         if self._open_counts.get(kind):
@@ -351,6 +342,7 @@ class Reader:
         chain.add(holds, expected=not is_test)
         is_alone = self._before in ("\n", ";", "&") and separator in ("\n", ";")
         self._ended = raw == "exit" and is_alone and not self._state.frames
+        self._exit_at = tokens[0].start if self._ended else -1
         for substituted in shell.substituted():
             self._state.open("(")
             Reader(substituted).read()

@@ -12,6 +12,7 @@ from ...findings import Location
 from ...patterns import lazy_pattern
 from ...places import Lines
 from ..text import Text
+from .blocks import Fault
 
 SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash"})
 #: The option before the text that a shell reads.
@@ -151,8 +152,8 @@ class ShellScript:
     _lines: dict[int, Lines] = field(default_factory=dict, repr=False, compare=False)
     #: the paths of those that it calls, each in a shell of its own
     called: list[str] = field(default_factory=list)
-    #: where a loop or condition begins that nothing closes, and the word that would
-    unclosed: tuple[int, str] | None = None
+    #: where its loops, conditions and other blocks don't fit together
+    fault: Fault | None = None
     #: the offset of a quote, bracket or here-document that nothing closes
     unterminated: int | None = None
 

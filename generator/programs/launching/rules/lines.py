@@ -30,6 +30,7 @@ from ..environment import variable_without_sign
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, own_rendezvous
 from ..subjects import accelerate_calls, launcher_calls
 from ..tables import TABLES
+from .broken_blocks import broken_blocks, line_from
 
 #: What runs the file that it is given, unless it is told that it is a module.
 _RUN_FILES: Final = frozenset({"torchrun", "deepspeed", "accelerate", "python"})
@@ -551,7 +552,7 @@ def launchers_start_a_program(call: LauncherCall) -> Violations:
     derived("bash(1), QUOTING: a text lasts until the quote that closes it"),
 )
 def quotes_are_closed(script: LaunchScript) -> Violations:
-    """Each quote, bracket, here-document, loop and condition of a script is closed.
+    """Each quote, bracket, here-document, loop and condition of a script is closed, once.
     Prevents: `unexpected EOF while looking for matching quote`, or `unexpected end of file`: bash
     runs nothing of what follows.
     Fix: close it"""
@@ -559,19 +560,17 @@ def quotes_are_closed(script: LaunchScript) -> Violations:
     if _ZSH.match(shell.text.content):
         return  # which has other forms of loops and conditions
     is_heredoc = quote_at is not None and shell.text.content.startswith("<<", quote_at)
-    if shell.unclosed is not None and (quote_at is None or is_heredoc):
-        begins, end = shell.unclosed
+    if shell.fault is not None and (quote_at is None or is_heredoc):
         # A here-document that nothing ends may have taken the word into its text.
-        is_taken = quote_at is not None and _has_line_of(end, shell.text.content, quote_at)
-        message = f"{_line_from(shell, begins)} begins a block that no `{end}` ends: a syntax error"
-        hint = f"add {end} behind its last command; bash -n FILE says where it is missing"
-        if not is_taken:
-            yield Violation(shell.locate(begins), message, hint)
+        lacks = shell.fault.lacks if not shell.fault.word else ""
+        is_taken = quote_at is not None and _has_line_of(lacks, shell.text.content, quote_at)
+        if not (lacks and is_taken):
+            yield broken_blocks(shell, shell.fault)
     if quote_at is not None and is_heredoc:
         yield from _unended_heredoc(shell, quote_at)
     elif quote_at is not None:
         message = (
-            f"{_line_from(shell, quote_at)} has a quote or bracket that nothing closes, or that "
+            f"{line_from(shell, quote_at)} has a quote or bracket that nothing closes, or that "
             "closes one which is missing above"
         )
         hint = "close every quote; bash -n FILE says whether they all are"
@@ -601,11 +600,6 @@ def _unended_heredoc(shell: ShellScript, at: int) -> Violations:
         )
         hint = f"write {word} alone on its line, and what follows behind {begin[0]}"
         yield Violation(shell.locate(meant.start()), message, hint)
-
-
-def _line_from(shell: ShellScript, offset: int) -> str:
-    """The rest of a line, as it is shown."""
-    return show(shell.text.content[offset:].partition("\n")[0].rstrip("\\ "))
 
 
 @launches.rule(
