@@ -200,9 +200,16 @@ _QUOTE: Final = r"""\\{0,15}["']|%22|&quot;"""
 #: Up to the quote that closes as the first opens, or to the end of the line.
 _QUOTED: Final = rf"(?P<quote>{_QUOTE})(?P<quoted>(?:''|(?!(?<!\\)(?P=quote))[^\n]){{0,4096}})"
 _BARE: Final = r"""(?P<bare>(?:[^\s"';|<>()`,}\]&]|[,&](?=[^\s&"'])){1,4096})"""
+#: Of a shell's array, which is named before it: `PASSWORDS[$user]=`.
+_SUBSCRIPT: Final = r"""\[["']?\$\{?\w{1,60}\}?["']?\]"""
+#: Backwards: what is before its variable; and what is behind it where it is set or has a default.
+_IN_SUBSCRIPT: Final = lazy_pattern(r"""\{?\$["']?\[""")
+_ENDS_SUBSCRIPT: Final = lazy_pattern(r"""["']?\](?:=|:[-=])""")
 #: Between a name and its value: `=` and its like; for options also a space, a comma, or the next
 #: item of a list.
-_SET: Final = rf"(?:{_QUOTE})?\]?[ \t]{{0,8}}(?::[-=]|=>|=(?!=)|:|%3[AaDd])[ \t]{{0,8}}"
+_SET: Final = (
+    rf"(?:{_SUBSCRIPT}|(?:{_QUOTE})?\]?)[ \t]{{0,8}}(?::[-=]|=>|=(?!=)|:|%3[AaDd])[ \t]{{0,8}}"
+)
 _NEXT: Final = (
     rf"(?:{_QUOTE})?[ \t]{{0,8}}"
     r"(?:,\s{0,40}|\\?\r?\n[ \t]{0,40}(?:-[ \t]{1,8})?|[ \t])[ \t]{0,8}"
@@ -488,9 +495,18 @@ def _by_name(text: str) -> Iterator[Secret]:
         is_set = match["set"] is not None
         name = text[begin : match.start("set" if is_set else "next")]
         secret = _named(text, match, name, begin)
+        is_subscript = (
+            is_set
+            and _ENDS_SUBSCRIPT.match(match["set"])
+            and _IN_SUBSCRIPT.match(backwards, before.end() if before else 0)
+        )
+        if is_subscript and secret and not _is_random(secret.value_in(text)):
+            secret = None  # the array's name says what its values are
         if secret is not None:
             position = secret.end
             yield secret
+        elif is_set and match["set"].startswith("["):
+            position = word.end()
         else:
             position = match.end("set") if is_set else word.end()
 

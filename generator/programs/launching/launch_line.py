@@ -313,8 +313,8 @@ class _Walk:
     ) -> Sequence[Word]:
         """The command behind the options of a launcher or wrapper; `words` are all behind it."""
         rest = options.rest
-        if name == "env":
-            return self._env(rest)
+        if name == "env" or (name == "ray" and rest):
+            return self._env(rest)  # `ray job submit` joins its words to a line for a shell
         if name in _RUN_PYTHON and rest:
             is_module = options.has("--module")
             if is_module or basename(rest[0]).endswith(".py"):
@@ -329,7 +329,7 @@ class _Walk:
         return rest[_OPERANDS.get(name, 0) :]
 
     def _env(self, words: Sequence[Word]) -> Sequence[Word]:
-        """The assignments of `env A=b command`."""
+        """The assignments of `env A=b command`, and what is behind them."""
         for index, word in enumerate(words):
             name, equals, value = word.prefix.partition("=")
             if not equals or not name.isidentifier():
