@@ -24,6 +24,7 @@ from ..submission.launches import Launch
 from ..submission.repository import program_path
 from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
+from ..text.shell.definitions import BEGINNING
 from ..text.shell.records import Word
 from .kinds import starts_launcher
 from .rules.plans import changed_files
@@ -31,6 +32,9 @@ from .rules.program_options import reads_options
 
 #: Directives of PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 _DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
+#: What runs the text that a command prints, and commands that print.
+_EVALUATED: Final = lazy_pattern(r"\beval\s{1,9}\"?(?:\$\(|`)\s{0,9}([\w-]{1,80})")
+_PRINT: Final = frozenset({"echo", "printf"})
 _NO_LAUNCH: Final = "no launch is recognized in it"
 #: Programs that start others on nodes, and subcommands by which a container's program does so.
 _STARTERS: Final = STARTS_PROCESSES | {"sbatch", "salloc"}
@@ -229,6 +233,7 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
             launcher = _hidden_launcher(script)
             if launcher is None and path not in called:
                 launcher = _starter(script)
+            launcher = launcher or _launch_in_argument(script)
             hidden = script.shell.locate(launcher) if launcher is not None else None
             place = hidden or _launch_in_text(script)
             if place is not None:
@@ -240,6 +245,24 @@ def _launch_in_text(script: LaunchScript) -> Location | None:
     for text in script.shell.heredocs:
         if starts_launcher(text.content.encode()):
             return script.shell.locate(text.offset)
+    return None
+
+
+def _launch_in_argument(script: LaunchScript) -> Word | None:
+    """The first argument with a launch line, of an unknown program; or of `echo` in a script that
+    evaluates what its functions print.
+    """
+    content = script.shell.text.content
+    functions = {match[1] or match[2] for match in BEGINNING.finditer(content)}
+    evaluates = not functions.isdisjoint(_EVALUATED.findall(content))
+    for command in script.shell.commands:
+        is_printed = command.words[0].value in _PRINT
+        if not evaluates if is_printed else _is_tool(command.words[0]):
+            continue
+        for word in command.words[1:]:
+            written = word.raw.strip("\"'")
+            if " " in written and starts_launcher(written.encode()):
+                return word
     return None
 
 

@@ -104,6 +104,11 @@ _NOT_RECOGNIZED = {
     "site-run -n 2 torchrun train.py": (2, "no launch is recognized in it"),
     "srun --pty bash -c 'cd /work; exec bash'": (2, "no launch is recognized in it"),
     'apptainer exec --nv env.sif "$TOOL" "$@"': (2, "no launch is recognized in it"),
+    "queue_job --run 'cd /data; torchrun train.py'": (2, "no launch is recognized in it"),
+    'line() {\n  echo "torchrun --nnodes=$1 \\\n train"\n}\neval "$(line 2)"': (
+        3,
+        "no launch is recognized in it",
+    ),
 }
 
 
@@ -156,6 +161,7 @@ def test_what_another_script_calls_is_its_own(line: str, tmp_path: Path) -> None
         "srun -l hostname",
         "srun bash -c 'hostname; nvidia-smi'",
         "apptainer build env.sif env.def",
+        'eval "$(conda shell.bash hook)"\necho "torchrun train.py starts it"',
     ],
 )
 def test_a_tool_that_names_a_launcher_starts_none(line: str, tmp_path: Path) -> None:

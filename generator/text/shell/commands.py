@@ -539,6 +539,12 @@ class Shell:
             self.script, source, state, positional, outer, depth, self.followed, is_job=is_job
         )
 
+    def _outer_of(self, word: Word, command: Command) -> Outer:
+        """What starts the shell of a text; one within double quotes is expanded as these are."""
+        around = self._outer.text
+        is_expanded = around is not None and not around.startswith("'")
+        return Outer(around if is_expanded else word.raw, command.index)
+
     def _started_by(self, command: Command, tokens: Sequence[Token]) -> Shell | None:
         """The shell that reads a text or a script for a command; None where there is none."""
         name = self.raw(tokens[0])
@@ -557,13 +563,13 @@ class Shell:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
             state = self._state_of(command)
             positional = self._arguments(fields[at + 1 :], words[at + 1 :])
-            outer = Outer(words[at].raw, command.index)
+            outer = self._outer_of(words[at], command)
             return self._reading(fields[at].pieces, state, positional, outer)
         at = remote_text(words)
         if at is not None:
             fields = self._fields(token for token in tokens if token.kind in (WORD, TEST))
             pieces = _behind(fields[at].pieces, remote_prefix(words[at]))
-            outer = Outer(words[at].raw, command.index)
+            outer = self._outer_of(words[at], command)
             return self._reading(pieces, self._state_of(command), None, outer)
         made = self._made(command, tokens)
         return made if made is not None else self._file(command, tokens)

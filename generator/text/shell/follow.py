@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import basename, dirname, isabs, join, normpath
 from typing import Final
 
+from ...patterns import lazy_pattern
 from ..around import folders_above, is_readable, text_around, until_next_check
 from ..text import Text, UnreadableText, text_of
 from .records import SHELLS, Word
@@ -26,6 +27,9 @@ _SOURCES: Final = frozenset({"source", "."})
 _REMOTE: Final = {"ssh": ("bcDEeFIiJLlmOopQRSWw", 1), "pdsh": ("wxgXRfltun", 0)}
 #: Programs with an option before such a text.
 _TEXT_OPTIONS: Final = {"su": "-c", "runuser": "-c", "gcloud": "--command"}
+#: The beginning of a text that starts a shell with a text of its own, and programs that print one.
+_SHELL_LINE: Final = lazy_pattern(r"\s{0,100}(?:/(?:usr/)?bin/)?(?:ba|z)?sh\s+-[a-z]{0,3}c\s")
+_PRINTS: Final = frozenset({"echo", "printf", "cat", "grep", "sed", "awk", "git"})
 #: Commands of tmux that take one, tmux(1) 3.4.
 _OF_TMUX: Final = frozenset(
     {"new-session", "new", "new-window", "neww", "split-window", "splitw", "respawn-pane"}
@@ -144,7 +148,12 @@ def remote_text(words: Sequence[Word]) -> int | None:
                 return index + 1
             if option.startswith("--") and word.prefix.startswith(f"{option}="):
                 return index
-    return None
+    if program in _PRINTS:
+        return None
+    # A line for a shell is one to whichever program it is given: `submit -c "bash -c '...'"`.
+    return next(
+        (at for at, word in enumerate(words) if at and _SHELL_LINE.match(word.prefix)), None
+    )
 
 
 def remote_prefix(word: Word) -> int:

@@ -42,9 +42,8 @@ from ..subjects import commands, deepspeed_calls
 #: of 230 public repositories two scripts have one, notes nine.
 _MOST_SLIPS: Final = 3
 #: The variables that NCCL reads, and others that are no slips; the file says where they are from.
-_VARIABLES: Final = tuple(
-    sorted(json.loads(read_text(__package__, "nccl_variables.json"))["variables"])
-)
+_OF_NCCL: Final = json.loads(read_text(__package__, "nccl_variables.json"))
+_VARIABLES: Final = tuple(sorted(_OF_NCCL["variables"]))
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
     "INIT",
@@ -724,6 +723,11 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     Prevents: A setting without effect.
     Fix: correct the name"""
     name = setting.name
+    gone = _OF_NCCL["gone"].get(name)
+    if gone is not None:
+        message = f"NCCL has no variable {name} since {gone['release']}, so it is ignored"
+        yield Violation(setting.where, message, f"remove it; NCCL has {gone['instead']}")
+        return
     near = None if name in _VARIABLES else most_like(name, _VARIABLES, _SLIP)
     if near:
         yield Violation(
