@@ -7,7 +7,7 @@ where one with a similar name is there, and less where other things tell that it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import Final
@@ -58,6 +58,7 @@ _SUBMITTED_IN: Final = lazy_pattern(
 _DATA: Final = lazy_pattern(r"[^*?\[]*\.(?!py\b|sh\b)[A-Za-z]\w*")
 #: Files that a script tests for: `[ -f setup.sh ]`.
 _TESTED: Final = lazy_pattern(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
+_WORD: Final = lazy_pattern(r"[^\W_]+")  #: of a program's name
 _SCRIPTS: Final = ("*.sh", "*.sbatch", "*.slurm")
 #: A program on a line, without a folder.
 _BARE_PROGRAM: Final = lazy_pattern(r"(?<![^\s])(\w[\w-]{0,80}\.py)(?!\S)")
@@ -108,9 +109,13 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
     """Judge a missing program without a like name: a warning where it should be here, or a note."""
     if names_kinds(launch.script):
         return  # a form, whose user names the program too
+    hint = _CORRECT
+    near = _of_like_words(program, launch)
+    if near is not None:
+        hint = f"did you mean {near}? Else add the program"
     if _others_start_here(program, launch):
         message = f"the program {program} is not there; those of the scripts beside this one are"
-        yield Violation(where, message, _CORRECT, severity=WARNING)
+        yield Violation(where, message, hint, severity=WARNING)
         return
 
     starts = _folders(program, launch)
@@ -123,10 +128,10 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
         message = f"the program {program} is not there, and its folder is"
         # Two folders of a program's path are no chance.
         is_sure = starts_here or len(program.parts) > 2
-        yield Violation(where, message, _CORRECT, severity=WARNING if is_sure else NOTE)
+        yield Violation(where, message, hint, severity=WARNING if is_sure else NOTE)
     else:
         message = f"the program {program} is not there{', nor anywhere here' if is_gone else ''}"
-        yield Violation(where, message, _CORRECT, severity=WARNING if is_gone else NOTE)
+        yield Violation(where, message, hint, severity=WARNING if is_gone else NOTE)
 
 
 def _is_nowhere(name: str, launch: Launch) -> bool:
@@ -188,6 +193,28 @@ def _like_named(program: PurePath, launch: Launch) -> str | None:
         if near is not None:
             return str(program.with_name(near))
     return None
+
+
+def _of_like_words(program: PurePath, launch: Launch) -> str | None:
+    """The one program of the folder whose name has all words of this one's, or lacks some."""
+    holder = launch.script.text.path
+    words = _words_of(program.name)
+    for folder in folders_above(holder):
+        names = names_of_programs((folder / program).parent, Path(holder).parent)[:_MOST_NAMES]
+        like = [name for name in names if _have_like_words(words, _words_of(name))]
+        if names:
+            return str(program.with_name(like[0])) if len(like) == 1 else None
+    return None
+
+
+def _have_like_words(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether one name has all words of the other, and the last of them is the same."""
+    some, more = sorted((set(words), set(others)), key=len)
+    return some < more and words[-1:] == others[-1:]
+
+
+def _words_of(name: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(name.removesuffix(".py").lower()))
 
 
 def _folders(program: PurePath, launch: Launch) -> list[Path]:
