@@ -315,9 +315,14 @@ def _once(group: tuple[Document, ...]) -> tuple[Document, ...]:
     The calling script has these launches too, with the arguments that it passes.
     """
     scripts = [document for document in group if isinstance(document, LaunchScript)]
-    called = {path for script in scripts for path in script.shell.called if path != script.path}
-    callers = {script.path for script in scripts if script.launches} - called
-    if not called or not callers:
+    starting = [script for script in scripts if script.launches]
+    called_by_any = {
+        path for script in starting for path in script.shell.called if path != script.path
+    }
+    callers = [script for script in starting if script.path not in called_by_any]
+    # Not what a script calls that is called itself: its own caller may not have followed it so far.
+    called = {path for script in callers for path in script.shell.called if path != script.path}
+    if not called:
         return group
 
     called_scripts = [script for script in scripts if script.path in called]

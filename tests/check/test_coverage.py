@@ -152,6 +152,16 @@ def test_what_another_script_calls_is_its_own(line: str, tmp_path: Path) -> None
     assert validate([tmp_path]).not_checked == ()
 
 
+def test_what_no_caller_was_followed_to_is_kept(tmp_path: Path) -> None:
+    """A script is judged by itself where the script that calls it is called too deep to go on."""
+    handed = "queue_job -c \"bash -c '\n  bash second.sh\n'\""
+    (tmp_path / "first.sh").write_text(f"#!/bin/bash\npython data.py\n{handed}\n")
+    (tmp_path / "second.sh").write_text("#!/bin/bash\npython check.py\nexec bash third.sh\n")
+    (tmp_path / "third.sh").write_text("#!/bin/bash\ntorchrun --nproc_per_nodes=8 train.py\n")
+    found = [(finding.rule, finding.where.path) for finding in validate([tmp_path]).findings]
+    assert found == [("LNCH025", str(tmp_path / "third.sh"))]
+
+
 @pytest.mark.parametrize(
     "line",
     [
