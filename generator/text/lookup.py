@@ -119,6 +119,12 @@ class Files:
         """The documents of a kind in a file's folder."""
         return self._by_folder.get((dirname(place_of(holder)), kind), [])
 
+    def paths_of(self, name: str, kind: Kind) -> list[str]:
+        """The paths of the documents of a kind with a file's name, wherever they lie."""
+        places = self._by_name.get(name, ())
+        documents = (document for place in places for document in self._by_place[place])
+        return [document.path for document in documents if document.document_kind == kind]
+
     def names_beside(self, holder: str, kind: Kind) -> tuple[str, ...]:
         """The names of the documents of a kind in a file's folder, sorted."""
         key = dirname(place_of(holder)), kind

@@ -286,7 +286,7 @@ def named_config_is_there(submission: Submission) -> Violations:
     for link in submission.references:
         is_gone = not link.exists and not is_left_open(link.path)
         if link.kind == "DeepSpeed config" and is_gone:
-            yield _missing(link, _names_beside(submission, link))
+            yield _missing(submission, link, _names_beside(submission, link))
 
 
 def _names_beside(submission: Submission, link: Reference) -> set[str]:
@@ -298,7 +298,7 @@ def _names_beside(submission: Submission, link: Reference) -> set[str]:
     }
 
 
-def _missing(link: Reference, present: set[str]) -> Violation:
+def _missing(submission: Submission, link: Reference, present: set[str]) -> Violation:
     """Return the violation of a reference to no file; `present` are the names of files beside it.
 
     It is an error where the name of another file is a slip away, or where the file is gone from a
@@ -318,9 +318,13 @@ def _missing(link: Reference, present: set[str]) -> Violation:
         return Violation(link.where, message, hint, severity=ERROR)
 
     # An absolute path may be another machine's.
-    names = () if link.path.startswith("/") else sorted(present)
+    is_here = not link.path.startswith("/")
+    names = sorted(present) if is_here else ()
     beside = next((name for name in names if name == link.name or is_slip(link.name, name)), None)
     hint = "add it, or correct the path" if beside is None else f"{beside} lies beside this file"
+    elsewhere = submission.files.paths_of(link.name, link.kind) if is_here else []
+    if beside is None and len(elsewhere) == 1:
+        hint = f"correct the path to that of {elsewhere[0]}, or add it"
 
     # Few put a hostfile into a repository, or what git ignores.
     is_left_to_git = is_ignored(PurePath(link.path), link.where.path)
@@ -352,7 +356,7 @@ def named_files_are_there(submission: Submission) -> Violations:
         present = _names_beside(submission, link)
         is_expected = present or link.sure or link.kind == "accelerate config"
         if link.near or is_gone or (is_expected and not _is_fetched(link)):
-            yield _missing(link, present)
+            yield _missing(submission, link, present)
 
 
 def _is_fetched(link: Reference) -> bool:
