@@ -134,9 +134,7 @@ def _places(program: str, text: str) -> Iterator[tuple[str, int]]:
 def _in_tables(name: str, text: str) -> Iterator[tuple[str, int]]:
     """`transformers = {git = "https://...", rev = "cae78c46"}`, as Poetry and uv have it."""
     for match, line in _written(rf"{name}[\"']?\s{{0,9}}=\s{{0,9}}\{{([^}}\n]{{1,400}})\}}", text):
-        keys = dict(
-            re.findall(r"\b(\w{1,40})[\"']?\s{0,9}=\s{0,9}[\"']([^\"'\n]{1,200})", match[1])
-        )
+        keys = dict(_KEY.findall(match[1]))
         for key in ("rev", "tag", "branch") if "git" in keys else ("path", "url", "file"):
             if key in keys:
                 yield keys[key], line
