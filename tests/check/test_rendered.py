@@ -10,6 +10,7 @@ import pytest
 import dsgen
 from dsgen.check.validate import check_rendered
 from dsgen.findings import Severity
+from tests.cli.running import run
 
 H100 = {
     "accelerator": "h100-80gb-sxm",
@@ -122,3 +123,21 @@ def test_options_of_the_trainer_are_judged_by_the_release_that_the_files_are_for
         == [one.severity for one in after]
         == [Severity.WARNING] * 2
     )
+
+
+def test_the_program_of_a_plan_may_be_where_the_plan_runs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is said of Megatron's own program beside other programs, neither before the files of
+    a plan are written nor after; of a script that isn't a plan's it is.
+    """
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    written = run("generate", "--gpus", "1024", "--output", "plan")
+    assert "LNCH043" not in written.output
+    of_plan = dsgen.validate("plan")
+    assert ("LNCH043", Severity.WARNING) not in {(one.rule, one.severity) for one in of_plan}
+
+    (tmp_path / "job.sh").write_text("#!/bin/bash\ntorchrun --nproc-per-node 8 pretrain_gpt.py\n")
+    (finding,) = (one for one in dsgen.validate("job.sh") if one.rule == "LNCH043")
+    assert finding.severity is Severity.WARNING

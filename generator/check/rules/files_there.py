@@ -29,9 +29,11 @@ from ...submission.repository import (
 )
 from ...submission.script import LaunchScript
 from ...submission.subjects import launches, scripts
+from ...submission.submission import PLAN
 from ...text.around import (
     files_below,
     folders_above,
+    is_before_writing,
     is_ignored,
     is_there,
     names_in,
@@ -123,7 +125,10 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
     is_bare_name = len(program.parts) == 1
     if not starts:
         return  # another project's, as its folder is
-    is_gone = is_bare_name and _is_nowhere(program.name, launch)
+    # The program of a plan may be where the plan runs alone: Megatron's own is in its checkout.
+    plan = Path(launch.script.text.path).parent / PLAN
+    is_planned = is_before_writing() or is_there(plan)
+    is_gone = is_bare_name and not is_planned and _is_nowhere(program.name, launch)
     if starts_here or not is_bare_name:
         message = f"the program {program} is not there, and its folder is"
         # Two folders of a program's path are no chance.
