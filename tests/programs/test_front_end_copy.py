@@ -25,7 +25,11 @@ def check(config):
         raise LookupError from error
 
 def other(samples):
-    return samples
+    check(samples)
+
+def left(batches):
+    # left(batches)
+    assert batches
 """
 
 
@@ -39,6 +43,7 @@ def other(samples):
         (["strategy", "megatron"], {"NotImplementedError"}),
         (["strategy", "ppo_mini_batch_size"], set()),
         (["samples"], set()),
+        (["batches"], set()),  # of a function that nothing calls
     ],
 )
 def test_a_check_has_the_names_that_it_depends_on(

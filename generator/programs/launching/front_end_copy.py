@@ -163,10 +163,24 @@ def _raises(
             check.exception
             for check in _checks_in(path, package)
             if not any(each.isdisjoint(check.names) for each in names)
+            and (not check.function or _is_called(package, check.function))
         }
         if exceptions:
             return frozenset(exceptions)
     return frozenset()
+
+
+@until_next_check(256)
+def _is_called(package: Path, function: str) -> bool:
+    """Whether a Python file of a package names a function, other than to define it or in a comment.
+
+    Python calls those with two underscores itself.
+    """
+    if function.startswith("__"):
+        return True
+    named = re.compile(rf"^(?![ \t]*(?:async )?def )[^#\n]*\b{re.escape(function)}\b", re.MULTILINE)
+    texts = (text_around(path, package) for path in _files_of(package))
+    return any(function in text and named.search(text) for text in texts)
 
 
 @until_next_check(64)
@@ -205,6 +219,7 @@ class _Check(NamedTuple):
     exception: str
     #: what the conditions that lead to it depend on, and their signs
     names: frozenset[str]
+    function: str  #: that has it; empty in the module itself, or where a decorator may call it
 
 
 @until_next_check(256)
@@ -220,6 +235,7 @@ def _checks_of(
     made: Mapping[str, Collection[str]],
 ) -> Iterator[_Check]:
     """The checks of a module or function itself, not of functions in it."""
+    function = "" if isinstance(part, ast.Module) or part.decorator_list else part.name
     pending: list[tuple[ast.stmt, frozenset[str]]] = [
         (statement, frozenset()) for statement in part.body
     ]
@@ -227,12 +243,13 @@ def _checks_of(
         statement, outer = pending.pop()
         if isinstance(statement, ast.Assert):
             names = outer | _names_in(statement.test)
-            yield _Check("AssertionError", _made_of(names, made))
+            yield _Check("AssertionError", _made_of(names, made), function)
         elif isinstance(statement, ast.Raise) and statement.exc is not None:
             exception = statement.exc
             called = exception.func if isinstance(exception, ast.Call) else exception
             names = outer | _names_in(exception)
-            yield _Check(ast.unparse(called).rpartition(".")[2], _made_of(names, made))
+            name = ast.unparse(called).rpartition(".")[2]
+            yield _Check(name, _made_of(names, made), function)
         elif not isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
             inner = outer
             if isinstance(statement, (ast.If, ast.While)):
