@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final
 
@@ -145,7 +146,11 @@ def _starts_all_hosts(step: Step, call: Call) -> bool:
     options = call.options
     if call.program != "deepspeed" or options.opaque or _is_chosen_in_task(step, call):
         return False
-    if options.get("--hostfile") is None or any(options.get(name) for name in _STAYS):
+    hostfile = options.get("--hostfile")
+    # DeepSpeed takes what is no file for no hostfile. Source: launcher/runner.py, fetch_hostfile
+    if hostfile is None or hostfile.text == os.devnull:
+        return False
+    if any(options.get(name) for name in _STAYS):
         return False
     return (step.nodes or 1) > 1 and step.tasks == 1 and options.integer("--num_nodes") != 1
 
