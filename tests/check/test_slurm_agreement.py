@@ -79,10 +79,12 @@ def test_bad_cases_fare_with_sbatch_as_their_rule_says(tmp_path: Path) -> None:
 #: in first.
 SITE = frozenset(
     {
+        "SLM013_partition",
         "SLM019",
         "SLM021",
         "SLM023",
         "SLM023_plugin",
+        "SLM027_form",
         "SLM029_form",
         "SLM029_turned",
         "SLM044_submitted",
