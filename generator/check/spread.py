@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ..faults import Fault, collected, note_again
 
@@ -31,7 +32,7 @@ _R = TypeVar("_R")
 class _Sent(NamedTuple):
     """What a process made of its part."""
 
-    results: list[Any]
+    results: list[bytes | None]  #: pickled; None where a result can't be
     faults: list[Fault]
 
 
@@ -41,7 +42,7 @@ def spread(
     """What `work` makes of each item, in their order; `size_of` has the bytes of files of an item.
 
     Parts of the items go to processes that are forked off: they know all that this one knows, and
-    send their results back. Where one fails, its part is done here.
+    send their results back. What one fails to send is done here.
     """
     parts = _parts(items, size_of)
     if len(parts) == 1:
@@ -52,18 +53,20 @@ def spread(
         with suppress(OSError):  # no process may be started, or there is no memory for one
             for part in parts[1:]:
                 others.append(_started(work, part))
-        results: list[list[_R] | None] = [list(map(work, parts[0]))]
-        results += (_received(other.receiver) for other in others)
+        results = list(map(work, parts[0]))
+        sent = [_received(other.receiver) for other in others]
     finally:
         for other in others:
             other.receiver.close()
             other.process.kill()
             other.process.join()
-    results += [None] * (len(parts) - len(results))
-    return chain.from_iterable(
-        map(work, part) if of_part is None else of_part
-        for part, of_part in zip(parts, results, strict=True)
-    )
+    sent += [[] for _ in parts[1 + len(sent) :]]
+    for part, pickled in zip(parts[1:], sent, strict=True):
+        results += (
+            work(item) if result is None else pickle.loads(result)
+            for item, result in zip_longest(part, pickled)
+        )
+    return results
 
 
 class _Process(NamedTuple):
@@ -119,17 +122,25 @@ def _cores() -> int:
 def _send(sender: Connection, work: Callable[[_T], _R], part: Sequence[_T]) -> None:
     """Send what `work` makes of a part; nothing where it raises: then it is done once more."""
     with suppress(BaseException), collected() as faults:
-        results = list(map(work, part))
+        results = [_pickled(result) for result in map(work, part)]
         sender.send(_Sent(results, list(faults)))
     sender.close()
 
 
-def _received(receiver: Connection) -> list[Any] | None:
-    """The results that a process sends; None where it ended without."""
+def _pickled(result: object) -> bytes | None:
+    """A result as it is sent; None where a part of it, such as a function, can't be."""
+    try:
+        return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+
+
+def _received(receiver: Connection) -> list[bytes | None]:
+    """The results that a process sends; none where it ended without."""
     try:
         sent: _Sent = receiver.recv()
     except EOFError:
-        return None
+        return []
     for fault in sent.faults:
         note_again(fault)
     return sent.results

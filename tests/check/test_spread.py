@@ -53,6 +53,12 @@ def folder(tmp_path: Path) -> Path:
             f"deepspeed --num_gpus 3 train.py --deepspeed ds_config.json --lr $LEARNING_RAT{number}"
             "\n"
         )
+    # Places in it are functions, which can't be sent.
+    (tmp_path / "job_11" / "job.yaml").write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  template:\n    spec:\n"
+        "      containers:\n      - name: a\n        resources: {limits: {nvidia.com/gpu: 8}}\n"
+        "        command: [torchrun, --nproc_per_node=16, train.py]\n"
+    )
     (tmp_path / "job_1" / "again.sh").symlink_to("../job_0/train.sh")
     (tmp_path / "job_2" / "bytes.json").write_bytes(b'{"train_batch_size": \xff}')
     return tmp_path
