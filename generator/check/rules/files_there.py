@@ -41,31 +41,23 @@ from ...text.around import (
 )
 from ...text.options import basename
 from ...text.shell.follow import called, sourced
-from ...text.shell.records import Command, ShellScript, Word
+from ...text.shell.records import Command, Word
 from ...text.slips import slips_among
+from .files_brought import (
+    PROGRAM,
+    bringing_files,
+    bringing_programs,
+    names_made,
+    programs_named,
+)
 
 _MOST_NAMES: Final = 300  #: programs of a folder whose names may be meant
 _MOST_FILES: Final = 20_000  #: of a project that are searched for a program; one of code has fewer
 _MOST_PARTS: Final = 32  #: of a program's path, each of which may be the slip
-#: Commands after which other files are there.
-_BRINGS_FILES: Final = frozenset(
-    {"cd", "pushd", "git", "wget", "curl", "cp", "ln", "mv", "tar", "unzip"}
-)
-#: Where the job was submitted, which is where its programs are looked for without them. Source:
-#: sbatch(1), qsub(1B) of PBS, qsub(1) of Grid Engine, bsub(1)
-_SUBMITTED_IN: Final = lazy_pattern(
-    r"\"?\$\{?(?:SLURM_SUBMIT_DIR|PBS_O_WORKDIR|SGE_O_WORKDIR|LS_SUBCWD)\b[^/]*"
-)
-#: A file that is no program, as its ending says: `config.yaml`.
-_DATA: Final = lazy_pattern(r"[^*?\[]*\.(?!py\b|sh\b)[A-Za-z]\w*")
-#: Files that a script tests for: `[ -f setup.sh ]`.
-_TESTED: Final = lazy_pattern(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
 _WORD: Final = lazy_pattern(r"[^\W_]+")  #: of a program's name
 _SCRIPTS: Final = ("*.sh", "*.sbatch", "*.slurm")
 #: A program on a line, without a folder.
 _BARE_PROGRAM: Final = lazy_pattern(r"(?<![^\s])(\w[\w-]{0,80}\.py)(?!\S)")
-#: The same with folders.
-_PROGRAM: Final = lazy_pattern(r"(?<![^\s])((?:\w[\w.-]{0,80}/){0,10}\w[\w-]{0,80}\.py)(?!\S)")
 _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 
 
@@ -161,10 +153,9 @@ def _is_known_start(program: PurePath, launch: Launch, folders: Iterable[Path]) 
     that the script names, or of a path with a folder one that a script beside it names.
     """
     shell = launch.script
-    texts = (shell.text, *(text for _, text in shell.followed))
-    own = {Path(text.path).absolute().parent for text in texts}
+    own = {Path(text.path).absolute().parent for text in shell.texts}
     has_folder = len(program.parts) > 1
-    others = {path for text in texts for path in _PROGRAM.findall(text.content)}
+    others = set(programs_named(shell))
     if has_folder:
         others.update(path for folder in own for path in _named_beside(folder) if "/" in path)
     others.discard(str(program))
@@ -179,7 +170,7 @@ def _is_known_start(program: PurePath, launch: Launch, folders: Iterable[Path]) 
 def _named_beside(folder: Path) -> frozenset[str]:
     """The programs that the scripts of a folder name, by a name or a relative path."""
     texts = texts_of(folder, _SCRIPTS, ".py")
-    return frozenset(path for text in texts for path in _PROGRAM.findall(text))
+    return frozenset(path for text in texts for path in PROGRAM.findall(text))
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
@@ -274,7 +265,7 @@ def _moved_to(launch: Launch) -> Path | None:
     None where it doesn't, or goes elsewhere, or a command brings files.
     """
     shell = launch.script
-    brings = [command for command in shell.commands if _brings_programs(command)]
+    brings = bringing_programs(shell)
     if len(brings) != 1 or brings[0].words[0].value != "cd" or len(brings[0].words) != 2:
         return None
     word = brings[0].words[1]
@@ -295,27 +286,8 @@ def _may_be_from_elsewhere(program: PurePath, launch: Launch) -> bool:
     """
     script = launch.script
     in_image = script.place is not None or runs_in_container(launch)
-    is_made = program.name in _names_made(script) or any(map(_brings_programs, script.commands))
+    is_made = program.name in names_made(script) or bool(bringing_programs(script))
     return in_image or is_made or is_ignored(program, script.text.path)
-
-
-def _brings_files(command: Command) -> bool:
-    return bool(command.words) and command.words[0].value in _BRINGS_FILES
-
-
-def _brings_programs(command: Command) -> bool:
-    """Whether other programs may be there after a command: `cp` of a file of data brings none."""
-    if not _brings_files(command):
-        return False
-    name, *words = command.words
-    if name.value == "cd":
-        return not (len(words) == 1 and _SUBMITTED_IN.fullmatch(words[0].raw))
-    has_options = any(word.raw.startswith("-") for word in words)
-    return (
-        name.value != "cp"
-        or has_options
-        or not all(_DATA.fullmatch(word.path or "") for word in words[:-1])
-    )
 
 
 def _module_is_there(launch: Launch, module: str) -> Violations:
@@ -347,16 +319,17 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
     a branch.
     Fix: correct the script's path"""
     shell = script.shell
-    brings_files = any(map(_brings_files, shell.commands))
+    brings_files = bool(bringing_files(shell))
     if not script.launches and brings_files:
         return  # what prepares a machine calls what it brings there
     words = [(command, _script_of(command)) for command in shell.commands]
     named = [(command, word) for command, word in words if word is not None]
-    names_made = _names_made(shell) if named else set[str]()
+    made = names_made(shell) if named else frozenset[str]()
+    has_home = bool(named) and _home_of(script) is not None
     for command, word in named:
         called_path = PurePath((word.path or "").lstrip("/"))
         is_named = called_path.suffix and not is_left_open(str(called_path))
-        if not is_named or called_path.name in names_made:
+        if not is_named or called_path.name in made:
             continue
         where = shell.locate(word)
         is_of_another_machine = word.value != str(called_path)
@@ -367,7 +340,7 @@ def called_scripts_are_there(script: LaunchScript) -> Violations:
             yield Violation(where, message, f"did you mean {called_path.with_name(near)}?")
         elif word.value and _is_missing(PurePath(word.value), shell.text.path):
             hint = "correct the path, or add the script"
-            if _home_of(script) is not None:
+            if has_home:
                 # What a branch calls may be for those who have it.
                 severity = NOTE if command.guarded else WARNING
                 yield Violation(where, message, hint, severity=severity)
@@ -381,7 +354,7 @@ def _home_of(script: LaunchScript) -> Path | None:
     It is the only one from which programs of its launches are there. None where it is unknown, or a
     command brings other files.
     """
-    if any(map(_brings_files, script.shell.commands)):
+    if bringing_files(script.shell):
         return None
     programs = [
         PurePath(launch.program.value)
@@ -405,23 +378,6 @@ def _is_missing(path: PurePath, holder: str) -> bool:
     folders = folders_above(holder)
     is_nowhere = not path.is_absolute() and not any(is_there(folder / path) for folder in folders)
     return is_nowhere and not is_ignored(path, holder)
-
-
-def _names_made(shell: ShellScript) -> set[str]:
-    """The names of files that a script has read, writes, brings or tests for.
-
-    They may be there when it calls them.
-    """
-    words = [*shell.written]
-    for command in shell.commands:
-        if _brings_files(command):
-            words += command.words[1:]
-    paths = {
-        *(text.path for _, text in shell.followed),
-        *(word.path or "" for word in words),
-        *_TESTED.findall(shell.text.content),
-    }
-    return {PurePath(path).name for path in paths}
 
 
 def _scripts_beside(script: PurePath, holder: str, *, anywhere: bool) -> list[str]:

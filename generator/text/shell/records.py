@@ -124,15 +124,16 @@ class Heredoc:
 History = dict[str, list[tuple[int, str | None]]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ShellScript:
     """A script's commands, assignments, directives and here-documents, in order.
 
-    Those of its nested shells are among them.
+    Those of its nested shells are among them. It is equal to itself alone, so that answers about it
+    can be kept.
     """
 
     text: Text
-    lines: Lines = field(repr=False, compare=False)
+    lines: Lines = field(repr=False)
     #: of an offset, in another document
     place: Callable[[int], Location] | None = field(default=None, repr=False)
     directives: list[Directive] = field(default_factory=list)
@@ -149,7 +150,7 @@ class ShellScript:
     #: texts of the files that it calls and sources, each with the offset at which its words begin
     followed: list[tuple[int, Text]] = field(default_factory=list, repr=False)
     #: the lines of those in which something was located, by that offset
-    _lines: dict[int, Lines] = field(default_factory=dict, repr=False, compare=False)
+    _lines: dict[int, Lines] = field(default_factory=dict, repr=False)
     #: the paths of those that it calls, each in a shell of its own
     called: list[str] = field(default_factory=list)
     #: where its loops, conditions and other blocks don't fit together
