@@ -6,6 +6,8 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from .program_modules import bound_name, imported_from
+
 
 class Binding(NamedTuple):
     """A statement that gives a name its meaning."""
@@ -44,16 +46,16 @@ def _bound_by(statement: ast.stmt, dotted: str, always: bool) -> Iterator[Bindin
             yield Binding(always, defined=statement)
     elif isinstance(statement, ast.Import):
         for alias in statement.names:
-            if rest and (alias.asname or alias.name.partition(".")[0]) == first:
+            if rest and bound_name(alias) == first:
                 full = f"{alias.name}.{rest}" if alias.asname else dotted
                 module, _, name = full.rpartition(".")
                 yield Binding(always, module=module, name=name)
     elif isinstance(statement, ast.ImportFrom):
-        origin = "." * statement.level + (statement.module or "")
+        origin = imported_from(statement)
         for alias in statement.names:
             if alias.name == "*" and not rest:
                 yield Binding(always, module=origin, name=dotted, is_star=True)
-            elif (alias.asname or alias.name) == first:
+            elif bound_name(alias) == first:
                 within = "" if origin.endswith(".") else "."
                 full = f"{origin}{within}{alias.name}.{rest}" if rest else ""
                 module, _, name = full.rpartition(".") if rest else (origin, "", alias.name)

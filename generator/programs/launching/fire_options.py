@@ -12,7 +12,16 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...text.around import until_next_check
-from .program_modules import Module, file_of, module_of, name_of
+from .program_modules import (
+    DEFINITIONS,
+    Module,
+    as_field,
+    bound_name,
+    files_imported,
+    imported_from,
+    module_of,
+    name_of,
+)
 
 #: What fire answers anywhere.
 _HELP: Final = "help"
@@ -31,13 +40,13 @@ class FireOptions:
 
     def takes(self, option: str) -> bool:
         """Whether an option is a parameter, by its name, its first letter, or `no` before it."""
-        name = option.lstrip("-").replace("-", "_")
+        name = as_field(option)
         if len(name) == 1:  # ambiguous where several begin so, which isn't judged here
             return any(each.startswith(name) for each in self.names)
         return name == _HELP or name in self.names or name.removeprefix("no") in self.names
 
     def needs_value(self, option: str) -> bool:
-        return option.lstrip("-").replace("-", "_") in self.valued
+        return as_field(option) in self.valued
 
 
 @until_next_check(64)
@@ -96,13 +105,8 @@ def _function(program: Path, module: Module, name: str, steps: int) -> ast.Funct
         return statement
     if not isinstance(statement, ast.ImportFrom):
         return None
-    written = "." * statement.level + (statement.module or "")
-    original = next(each.name for each in statement.names if (each.asname or each.name) == name)
-    files = {
-        file
-        for folder in (module.path.parent, program.parent)
-        if (file := file_of(written, folder))
-    }
+    original = next(each.name for each in statement.names if bound_name(each) == name)
+    files = files_imported(program, module, imported_from(statement))
     if len(files) != 1:
         return None
     return _function(program, module_of(files.pop()), original, steps - 1)
@@ -110,14 +114,14 @@ def _function(program: Path, module: Module, name: str, steps: int) -> ast.Funct
 
 def _names_bound(statement: ast.stmt) -> set[str]:
     """The names to which a definition or an import, perhaps within a branch, gives a meaning."""
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set[str]()
     for node in ast.walk(statement):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, DEFINITIONS):
             names.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            names.update(map(bound_name, node.names))
     return names
 
 

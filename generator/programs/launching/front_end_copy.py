@@ -31,9 +31,9 @@ from ...text.around import (
 from ..releases import parsed, release_of
 from .front_ends import FrontEnd
 from .hydra_config import Defaults, defaults_of
+from .program_modules import DEFINITIONS, FUNCTIONS, as_field, assignments, name_of
 
 _MOST_FILES: Final = 2_000  # of a copy; verl has 400
-_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOTTED: Final = lazy_pattern(r"[A-Za-z_][\w.]*")  # a key in a text
 _PATH: Final = lazy_pattern(r"(?<![\w/])\w[\w/]*\.py\b")  # of a source
 _TURNS_OFF: Final = lazy_pattern(r"\A(?:no|disable)_")
@@ -85,7 +85,7 @@ class Copy:
 
     def has_option(self, name: str) -> bool:
         """Whether its Python makes an option: the field of a class, or one of argparse."""
-        return _declares(self.folder, name.lstrip("-").replace("-", "_"))
+        return _declares(self.folder, as_field(name))
 
     def raises(self, names: Iterable[frozenset[str]], first: Iterable[str] = ()) -> frozenset[str]:
         """The exceptions of its checks that depend on one name of each set; empty: it has none.
@@ -199,7 +199,7 @@ def quotes(package: Path, text: str) -> bool:
 
 def adds_option(package: Path, option: str) -> bool:
     """Whether a package may make an option: of a field too, which a switch turns off."""
-    name = option.lstrip("-").replace("-", "_")
+    name = as_field(option)
     return any(_declares(package, each) for each in {name, _TURNS_OFF.sub("", name)})
 
 
@@ -226,7 +226,7 @@ class _Check(NamedTuple):
 def _checks_in(path: Path, package: Path) -> tuple[_Check, ...]:
     """The checks of a file."""
     tree = parsed(text_around(path, package))
-    functions = (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
+    functions = (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))
     return tuple(check for part in (tree, *functions) for check in _checks_of(part, _made_in(part)))
 
 
@@ -250,7 +250,7 @@ def _checks_of(
             names = outer | _names_in(exception)
             name = ast.unparse(called).rpartition(".")[2]
             yield _Check(name, _made_of(names, made), function)
-        elif not isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+        elif not isinstance(statement, DEFINITIONS):
             inner = outer
             if isinstance(statement, (ast.If, ast.While)):
                 inner |= _names_in(statement.test)
@@ -268,22 +268,13 @@ def _statements_in(statement: ast.stmt) -> Iterator[ast.stmt]:
 def _made_in(part: ast.AST) -> Mapping[str, Collection[str]]:
     """What each variable or attribute that a function sets is made of, by its name."""
     made = defaultdict[str, set[str]](set)
-    for node in ast.walk(part):
-        if isinstance(node, ast.Assign):
-            targets: list[ast.expr] = node.targets
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-            targets = [node.target]
-        else:
+    for target, value in assignments(ast.walk(part)):
+        if value is None:
             continue
-        if node.value is None:
-            continue
-        names = _names_in(node.value)
-        for target in targets:
-            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
-                if isinstance(each, ast.Name):
-                    made[each.id] |= names
-                elif isinstance(each, ast.Attribute):
-                    made[each.attr] |= names
+        names = _names_in(value)
+        for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(each, (ast.Name, ast.Attribute)):
+                made[name_of(each)] |= names
     return made
 
 

@@ -20,12 +20,20 @@ from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import text_around, until_next_check
 from ...text.slips import is_slip
 from ...text.wording import whole_number
+from .added_options import ADDS, BOTH_WAYS, ELSEWHERE, PARENTS, added_options
 from .parsed_classes import ALIASES, class_meant, fields_of, handed_over
-from .program_modules import GROUPS, PARSERS, Module, module_of, modules_from, name_of
+from .program_modules import (
+    GROUPS,
+    PARSERS,
+    Module,
+    annotated_fields,
+    as_field,
+    first_modules,
+    module_of,
+    modules_from,
+    name_of,
+)
 
-#: The modules of a program that are searched for its parser, or for a class of its arguments; of
-#: 486 public programs 479 have it in these.
-_MOST_MODULES: Final = 12
 #: The modules that are searched for the name of an option; LLaMA-Factory's are in the 50th.
 _MOST_DECLARING: Final = 100
 _ORIGINS: Final = ("argparse", "transformers", "trl")
@@ -56,12 +64,11 @@ _OPEN: Final = frozenset(
     {
         "parse_known_args",
         "parse_known_intermixed_args",
-        "add_subparsers",
         "REMAINDER",
         ALIASES,
         "return_remaining_strings",
         "ignore_extra_args",
-        "prefix_chars",
+        *ELSEWHERE,
     }
 )
 #: The same in a text that needs no parsing then.
@@ -72,7 +79,7 @@ _LEFT_OPEN: Final = lazy_pattern(
 #: 3.12, argparse.py
 _PLAIN: Final = frozenset(
     {
-        "add_argument",
+        ADDS,
         "parse_args",
         "parse_args_and_config",
         "parse_args_into_dataclasses",
@@ -104,7 +111,9 @@ _TRAINS: Final = (
     ("transformers", r"\w*TrainingArguments", ()),
 )
 #: Functions of DeepSpeed that add options to a parser.
-_ADDS: Final = frozenset({"add_config_arguments", "add_core_arguments", "add_tuning_arguments"})
+_ADDS_OF_DEEPSPEED: Final = frozenset(
+    {"add_config_arguments", "add_core_arguments", "add_tuning_arguments"}
+)
 
 #: Names of classes and their fields; tuples, as answers are kept by them.
 Classes = tuple[tuple[str, frozenset[str]], ...]
@@ -119,7 +128,7 @@ def own_options(program: Path, classes: Classes) -> frozenset[str] | None:
     """
     with_parser = (
         module
-        for module in islice(modules_from(program), _MOST_MODULES)
+        for module in first_modules(program)
         if any(name in module.text for name in PARSERS)
         # A module beside the program may have a parser for itself as a program.
         and (module.path == program or _MAIN not in module.text)
@@ -147,21 +156,13 @@ def valued_options(program: Path) -> frozenset[str]:
     them.
     """
     in_need, others = set[str](), set[str]()
-    for module in islice(modules_from(program), _MOST_MODULES):
-        if "add_argument" not in module.text:  # which needs no parsing then
-            continue
-        for call in module.calls:
-            if name_of(call.func) != "add_argument":
-                continue
-            written = {keyword.arg: keyword.value for keyword in call.keywords}
-            # None: `**more`
-            needs_value = written.keys().isdisjoint({"action", None}) and _is_at_least_one(
-                written.get("nargs")
-            )
-            if needs_value:
-                in_need.update(_texts_among(call.args))
+    for module in first_modules(program):
+        for option in added_options(module) if ADDS in module.text else ():
+            is_plain = option.settings.keys().isdisjoint({"action", None})
+            if is_plain and _is_at_least_one(option.settings.get("nargs")):
+                in_need.update(option.names)
             else:
-                others.update(_texts_among(call.args))
+                others.update(option.names)
     return frozenset(in_need - others)
 
 
@@ -179,22 +180,22 @@ def field_takes_value(program: Path, name: str) -> bool:
 
     Every class of this program's first modules that has the field has to give it such a type.
     """
-    modules = [
-        module for module in islice(modules_from(program), _MOST_MODULES) if name in module.text
-    ]
+    modules = [module for module in first_modules(program) if name in module.text]
+    classes = [node for module in modules for node in module.classes.values()]
+    types = [annotated_fields(node).get(name) for node in classes if _is_dataclass(node)]
     takes_value = [
-        _VALUE.fullmatch(ast.unparse(part.annotation)) is not None
-        for module in modules
-        for node in module.classes.values()
-        if any(
-            name_of(each.func if isinstance(each, ast.Call) else each) == "dataclass"
-            for each in node.decorator_list
-        )
-        for part in node.body
-        if isinstance(part, ast.AnnAssign) and name_of(part.target) == name
+        _VALUE.fullmatch(ast.unparse(annotation)) is not None
+        for annotation in types
+        if annotation is not None
     ]
     is_written = any(f"--{name}" in module.text for module in modules)  # for another parser
     return bool(takes_value) and all(takes_value) and not is_written
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    """Return whether a class has the decorator, with arguments or without."""
+    decorators = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+    return "dataclass" in map(name_of, decorators)
 
 
 def parses_classes(program: Path) -> bool:
@@ -202,21 +203,12 @@ def parses_classes(program: Path) -> bool:
     return any("HfArgumentParser" in text for text in _texts(program))
 
 
-def _texts_among(arguments: Iterable[ast.expr]) -> list[str]:
-    """The arguments of a call that are texts written out."""
-    return [
-        argument.value
-        for argument in arguments
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
-
-
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
     """Return, by each of `options` that is a slip of an option that a program has, what was meant.
 
     An option that its first modules have anywhere in their text is no slip.
     """
-    names = {option: option.lstrip("-").replace("-", "_") for option in options}
+    names = {option: as_field(option) for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
     declared = _declared(program) if unread else ()
     meant_by_option = dict[str, str]()
@@ -278,9 +270,9 @@ def lacks_word(program: Path, word: str) -> bool:
 
 
 @until_next_check(64)
-def _texts(program: Path, most: int = _MOST_MODULES) -> tuple[str, ...]:
+def _texts(program: Path) -> tuple[str, ...]:
     """The first modules of a program, with `-` written as `_`."""
-    return tuple(module.plain_text for module in islice(modules_from(program), most))
+    return tuple(module.plain_text for module in first_modules(program))
 
 
 @until_next_check(64)
@@ -291,8 +283,8 @@ def _declared(program: Path) -> tuple[str, ...]:
     """
     modules = list(islice(modules_from(program), _MOST_DECLARING))
     declared = {name for module in modules for name in module.declared}
-    if any(name in module.plain_text for module in modules for name in _ADDS):
-        declared |= {option.lstrip("-").replace("-", "_") for option in OF_DEEPSPEED}
+    if any(name in module.plain_text for module in modules for name in _ADDS_OF_DEEPSPEED):
+        declared |= {as_field(option) for option in OF_DEEPSPEED}
     return tuple(sorted(declared))
 
 
@@ -323,23 +315,19 @@ def pipeline_stages(launch: Launch) -> int | None:
 
 def _value_of_option(module: Module, name: str, launch: Launch) -> int | None:
     """The number that a launch line gives to the option of a field's name, or its default."""
-    for call in module.calls:
-        if name_of(call.func) != "add_argument":
-            continue
-        options = _texts_among(call.args)
-        keywords = {
-            keyword.arg: keyword.value.value
-            for keyword in call.keywords
-            if isinstance(keyword.value, ast.Constant)
+    for option in added_options(module):
+        settings = {
+            key: node.value
+            for key, node in option.settings.items()
+            if isinstance(node, ast.Constant)
         }
-        fields = {option.lstrip("-").replace("-", "_") for option in options}
-        if name not in fields and name != keywords.get("dest"):
+        if name not in map(as_field, option.names) and name != settings.get("dest"):
             continue
 
         words = [part for word in launch.arguments for part in (word.value or "").split("=", 1)]
-        values = (text for option, text in pairwise(words) if option in options)
+        values = (text for word, text in pairwise(words) if word in option.names)
         value = next(values, None)
-        return whole_number(keywords.get("default")) if value is None else read_whole(value)
+        return whole_number(settings.get("default")) if value is None else read_whole(value)
     return None
 
 
@@ -360,11 +348,12 @@ def _options(
     if _leaves_open(module, parser_call):
         return None
 
-    names = _written_names(module)
-    if names is None:
+    added = list(added_options(module))
+    if any(option.has_other_names for option in added):
         return None
+    names = {name for option in added for name in option.names}
     options = {name for name in names if name.startswith("--")}
-    if "BooleanOptionalAction" in _names(module):
+    if BOTH_WAYS in module.names:
         options |= {f"--no-{name[2:]}" for name in names}
     if _called_with_parser(module):  # functions of DeepSpeed: others leave the options open
         options |= OF_DEEPSPEED
@@ -383,10 +372,6 @@ def _options(
     return frozenset({*options, "--help"})
 
 
-def _names(module: Module) -> set[str]:
-    return {name_of(node) for node in module.every(ast.Attribute, ast.Name)}
-
-
 def _called_with_parser(module: Module) -> set[str]:
     """The functions that are called with a parser, which may add options to it."""
     return {
@@ -399,24 +384,11 @@ def _called_with_parser(module: Module) -> set[str]:
 
 def _leaves_open(module: Module, parser_call: ast.Call) -> bool:
     """Return whether a parser may have options that aren't written in its module."""
-    if any(keyword.arg == "parents" for keyword in parser_call.keywords):
+    if any(keyword.arg == PARENTS for keyword in parser_call.keywords):
         return True
-    keywords = {keyword.arg for call in module.calls for keyword in call.keywords}
-    if not _OPEN.isdisjoint(_names(module) | keywords):
+    if not _OPEN.isdisjoint(module.names):
         return True
     methods = {
         node.attr for node in module.every(ast.Attribute) if name_of(node.value) in module.parsers
     }
-    return not (_called_with_parser(module) <= _ADDS and methods <= _PLAIN)
-
-
-def _written_names(module: Module) -> set[str] | None:
-    """The names in the module's calls of `add_argument`; None where some aren't written out."""
-    names = set[str]()
-    for call in module.calls:
-        if name_of(call.func) == "add_argument":
-            texts = _texts_among(call.args)
-            if not texts or len(texts) < len(call.args):
-                return None
-            names |= set(texts)
-    return names
+    return not (_called_with_parser(module) <= _ADDS_OF_DEEPSPEED and methods <= _PLAIN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping
-from itertools import islice
 from pathlib import Path
 from sys import stdlib_module_names
 from typing import Final, NamedTuple
@@ -12,12 +11,17 @@ from typing import Final, NamedTuple
 from ...text.around import folders_above, is_readable, until_next_check
 from ..releases import COPIES
 from .class_names import Binding, bindings
-from .program_modules import Module, file_of, module_of, modules_from, name_of
+from .program_modules import (
+    Module,
+    annotated_fields,
+    files_imported,
+    first_modules,
+    module_of,
+    name_of,
+)
 
 #: How many imports, and bases, are followed to a class.
 _MOST_STEPS: Final = 12
-#: The modules of a program that are searched for its parser.
-_MOST_MODULES: Final = 12
 #: Parsers that make options of classes, and read files by them.
 _OF_CLASSES: Final = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 #: Gives other names to the option that a field makes. Source: transformers 5.23, hf_argparser.py,
@@ -80,9 +84,7 @@ def _possible(
 def _imported(program: Path, module: Module, binding: Binding, steps: int) -> set[Class | None]:
     """The classes that an imported name may mean."""
     name = f"{binding.module}__init__" if binding.module.endswith(".") else binding.module
-    # Python looks beside the program first, whichever of its modules imports.
-    folders = (module.path.parent, program.parent)
-    files = {file for folder in folders if (file := file_of(name, folder))}
+    files = files_imported(program, module, name)
     package = name.partition(".")[0]
     if not files:
         is_harmless = binding.is_star and package in stdlib_module_names
@@ -111,8 +113,7 @@ def fields_of(
     module, node = meant
     if not steps or ALIASES in module.text:
         return None
-    targets = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
-    fields = {target.id for target in targets if isinstance(target, ast.Name)}
+    fields = set(annotated_fields(node))
     for base in node.bases:
         if name_of(base) == "object":
             continue
@@ -147,7 +148,7 @@ def parses_a(program: Path, names: tuple[str, ...]) -> bool | None:
 
     None where no parser of classes is seen.
     """
-    for module in islice(modules_from(program), _MOST_MODULES):
+    for module in first_modules(program):
         if not any(name in module.text for name in _OF_CLASSES):
             continue
         handed = [

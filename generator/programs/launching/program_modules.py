@@ -7,11 +7,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 from ...patterns import lazy_pattern
 from ...text.around import is_readable, names_in, text_around, until_next_check
@@ -33,6 +33,14 @@ _FIRST: Final = r"(?:^|,)\s*([\w.]+)"
 #: An option's name as argparse and its kin are given it, or a field of a class; `-` is written as
 #: `_`.
 _DECLARES: Final = lazy_pattern(r"""["']__(\w+)["']|^[ ]{4}(\w+)\s*:\s*[A-Za-z"']""", re.MULTILINE)
+
+#: The modules of a program that are searched for its parser, or for a class of its arguments; of
+#: 486 public programs 479 have it in these.
+_MOST_WITH_PARSERS: Final = 12
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: Statements whose bodies don't run where they stand.
+DEFINITIONS: Final = (*FUNCTIONS, ast.ClassDef)
+_IS_MAIN: Final = "__name__ == '__main__'"
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -75,6 +83,12 @@ class Module:
         return {node.name: node for node in self.every(ast.ClassDef)}
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of variables, attributes and arguments that occur in it."""
+        arguments = (keyword.arg for keyword in self.every(ast.keyword) if keyword.arg)
+        return frozenset({*map(name_of, self.every(ast.Attribute, ast.Name)), *arguments})
+
+    @cached_property
     def imported(self) -> tuple[Path, ...]:
         """The files of the modules that are imported by name, where they are in the repository."""
         names = list[str]()
@@ -103,11 +117,11 @@ class Module:
         for node in self.every(ast.Import):
             for alias in node.names:
                 package = alias.name.partition(".")[0]
-                packages[alias.asname or package].add(package)
+                packages[bound_name(alias)].add(package)
         for from_node in self.every(ast.ImportFrom):
             package = (from_node.module or "").partition(".")[0]
             for alias in from_node.names:
-                packages[alias.asname or alias.name.partition(".")[0]].add(package)
+                packages[bound_name(alias)].add(package)
         return packages
 
     @cached_property
@@ -200,6 +214,68 @@ def modules_from(first: Path) -> Iterator[Module]:
             module = module_of(path)
             yield module
             waiting += module.imported
+
+
+def first_modules(program: Path) -> Iterator[Module]:
+    """A program and the first modules that it imports, where its parser is looked for."""
+    return islice(modules_from(program), _MOST_WITH_PARSERS)
+
+
+def files_imported(program: Path, module: Module, name: str) -> set[Path]:
+    """The files in the repository that a module of a program may import by a name.
+
+    Python looks beside the program first, whichever of its modules imports.
+    """
+    folders = (module.path.parent, program.parent)
+    return set(filter(None, (file_of(name, folder) for folder in folders)))
+
+
+def imported_from(statement: ast.ImportFrom) -> str:
+    """The module whose names a statement imports, with dots in front if relative."""
+    return "." * statement.level + (statement.module or "")
+
+
+def bound_name(alias: ast.alias) -> str:
+    """The name to which an import gives a meaning: `a` for `import a.b`."""
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def is_for_main(statement: ast.stmt) -> TypeGuard[ast.If]:
+    """Whether a statement is the condition under which a program's own part runs."""
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == _IS_MAIN
+
+
+def annotated_fields(node: ast.ClassDef) -> dict[str, ast.expr]:
+    """The types of a class's own fields by name, as `dataclass` finds them."""
+    return {
+        part.target.id: part.annotation
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+
+
+def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    """The targets that nodes assign to, with what is assigned; None: `x: int` alone."""
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield target, node.value
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            yield node.target, node.value
+
+
+def texts_among(nodes: Iterable[ast.expr]) -> tuple[str, ...]:
+    """Those of some expressions that are texts written out."""
+    return tuple(
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def as_field(option: str) -> str:
+    """The field that parsers make of an option's name: `max_steps` of `--max-steps`."""
+    return option.lstrip("-").replace("-", "_")
 
 
 def name_of(node: ast.expr) -> str:

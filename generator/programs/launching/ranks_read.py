@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Final
 
 from ...patterns import lazy_pattern
 from ...submission.launches import Launch
@@ -24,7 +24,14 @@ from ...submission.repository import (
 )
 from ...text.around import text_around, until_next_check
 from ..python_around import tells
-from .program_modules import Module, module_of, modules_from, name_of
+from .program_modules import (
+    DEFINITIONS,
+    Module,
+    is_for_main,
+    module_of,
+    modules_from,
+    name_of,
+)
 
 #: A variable of a launcher's, as a program reads it, in no comment.
 _READS_RANK: Final = lazy_pattern(
@@ -52,8 +59,6 @@ _MOST_MODULES: Final = 200
 _MAY_SET: Final = lazy_pattern(
     r"\bsetdefault\(\s*[\"'](?:LOCAL_)?RANK\b|\benviron\.update\(|\bdotenv\b"
 )
-_DEFINES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_IS_MAIN: Final = "__name__ == '__main__'"
 
 
 def rank_variables(launch: Launch) -> frozenset[str]:
@@ -133,9 +138,9 @@ def _surely_run(
     None follows where the program may end, or may leave the function.
     """
     for statement in body:
-        if isinstance(statement, _DEFINES):
+        if isinstance(statement, DEFINITIONS):
             continue
-        if isinstance(statement, ast.With) or _is_for_main(statement):
+        if isinstance(statement, ast.With) or is_for_main(statement):
             yield from _surely_run(statement.body, functions)
         elif isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)):
             for node in _evaluated(statement):
@@ -145,11 +150,6 @@ def _surely_run(
             yield statement
         elif any(map(_may_end, ast.walk(statement))):
             yield None
-
-
-def _is_for_main(statement: ast.stmt) -> TypeGuard[ast.If]:
-    """Whether a statement is the condition under which a program's own part runs."""
-    return isinstance(statement, ast.If) and ast.unparse(statement.test) == _IS_MAIN
 
 
 def _may_end(node: ast.AST) -> bool:

@@ -7,19 +7,22 @@ are in every parser of argparse.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from ...dataclass import dataclass
-from ...text.around import text_around, until_next_check
-from ..releases import parsed
+from ...text.around import until_next_check
+from .added_options import BOTH_WAYS, ELSEWHERE, PARENTS, AddedOption, added_options
+from .program_modules import Module, assignments, is_for_main, module_of, name_of, texts_among
 
-#: Methods, arguments and classes with which there are options that aren't written out.
-_OPEN: Final = frozenset({"add_subparsers", "parents", "prefix_chars", "BooleanOptionalAction"})
-_ADDS: Final = "add_argument"
+#: Names with which there are options that aren't written out.
+_OPEN: Final = frozenset({*ELSEWHERE, PARENTS, BOTH_WAYS})
+#: Methods after which a list or mapping may hold more than where it is set.
 _GROWS: Final = frozenset({"append", "extend", "update", "setdefault", "add", "insert"})
-_WRAPS: Final = frozenset({"sorted", "list", "tuple", "set"})  #: what choices may be put through
+#: Functions of a list or mapping whose result has the same texts: `choices=sorted(MODELS)`.
+_WRAPS: Final = frozenset({"sorted", "list", "tuple", "set"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,141 +63,99 @@ def written_parser(program: Path) -> WrittenParser | None:
     """The parser that a program makes; None where it makes none or several, or where options of it
     aren't written out.
     """
-    text = text_around(program, program.parent)
-    if "ArgumentParser(" not in text:
+    module = module_of(program)
+    if "ArgumentParser(" not in module.text:  # which needs no parsing then
         return None
-    tree = parsed(text)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = {name for node in ast.walk(tree) for name in _names_of(node)}
-    parsers = [call for call in calls if _name(call.func) == "ArgumentParser"]
-    if len(parsers) != 1 or not names.isdisjoint(_OPEN):
+    parser_calls = [call for call in module.calls if name_of(call.func) == "ArgumentParser"]
+    if len(parser_calls) != 1 or not module.names.isdisjoint(_OPEN):
         return None
-    tables = dict(_tables(tree))
-    on_condition = {id(call) for call in _calls_on_condition(tree)}
-    options = [
-        _option(call, tables, always=id(call) not in on_condition)
-        for call in calls
-        if _name(call.func) == _ADDS
-    ]
-    known = tuple(option for option in options if option is not None)
-    if len(known) < len(options):
-        return None
-    helps = WrittenOption(names=("-h", "--help"), takes_value=False)
-    abbreviates = _keyword(parsers[0], "allow_abbrev")
-    adds_help = _keyword(parsers[0], "add_help")
+    tables = dict(_tables(module))
+    on_condition = {id(node) for node in _run_on_condition(module)}
+    options = list[WrittenOption]()
+    for added in added_options(module):
+        if added.has_other_names or None in added.settings:
+            return None
+        options.append(_option(added, tables, always=id(added.call) not in on_condition))
+    (parser_call,) = parser_calls
+    if not _is_off(parser_call, "add_help"):
+        options.append(WrittenOption(names=("-h", "--help"), takes_value=False))
     return WrittenParser(
-        options=known if _is_false(adds_help) else (*known, helps),
-        abbreviates=not _is_false(abbreviates),
-        passes_over="parse_known_args" in names,
+        options=tuple(options),
+        abbreviates=not _is_off(parser_call, "allow_abbrev"),
+        passes_over="parse_known_args" in module.names,
     )
 
 
-def _names_of(node: ast.AST) -> Iterator[str]:
-    """The names that a part of a program has itself."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        yield node.attr
-    elif isinstance(node, ast.keyword) and node.arg:
-        yield node.arg
+def _is_off(call: ast.Call, name: str) -> bool:
+    """Whether a call gives False to an argument by name."""
+    values = (keyword.value for keyword in call.keywords if keyword.arg == name)
+    return any(isinstance(value, ast.Constant) and value.value is False for value in values)
 
 
-def _name(node: ast.expr) -> str:
-    """The last part of a dotted name."""
-    return next(_names_of(node), "")
-
-
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """The value of an argument that is given by name."""
-    return next((each.value for each in call.keywords if each.arg == name), None)
-
-
-def _is_false(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False
-
-
-def _calls_on_condition(tree: ast.Module) -> Iterator[ast.AST]:
-    """What is called only where a condition holds, other than that the file is the program."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Try, ast.For, ast.While)):
-            yield from ast.walk(node)
-        elif isinstance(node, ast.If):
-            is_main = any(_name(part) == "__name__" for part in _parts_of(node.test))
-            yield from () if is_main else ast.walk(node)
-
-
-def _parts_of(node: ast.expr) -> Iterator[ast.expr]:
-    return (part for part in ast.walk(node) if isinstance(part, ast.expr))
+def _run_on_condition(module: Module) -> Iterator[ast.AST]:
+    """What runs only where a condition holds, other than that the file is the program."""
+    branching: list[ast.stmt] = module.every(ast.Try, ast.For, ast.While, ast.If)
+    for statement in branching:
+        if not is_for_main(statement):
+            yield from ast.walk(statement)
 
 
 def _option(
-    call: ast.Call, tables: dict[str, tuple[str, ...]], *, always: bool
-) -> WrittenOption | None:
-    """The option that a call adds; None where its names aren't written out."""
-    names = _texts(call.args)
-    if not names or len(names) < len(call.args) or any(each.arg is None for each in call.keywords):
-        return None
-    takes_value = _keyword(call, "action") is None and _keyword(call, "nargs") is None
-    choices, kind = _keyword(call, "choices"), _keyword(call, "type")
-    is_text = kind is None or _name(kind) == "str"  # else the choices are of what it makes
+    added: AddedOption, tables: Mapping[str, tuple[str, ...]], *, always: bool
+) -> WrittenOption:
+    """What is known of an option that a call adds."""
+    settings = added.settings
+    choices, kind = settings.get("choices"), settings.get("type")
+    is_text = kind is None or name_of(kind) == "str"  # else the choices are of what it makes
     return WrittenOption(
-        names=names,
-        takes_value=takes_value,
+        names=added.names,
+        takes_value=settings.keys().isdisjoint({"action", "nargs"}),
         always=always,
         choices=_choices(choices, tables) if choices is not None and is_text else None,
     )
 
 
-def _texts(nodes: list[ast.expr]) -> tuple[str, ...]:
-    """Those of some parts of a program that are texts written out."""
-    return tuple(
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    )
+def _choices(node: ast.expr, tables: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The values that `choices` allows: written out, or those of a list or mapping by its name."""
+    if isinstance(node, ast.Name):
+        return tables.get(node.id)
+    if not isinstance(node, ast.Call):
+        return _all_texts(node)
+    if name_of(node.func) in _WRAPS and len(node.args) == 1:
+        return _choices(node.args[0], tables)
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "keys":
+        return _choices(node.func.value, tables)
+    return None
 
 
 def _all_texts(node: ast.expr | None) -> tuple[str, ...] | None:
     """The texts of a list, or the keys of a mapping, where all are written out."""
     if isinstance(node, ast.Dict):
-        parts = [key for key in node.keys if key is not None]
+        parts = [key for key in node.keys if key is not None]  # None: `**others`
         is_whole = len(parts) == len(node.keys)
     elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         parts, is_whole = node.elts, True
     else:
         return None
-    texts = _texts(parts)
+    texts = texts_among(parts)
     return texts if is_whole and len(texts) == len(parts) else None
 
 
-def _tables(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _tables(module: Module) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The lists and mappings of texts that a program has by a name, each of which is set once."""
-    grown = {
-        _name(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr in _GROWS
+    changed = {
+        *(name_of(node.value) for node in module.every(ast.Attribute) if node.attr in _GROWS),
+        *(name_of(node.target) for node in module.every(ast.AugAssign)),
+        *(
+            name_of(node.value)
+            for node in module.every(ast.Subscript)
+            if not isinstance(node.ctx, ast.Load)
+        ),
     }
-    places = dict[str, list[tuple[str, ...] | None]]()
-    for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-            targets = [node.target]
-        for target in targets:
-            base = target.value if isinstance(target, ast.Subscript) else target
-            value = getattr(node, "value", None) if base is target else None
-            places.setdefault(_name(base), []).append(_all_texts(value))
-    for name, values in places.items():
-        if len(values) == 1 and values[0] is not None and name not in grown:
-            yield name, values[0]
-
-
-def _choices(node: ast.expr, tables: dict[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-    """The values that `choices` allows: written out, or those of a list or mapping by its name."""
-    if isinstance(node, ast.Call):
-        if _name(node.func) in _WRAPS and len(node.args) == 1:
-            return _choices(node.args[0], tables)
-        is_of_keys = isinstance(node.func, ast.Attribute) and node.func.attr == "keys"
-        return _choices(node.func.value, tables) if is_of_keys else None  # type: ignore[attr-defined]
-    if isinstance(node, ast.Name):
-        return tables.get(node.id)
-    return _all_texts(node)
+    values_by_name = defaultdict[str, list[ast.expr | None]](list)
+    for target, value in assignments(module.every(ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+        values_by_name[name_of(target)].append(value)
+    for name, values in values_by_name.items():
+        texts = _all_texts(values[0])
+        if len(values) == 1 and texts is not None and name not in changed:
+            yield name, texts
