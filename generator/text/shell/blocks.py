@@ -6,10 +6,10 @@ What bash refuses for another reason, before that, is left to it: nothing is sai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, NoReturn
 
 from ...dataclass import dataclass
-from .tokens import ARRAY, COMMENT, NEWLINE, OPERATOR, REDIRECT, TEST, WORD, Token
+from .tokens import ARRAY, COMMENT, JOINS, NEWLINE, OPERATOR, REDIRECT, TEST, WORD, Token
 
 #: What a block lacks first, by the word that opens it.
 _LACKS: Final = {
@@ -27,10 +27,8 @@ _BEHIND: Final = {"then": "fi", "do": "done", "elif": "then", "else": "fi"}
 _CLOSING: Final = frozenset({"then", "do", "else", "elif", "fi", "done", "esac", "}"})
 _ENDS_OF_BRANCHES: Final = frozenset({";;", ";&", ";;&"})
 _HEREDOCS: Final = frozenset({"<<", "<<-"})
-#: Operators behind which a list goes on.
-_JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 
-
+#: How a fault is mended: its word is removed, or its block is closed before it.
 Mend = Literal["removed", "closed"]
 
 
@@ -42,6 +40,14 @@ class Fault(NamedTuple):
     block: str = ""  #: the word that opens the innermost block; empty: none is open
     begins: int = -1  #: where that block begins
     lacks: str = ""  #: what it lacks
+
+
+class _FaultFoundError(Exception):
+    """The first place where the blocks don't fit together: nothing behind it is read."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault)
+        self.fault = fault
 
 
 class _UnknownError(Exception):
@@ -57,6 +63,7 @@ class _Block:
     lacks: str
     has_else: bool = False
     filled: bool = False  #: whether a command is in the part that is read
+    has_in: bool = False  #: whether `in` is behind the name of a loop
 
 
 def fault_in(tokens: Sequence[Token], text: str) -> Fault | None:
@@ -106,7 +113,7 @@ class _Blocks:
         self._has_heredoc = False  # on this line
         self._is_lost = False  # behind a here-document an operator's place isn't known
         #: what reads the next token
-        self._read: Callable[[Token, str], Fault | None] = self._in_list
+        self._read: Callable[[Token, str], None] = self._in_list
         self._begins = True  # whether a command may begin here
         self._is_first = False  # whether the word before is the first of its command
         self._is_closed = False  # a block ends here: only redirections and other ends follow
@@ -114,24 +121,28 @@ class _Blocks:
         self._is_target = False  # of a redirection
 
     def fault_in(self, tokens: Sequence[Token]) -> Fault | None:
-        for token in tokens:
-            word = self._go_to(token)
-            if "case" in word and ("$(" in word or "`" in word):
-                raise _UnknownError  # whose patterns have brackets that nothing opens
-            if token.kind == COMMENT:
-                continue
-            is_mended = self._at == self._mended_at and token.kind != NEWLINE
-            if is_mended and self._mend == "removed":
-                continue
-            if is_mended and self._open and self._read == self._in_list:
-                self._close(self._open[-1].lacks)
-            fault = self._read(token, word)
-            if fault is not None:
-                return fault
+        try:
+            for token in tokens:
+                self._take(token)
+        except _FaultFoundError as found:
+            return found.fault
         if not self._open:
             return None
         block = self._open[-1]
         return Fault("", block.at, block.word, block.at, block.lacks)
+
+    def _take(self, token: Token) -> None:
+        word = self._go_to(token)
+        if "case" in word and ("$(" in word or "`" in word):
+            raise _UnknownError  # whose patterns have brackets that nothing opens
+        if token.kind == COMMENT:
+            return
+        is_mended = self._at == self._mended_at and token.kind != NEWLINE
+        if is_mended and self._mend == "removed":
+            return
+        if is_mended and self._open and self._read == self._in_list:
+            self._close(self._open[-1].lacks)
+        self._read(token, word)
 
     def _go_to(self, token: Token) -> str:
         """Note the place of a token, and return it as it is written."""
@@ -148,15 +159,22 @@ class _Blocks:
         self._has_heredoc |= token.kind == REDIRECT and token.text in _HEREDOCS
         return word
 
-    def _fault(self, word: str) -> Fault:
+    def _refuse(self, word: str) -> NoReturn:
+        """Stop at a word that bash doesn't expect here."""
         if self._at < 0:
             raise _UnknownError
         if not self._open:
-            return Fault(word, self._at)
+            raise _FaultFoundError(Fault(word, self._at))
         block = self._open[-1]
-        return Fault(word, self._at, block.word, block.at, block.lacks)
+        raise _FaultFoundError(Fault(word, self._at, block.word, block.at, block.lacks))
 
-    def _in_list(self, token: Token, word: str) -> Fault | None:
+    def _expect(self, is_there: bool, *, then: Callable[[Token, str], None]) -> None:
+        """Go on behind what belongs here; where something else is, bash refuses that itself."""
+        if not is_there:
+            raise _UnknownError
+        self._read = then
+
+    def _in_list(self, token: Token, word: str) -> None:
         """Read a token of a list of commands."""
         if self._is_target:
             self._is_target = False
@@ -167,13 +185,13 @@ class _Blocks:
             if self._begins and not self._is_closed:  # no reserved word follows
                 self._begin_command(token)
         elif token.kind == NEWLINE or token.kind == OPERATOR:
-            return self._operator(token, word)
+            self._operator(token, word)
         elif not self._begins:
             if token.kind == TEST and word.startswith("(("):
-                raise _UnknownError
+                raise _UnknownError  # a command begins here to `Tokens`, and none does to this
             self._is_first = False
         elif token.kind == WORD and word in _CLOSING:
-            return self._close(word)
+            self._close(word)
         elif self._is_closed:
             raise _UnknownError
         elif token.kind == WORD and word in _LACKS:
@@ -184,7 +202,6 @@ class _Blocks:
             raise _UnknownError
         elif token.kind != WORD or word not in ("!", "time"):
             self._begin_command(token)
-        return None
 
     def _begin_command(self, token: Token) -> None:
         if self._open:
@@ -209,21 +226,20 @@ class _Blocks:
         self._begins = self._is_closed = True
         self._read = self._in_list
 
-    def _close(self, word: str) -> Fault | None:
+    def _close(self, word: str) -> None:
         """Read a word that ends a block or a part of it."""
         if self._is_joined:
             raise _UnknownError
         if not self._open:
-            return self._fault(word)
+            self._refuse(word)
         block = self._open[-1]
         is_branch = word in ("else", "elif") and block.lacks == "fi" and not block.has_else
         if not (block.filled or block.word == "case") or not (word == block.lacks or is_branch):
-            return self._fault(word)
+            self._refuse(word)
         if word in _BEHIND:
             self._begin_part(block, word)
         else:
             self._close_block()
-        return None
 
     def _begin_part(self, block: _Block, word: str) -> None:
         """Begin the part of a block that a word of it opens."""
@@ -236,11 +252,11 @@ class _Blocks:
         self._read = self._in_list
         self._begins, self._is_first, self._is_closed = True, False, False
 
-    def _operator(self, token: Token, sign: str) -> Fault | None:
+    def _operator(self, token: Token, sign: str) -> None:
         is_bare = self._begins and not self._is_closed  # no command is before it
         if sign == "(":
             self._bracket(is_bare=is_bare)
-            return None
+            return
         is_newline = token.kind == NEWLINE
         block = self._open[-1] if self._open else None
         is_end = sign == ")" or sign in _ENDS_OF_BRANCHES
@@ -248,7 +264,7 @@ class _Blocks:
         self._is_first = False
         if is_end and not self._is_joined:
             if block is None or block.lacks != wanted:
-                return self._fault(sign)
+                self._refuse(sign)
             if sign == ")":
                 if not block.filled:
                     raise _UnknownError
@@ -256,10 +272,9 @@ class _Blocks:
             else:
                 self._read = self._branch
         elif not is_bare:
-            self._begins, self._is_closed, self._is_joined = True, False, sign in _JOINS
+            self._begins, self._is_closed, self._is_joined = True, False, sign in JOINS
         elif not is_newline:
             raise _UnknownError
-        return None
 
     def _bracket(self, *, is_bare: bool) -> None:
         """Read an opening bracket: of commands, or behind the name of a function."""
@@ -270,112 +285,90 @@ class _Blocks:
         else:
             raise _UnknownError
 
-    def _function_name(self, token: Token, word: str) -> Fault | None:
-        if token.kind != WORD:
-            raise _UnknownError
-        self._read = self._function_body
-        return None
+    def _function_name(self, token: Token, word: str) -> None:
+        self._expect(token.kind == WORD, then=self._function_body)
 
-    def _function_bracket(self, token: Token, word: str) -> Fault | None:
-        if word != ")":
-            raise _UnknownError
-        self._read = self._function_body
-        return None
+    def _function_bracket(self, token: Token, word: str) -> None:
+        self._expect(word == ")", then=self._function_body)
 
-    def _function_body(self, token: Token, word: str) -> Fault | None:
+    def _function_body(self, token: Token, word: str) -> None:
         """Read the block that a function is."""
         if token.kind == NEWLINE:
-            return None
+            return
         if word == "(" and token.kind == OPERATOR:  # `function name (`, or a body in brackets
             self._read = self._function_or_list
-            return None
+            return
         self._begin_list()
-        if token.kind == TEST or (token.kind == WORD and word in _LACKS):
-            return self._in_list(token, word)
-        raise _UnknownError
+        if token.kind != TEST and (token.kind != WORD or word not in _LACKS):
+            raise _UnknownError
+        self._in_list(token, word)
 
-    def _function_or_list(self, token: Token, word: str) -> Fault | None:
+    def _function_or_list(self, token: Token, word: str) -> None:
+        """Read what is behind a bracket: the other one of `name ()`, or commands."""
         if word == ")" and token.kind == OPERATOR:
             self._read = self._function_body
-            return None
+            return
         self._open.append(_Block("(", self._at, ")"))
         self._begin_list()
-        return self._in_list(token, word)
+        self._in_list(token, word)
 
-    def _loop_name(self, token: Token, word: str) -> Fault | None:
-        if token.kind not in (WORD, TEST):
+    def _loop_name(self, token: Token, word: str) -> None:
+        """Read the name of a loop, or the `((...))` of one that counts."""
+        self._expect(token.kind in (WORD, TEST), then=self._loop_in)
+
+    def _loop_in(self, token: Token, word: str) -> None:
+        """Read the `in` behind a loop's name, or its `do`, which may follow the name."""
+        if _ends_line(token, word):
+            self._read = self._loop_do
+        else:
+            self._loop_do(token, word)
+
+    def _loop_words(self, token: Token, word: str) -> None:
+        """Read the words of a loop, up to the end of their line."""
+        if _ends_line(token, word):
+            self._read = self._loop_do
+        elif token.kind not in (WORD, ARRAY):
             raise _UnknownError
-        self._read = self._loop_words
-        return None
 
-    def _loop_words(self, token: Token, word: str) -> Fault | None:
-        """Read `in` and the words of a loop, or its `do`, which may follow the name."""
-        block = self._open[-1]
-        is_end = token.kind == NEWLINE or (token.kind == OPERATOR and word == ";")
-        if block.filled or is_end:  # the words are there
-            if is_end:
-                self._read = self._loop_do
-            elif token.kind not in (WORD, ARRAY):
-                raise _UnknownError
-            return None
-        if token.kind == WORD and word == "in":
-            block.filled = True
-            return None
-        return self._loop_do(token, word)
-
-    def _loop_do(self, token: Token, word: str) -> Fault | None:
-        """Read the `do` of a loop over words."""
+    def _loop_do(self, token: Token, word: str) -> None:
+        """Read the `do` of a loop over words; `in` may be on a line below the loop's name."""
         block = self._open[-1]
         if token.kind == NEWLINE:
-            return None
-        if token.kind == WORD and word == "in" and not block.filled:
-            self._read, block.filled = self._loop_words, True
-            return None
-        if token.kind == WORD and word == "{":
-            self._begin_part(block, "do")
-            block.lacks = "}"
-            return None
-        if token.kind == WORD and word == "do":
-            self._begin_part(block, "do")
-            return None
-        if token.kind == WORD:
-            return self._fault(word)
-        raise _UnknownError
-
-    def _case_word(self, token: Token, word: str) -> Fault | None:
+            return
         if token.kind != WORD:
             raise _UnknownError
-        self._read = self._case_in
-        return None
+        if word == "in" and not block.has_in:
+            self._read, block.has_in = self._loop_words, True
+        elif word in ("do", "{"):
+            self._begin_part(block, "do")
+            if word == "{":  # bash takes braces, too, and then `}` in place of `done`
+                block.lacks = "}"
+        else:
+            self._refuse(word)
 
-    def _case_in(self, token: Token, word: str) -> Fault | None:
-        if token.kind == NEWLINE:
-            return None
-        if word != "in":
-            raise _UnknownError
-        self._read = self._branch
-        return None
+    def _case_word(self, token: Token, word: str) -> None:
+        self._expect(token.kind == WORD, then=self._case_in)
 
-    def _branch(self, token: Token, word: str) -> Fault | None:
+    def _case_in(self, token: Token, word: str) -> None:
+        if token.kind != NEWLINE:
+            self._expect(word == "in", then=self._branch)
+
+    def _branch(self, token: Token, word: str) -> None:
         """Read the beginning of a pattern, or the end of the block."""
         if token.kind == NEWLINE:
-            return None
+            return
         if token.kind == WORD and word == "esac":
             self._close_block()
-            return None
-        if token.kind == WORD or word == "(":
-            self._pattern_at, self._pattern = self._at, word
-            self._read = self._pattern_end if token.kind == WORD else self._pattern_rest
-            return None
-        raise _UnknownError
+            return
+        then = self._pattern_end if token.kind == WORD else self._pattern_rest
+        self._expect(token.kind == WORD or word == "(", then=then)
+        self._pattern_at, self._pattern = self._at, word
 
-    def _pattern_rest(self, token: Token, word: str) -> Fault | None:
-        if token.kind != WORD:
-            raise _UnknownError
-        self._read = self._pattern_end
-        return None
+    def _pattern_rest(self, token: Token, word: str) -> None:
+        """Read a pattern behind `(` or `|`."""
+        self._expect(token.kind == WORD, then=self._pattern_end)
 
-    def _pattern_end(self, token: Token, word: str) -> Fault | None:
+    def _pattern_end(self, token: Token, word: str) -> None:
         """Read what is behind a pattern: another one, or its branch."""
         is_end = token.kind == NEWLINE or word == ";"
         if word == "|" and token.kind == OPERATOR:
@@ -385,6 +378,9 @@ class _Blocks:
         else:
             self._at = self._pattern_at
             if is_end and self._pattern in _CLOSING:  # the block lacks its end
-                return self._fault(self._pattern)
+                self._refuse(self._pattern)
             raise _UnknownError
-        return None
+
+
+def _ends_line(token: Token, word: str) -> bool:
+    return token.kind == NEWLINE or (token.kind == OPERATOR and word == ";")

@@ -24,18 +24,17 @@ from .directives import directive_of, told_by
 from .loops import DEEPEST_LOOP, SHIFTS, Changes, loop_changes
 from .records import ShellScript
 from .state import State
-from .tokens import COMMENT, HOLE, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
+from .tokens import COMMENT, HOLE, JOINS, NEWLINE, OPERATOR, TEST, WORD, Token, Tokens
 from .values import UNKNOWN, Piece, Source, Value
 
-#: The kinds of blocks by the words that open them, and that close them.
+#: The kinds of blocks by the words that open them, and that close them. The reader goes on where
+#: they don't fit together; `blocks` says where.
 _OPENING: Final = {"if": "if", "while": "loop", "until": "loop", "{": "{"}
 _CLOSING: Final = {"fi": "if", "done": "loop", "esac": "case", "}": "{"}
 _HEADERS: Final = frozenset({"for", "select", "case", "function"})
 _BODY_WORDS: Final = frozenset({"then", "do", "else", "elif", "!", "time", "coproc"})
 _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLOSING)
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING) | {"in"}
-#: Operators behind which a list goes on, on the next line too.
-_JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 _PIPES: Final = frozenset({"|", "|&"})
 _LISTS: Final = frozenset({"&&", "||"})
 #: Commands that succeed.
@@ -126,19 +125,19 @@ class Reader:
         # `NAME == text` of each part of it; None where parts are joined by `||`, negated, or come
         # after one that was.
         self._equalities: list[tuple[str, Piece]] | None = []
-        self._ended = False  # by `exit`: what comes after it never runs
-        self._exit_at = -1  # where that is
+        #: where an `exit` is that always runs: what comes after it never does
+        self._exit_at: int | None = None
 
     def read(self) -> None:
         """Read the whole text, or the body of the function that the shell runs."""
         shell, text, body = self._shell, self._shell.source.text, self._shell.body
-        start, end, unterminated = 0, len(text), None
+        is_whole = shell.depth == 0 and body is None
+        start, end = 0, len(text)
         if body is None:
             lexer = _tokens_of(text) if len(text) <= _MOST_KEPT else Tokens(text)
             tokens: Sequence[Token] = lexer.found
-            unterminated = lexer.unterminated
-            if shell.depth == 0:
-                shell.script.unterminated = unterminated
+            if is_whole:
+                shell.script.unterminated = lexer.unterminated
         else:
             tokens, start, end = body.tokens, body.start, body.end
         whole, self._changes = tokens, loop_changes(tokens, text)
@@ -148,17 +147,16 @@ class Reader:
         if defines:
             tokens = self._without_bodies(tokens, defines)
         command: list[Token] = []
-        is_whole = shell.depth == 0 and body is None
         takes_directives = is_whole or (shell.is_job and body is None)
         for token in tokens:
-            if self._ended:
+            if self._exit_at is not None:
                 # bash reads one command at a time, so a quote that nothing closes below `exit` does
                 # no harm.
-                if is_whole and (unterminated or 0) >= token.start:
+                if is_whole and (shell.script.unterminated or 0) >= token.start:
                     shell.script.unterminated = None
                 break
             if token.kind in (NEWLINE, OPERATOR):
-                if command or token.kind == OPERATOR or self._before not in _JOINS:
+                if command or token.kind == OPERATOR or self._before not in JOINS:
                     self._read_command(command, token.text)
                     command, self._before = [], token.text
             elif token.kind != COMMENT:
@@ -168,7 +166,7 @@ class Reader:
                 shell.script.directives.append(directive)
                 if not self._has_run:
                     self._state.told.update(told_by(directive))
-        self._read_command([] if self._ended else command, "\n")
+        self._read_command(command if self._exit_at is None else [], "\n")
         if is_whole:
             shell.script.fault = self._fault_in(whole)
         while len(self._state.frames) > self._base:
@@ -177,8 +175,8 @@ class Reader:
     def _fault_in(self, tokens: Sequence[Token]) -> Fault | None:
         """Where the blocks of the text don't fit together; below `exit` bash doesn't look."""
         fault = fault_in(tokens, self._shell.source.text)
-        is_read = fault is not None and not (self._ended and fault.at > self._exit_at)
-        return fault if is_read else None
+        is_below = fault is not None and self._exit_at is not None and fault.at > self._exit_at
+        return None if is_below else fault
 
     def _without_bodies(
         self, tokens: Sequence[Token], begins: Sequence[re.Match[str]]
@@ -341,8 +339,8 @@ class Reader:
             inner = shell.add(tokens, chain.runs, is_piped=is_piped)
         chain.add(holds, expected=not is_test)
         is_alone = self._before in ("\n", ";", "&") and separator in ("\n", ";")
-        self._ended = raw == "exit" and is_alone and not self._state.frames
-        self._exit_at = tokens[0].start if self._ended else -1
+        if raw == "exit" and is_alone and not self._state.frames:
+            self._exit_at = tokens[0].start
         for substituted in shell.substituted():
             self._state.open("(")
             Reader(substituted).read()

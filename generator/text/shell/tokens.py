@@ -76,6 +76,8 @@ _IS_PLAIN, _IS_DOUBLE, _IS_SINGLE, _IS_NEWLINE, _IS_COMMENT, _IS_OPERATOR, _GOES
     range(1, 9)
 )
 _OPERATOR: Final = lazy_pattern(r";;&|;;|;&|&&|\|\||\|&|[;&|()]")
+#: Operators behind which a list goes on, on the next line too.
+JOINS: Final = frozenset({"&&", "||", "|", "|&"})
 _REDIRECT: Final = lazy_pattern(
     r"(?:[0-9]+|\{[A-Za-z_]\w*\})?(<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())|(&>>|&>)"
 )
@@ -99,8 +101,8 @@ class Document:
 class Token:
     """A token from `start` up to `end`; `words` are those of an array literal.
 
-    All operators and line ends of a kind are one object, and have no place: nothing asks for it,
-    and scripts have many.
+    All operators and line ends of a kind are one object, and have no place: scripts have many, and
+    only `blocks` asks for it, which finds it in the text.
     """
 
     kind: int
