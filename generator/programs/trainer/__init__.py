@@ -170,6 +170,8 @@ TRAINER: Final = ProgramRecord(
                 "configs",
                 "arguments",
                 "accelerate",
+                "accelerate_processes",
+                "accelerate_parallelism",
                 "accelerate_deepspeed",
                 "fsdp",
                 "autoep",

@@ -1,4 +1,6 @@
-"""Which configs the Trainer's arguments and accelerate's launch lines use, and what they claim."""
+"""Which configs and models the Trainer's arguments and accelerate's launch lines use, and what they
+claim.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
+from ...catalog import Model
+from ...job.named_models import model_named
 from ...submission.claims import Claim, Quantity, Trust
 from ...submission.launches import Launch
 from ...submission.submission import Submission
@@ -15,8 +19,17 @@ from .accelerate import AccelerateConfig
 from .training_arguments import TrainingArguments
 
 _FRAMEWORK: Final = "huggingface"  # as job specs call it
+_LONGEST: Final = 200  #: characters of a model's name
 #: Options that name a DeepSpeed config, or a file of arguments.
 _NAME_FILES: Final = frozenset({"--deepspeed", "--config", "--config_file"})
+
+
+def model_of(submission: Submission, arguments: TrainingArguments | None = None) -> Model | None:
+    """The model of the context or the job, else the one that the arguments name."""
+    if submission.model is not None:
+        return submission.model
+    name = arguments.value("model_name_or_path") if arguments is not None else None
+    return model_named(name) if isinstance(name, str) and len(name) < _LONGEST else None
 
 
 def used_accelerate_config(submission: Submission) -> AccelerateConfig | None:

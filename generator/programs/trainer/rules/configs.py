@@ -21,10 +21,9 @@ from ...deepspeed.submission import configs_of, used_config
 from ...launching.subjects import accelerate_calls
 from ...python_around import release_for, tells
 from ..accelerate import AccelerateConfig, number_of_text
-from ..submission import ds_config_of, used_accelerate_config
+from ..submission import ds_config_of, model_of, used_accelerate_config
 from ..table import ROWS
 from ..training_arguments import TrainingArguments
-from .accelerate import model_of
 from .first_checks import CHECKS_ENGINE, checked_since, release_of
 
 #: A key that switches a number format on, the flag that excludes it, and those that turn it on.

@@ -35,8 +35,9 @@ from ..fsdp_config import (
     of_arguments,
     words_of,
 )
+from ..submission import model_of
 from ..training_arguments import TrainingArguments
-from .accelerate import config_read_by, model_of
+from .accelerate import config_read_by
 from .arguments import training_arguments
 from .first_checks import CHECKS_ENGINE, checked_since
 

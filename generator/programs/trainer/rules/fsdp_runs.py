@@ -13,7 +13,7 @@ from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.wording import whole_number
 from ..fsdp_config import Fsdp
-from .accelerate import Sizes, all_sizes
+from .accelerate_parallelism import Sizes, all_sizes
 from .fsdp import fsdp2, sharded
 
 _TRAINER: Final = transformers("src/transformers/trainer.py:477")
