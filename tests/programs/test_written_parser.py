@@ -1,0 +1,49 @@
+"""The parser that a program writes out: which of its choices are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsgen.programs.launching.written_parser import written_parser
+
+
+@pytest.mark.parametrize(
+    ("lines", "choices"),
+    [
+        ('NAMES = ["small", "large"]', ("small", "large")),
+        ('NAMES: dict[str, int] = {"small": 1}', ("small",)),
+        ('from models import NAMES\nNAMES += ["small"]', None),
+        ('NAMES = ["small"]\nNAMES += ["large"]', None),
+        ('NAMES = {"small": 1}\nNAMES["large"] = 2', None),
+        ('NAMES = ["small"]\nNAMES.append("large")', None),
+        ('NAMES = ["small"]\nNAMES = ["large"]', None),
+    ],
+)
+def test_choices_of_a_name(lines: str, choices: tuple[str, ...] | None, tmp_path: Path) -> None:
+    """The texts of a list or mapping are the choices where nothing else may be in it."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"from argparse import ArgumentParser\n{lines}\nparser = ArgumentParser()\n"
+        'parser.add_argument("--size", choices=NAMES)\n'
+    )
+    parser = written_parser(program)
+    assert parser is not None
+    (size,) = parser.meant_by("--size")
+    assert size.choices == choices
+
+
+@pytest.mark.parametrize(
+    ("condition", "always"),
+    [("__name__ == '__main__'", True), ("__name__ == '__main__' and DEBUG", False)],
+)
+def test_option_on_condition(condition: str, always: bool, tmp_path: Path) -> None:
+    """An option is there in any case where only the file's being the program is asked."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"parser = argparse.ArgumentParser()\nif {condition}:\n    parser.add_argument('--size')\n"
+    )
+    parser = written_parser(program)
+    assert parser is not None
+    assert [option.always for option in parser.meant_by("--size")] == [always]
