@@ -26,7 +26,7 @@ from ..submission.script import CommandDocument, LaunchScript
 from ..submission.submission import Submission
 from ..text.shell.definitions import BEGINNING
 from ..text.shell.records import Word
-from .kinds import starts_launcher
+from .job_signs import starts_launcher
 from .rules.plans import changed_files
 from .rules.program_options import reads_options
 

@@ -29,8 +29,10 @@ from ..text.shell.reader import read_script
 from ..text.shell.records import Heredoc, ShellScript
 from ..text.text import Text, UnreadableText, read_content
 from ..text.wording import with_article
-from . import codes, kinds
+from . import codes, folder_files, job_signs, kinds
 from .file import File
+from .folder_files import may_be_script, may_hold_launch_line
+from .job_signs import LAUNCH_LINES
 from .other_programs import handed_on, is_read
 from .spread import spread
 from .templates import template_for
@@ -47,7 +49,6 @@ _KINDS: Final = (
 _TEMPLATED: Final = frozenset({"Kubernetes", "SkyPilot"})
 _TEMPLATE: Final = "this is a template, of which another program makes a {}"
 OWN_PROGRAM: Final = "read by a program of the repository's own"
-LAUNCH_LINES: Final = "launch lines, but no script"
 HIDDEN: Final = "launch lines, in a hidden folder"
 WRITTEN: Final = "written by a script"
 OF_HTCONDOR: Final = "of HTCondor"
@@ -124,7 +125,7 @@ def read_texts(texts: Iterable[Text]) -> Reading:
     """The documents among `texts`, read as if they were the files of a folder."""
     reading = Reading()
     for text in texts:
-        if kinds.is_candidate(Path(text.path)):
+        if folder_files.is_candidate(Path(text.path)):
             file = File(text.path, text.content, text.folder, named=False)
             with guarded(_READER, text.path, meant=UnreadableText):
                 _take(file, text.path, reading, None)
@@ -183,23 +184,22 @@ def _paths_in_folder(folder: Path, reading: Reading) -> list[Path]:
     Other files with launch lines are noted as left alone.
     """
     paths, hidden = list[Path](), list[Path]()
-    for path in kinds.candidates(folder, hidden):
-        is_batch = kinds.may_be_script(path) and kinds.is_batch_script(path)
-        if kinds.is_submit_file(path):
+    for path in folder_files.candidates(folder, hidden):
+        if job_signs.is_submit_file(path):
             reading.left_alone[str(path)] = OF_HTCONDOR
-        elif kinds.is_candidate(path) or is_batch or not kinds.may_hold_launch_line(path):
+            continue
+        may_be_document = folder_files.is_candidate(path) or not may_hold_launch_line(path)
+        if may_be_document or (may_be_script(path) and job_signs.is_batch_script(path)):
             paths.append(path)
-        elif launches := kinds.launches_in(path, MAX_BYTES):
-            if not path.suffix and kinds.begins_with_shell(path):
-                paths.append(path)
-            else:
-                is_line = launches == "launch lines"
-                reading.left_alone[str(path)] = LAUNCH_LINES if is_line else launches
-        elif reason := template_for(path, MAX_BYTES):
+            continue
+        launches = job_signs.launches_in(path, MAX_BYTES)
+        if launches and not path.suffix and job_signs.begins_with_shell(path):
+            paths.append(path)
+        elif reason := launches or template_for(path, MAX_BYTES):
             reading.left_alone[str(path)] = reason
-    for path in kinds.with_launches(hidden, MAX_BYTES):
-        is_script = kinds.is_script(path) or kinds.is_batch_script(path)
-        if is_script or kinds.is_manifest(path, MAX_BYTES):
+    for path in folder_files.with_launches(hidden, MAX_BYTES):
+        is_script = kinds.is_script(path) or job_signs.is_batch_script(path)
+        if is_script or job_signs.is_manifest(path, MAX_BYTES):
             paths.append(path)
         else:
             reading.left_alone[str(path)] = HIDDEN
@@ -306,13 +306,13 @@ def _leave_alone(file: File, reading: Reading) -> None:
         is_made = program in _TEMPLATED and is_template(file.content)
         whose = f"of {program}" if program else "not recognized"
         reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
-    elif file.is_json and kinds.shows_job_object(file.content.encode("utf-8", "replace")):
+    elif file.is_json and job_signs.shows_job_object(file.content.encode("utf-8", "replace")):
         reading.left_alone[file.name] = "of Kubernetes, but not as JSON or YAML"
     elif file.is_yaml:
         content = file.content.encode("utf-8", "replace")
-        if kinds.starts_launcher(content) or kinds.schedules(content):
+        if job_signs.starts_launcher(content) or job_signs.schedules(content):
             reading.left_alone[file.name] = LAUNCH_LINES
-        elif kinds.names_config(content):
+        elif job_signs.names_config(content):
             reading.left_alone[file.name] = OWN_PROGRAM
 
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from ..text.wording import with_article
 from .file import json_keys, loose_keys, yaml_keys
-from .kinds import MAPPINGS, YAML, kind_of, shows_job_object
+from .job_signs import shows_job_object
+from .kinds import MAPPINGS, YAML, kind_of
 from .other_programs import ANOTHER, is_read, program_by_keys
 
 #: Endings of templates, of which another program makes files: `job.tpl`, `job.yaml.j2`.

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dsgen.check.kinds import is_candidate
+from dsgen.check.folder_files import is_candidate
 from dsgen.cli.known_rules import known_rules
 from dsgen.cli.printing import ExitStatus
 from dsgen.cli.validate import validate as command
