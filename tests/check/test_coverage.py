@@ -61,6 +61,18 @@ _READ = (
 )
 
 
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """Write files by their names."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
+def _left_alone(folder: Path, texts: dict[str, str]) -> dict[str, str]:
+    """The reasons why files that are written into a folder aren't judged, by their names."""
+    _write(folder, texts)
+    return {Path(path).name: reason for path, reason in validate([folder]).left_alone.items()}
+
+
 @pytest.mark.parametrize(("line", "reason"), (_UNREAD | _UNREAD_IN_PART).items())
 def test_a_launch_that_is_not_read_is_not_checked(line: str, reason: str, tmp_path: Path) -> None:
     """A launch of which not every option is judged is named with its line and the reason."""
@@ -284,10 +296,8 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "text: srun is a command\nproducts:\n  - script: echo torchrun\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    left = {str(tmp_path / name): "launch lines, but no script" for name in [*texts][:-2]}
-    assert validate([tmp_path]).left_alone == left
+    left = dict.fromkeys([*texts][:-2], "launch lines, but no script")
+    assert _left_alone(tmp_path, texts) == left
 
 
 def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
@@ -297,10 +307,8 @@ def test_job_definitions_of_services_are_named(tmp_path: Path) -> None:
         "stack.yaml": "Parameters: {}\nResources:\n  Job:\n    Type: AWS::Batch::JobDefinition\n",
         "vertex.yaml": "worker_pool_specs:\n- replica_count: 2\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
     left = ("of AWS Batch", "of CloudFormation", "of Vertex AI")
-    assert tuple(validate([tmp_path]).left_alone.values()) == left
+    assert tuple(_left_alone(tmp_path, texts).values()) == left
 
 
 def test_templates_and_submit_files_are_named(tmp_path: Path) -> None:
@@ -315,13 +323,11 @@ def test_templates_and_submit_files_are_named(tmp_path: Path) -> None:
         "config.sub": "#! text\nqueue\n",
         "nginx.yaml.template": "listen: {{ port }}\nworkers: 4\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    assert validate([tmp_path]).left_alone == {
-        str(tmp_path / "ds_config.json.j2"): "a template for a DeepSpeed config",
-        str(tmp_path / "accelerate.yaml.template"): "a template for an accelerate config",
-        str(tmp_path / "task.yaml.tmpl"): "a template for SkyPilot",
-        str(tmp_path / "train.sub"): "of HTCondor",
+    assert _left_alone(tmp_path, texts) == {
+        "ds_config.json.j2": "a template for a DeepSpeed config",
+        "accelerate.yaml.template": "a template for an accelerate config",
+        "task.yaml.tmpl": "a template for SkyPilot",
+        "train.sub": "of HTCondor",
     }
 
 
@@ -333,11 +339,9 @@ def test_objects_that_run_jobs_are_named_whatever_form_they_have(tmp_path: Path)
         "service.tpl": "apiVersion: v1\nkind: Service\nspec:\n  type: @TYPE@\n",
         "words.json": "{\n  kind: Job\n  spec: class V1JobSpec {\n  }\n}\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    assert validate([tmp_path]).left_alone == {
-        str(tmp_path / "job.tpl"): "a template for Kubernetes",
-        str(tmp_path / "old.json"): "of Kubernetes, but not as JSON or YAML",
+    assert _left_alone(tmp_path, texts) == {
+        "job.tpl": "a template for Kubernetes",
+        "old.json": "of Kubernetes, but not as JSON or YAML",
     }
 
 
@@ -345,8 +349,7 @@ def test_a_deepspeed_config_is_read_whatever_its_suffix(tmp_path: Path) -> None:
     """JSON with a name that only DeepSpeed's configs have is one; other text of the name isn't."""
     config = '{"train_batch_size": 8, "zero_optimization": {"stage": 2}}'
     texts = {"ds_zero_2.config": config, "zero2.conf": "stage = 2\n", "plain.config": config}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
+    _write(tmp_path, texts)
     checked = validate([tmp_path])
     assert checked.documents == 1
     assert {Path(finding.where.path).name for finding in checked.findings} == {"ds_zero_2.config"}
@@ -362,8 +365,7 @@ def test_a_launch_is_checked_whose_parser_is_here(tmp_path: Path) -> None:
         "open.py": f"{parser}parser.parse_known_args()\n",
         "run.sh": "#!/bin/bash\npython whole.py --folder a\npython open.py --folder a\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
+    _write(tmp_path, texts)
     assert [each.where.line for each in validate([tmp_path]).not_checked] == [3]
 
 
@@ -371,8 +373,7 @@ def test_a_vocabulary_is_not_taken_for_a_template(tmp_path: Path) -> None:
     """A tokenizer's words may include each key of a service's template, among many others."""
     words = ["Resources", "Parameters", "Outputs", *(f"word{number}" for number in range(100))]
     text = json.dumps({word: number for number, word in enumerate(words)})
-    (tmp_path / "vocab.json").write_text(text)
-    assert validate([tmp_path]).left_alone == {}
+    assert _left_alone(tmp_path, {"vocab.json": text}) == {}
 
 
 @pytest.mark.parametrize(
@@ -389,10 +390,8 @@ def test_jobs_that_python_starts_are_named(
     name: str, text: str, program: str | None, tmp_path: Path
 ) -> None:
     """Python that starts jobs of a program isn't read, and is named."""
-    path = tmp_path / name
-    path.write_text(text)
-    named = {str(path): f"started from Python by {program}"} if program else {}
-    assert validate([tmp_path]).left_alone == named
+    named = {name: f"started from Python by {program}"} if program else {}
+    assert _left_alone(tmp_path, {name: text}) == named
 
 
 def test_what_submitit_wrote_is_left_alone(tmp_path: Path) -> None:
