@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from posixpath import basename
 from typing import ClassVar, Final
 
@@ -180,14 +181,15 @@ def places(source: Source, text: Text, at: str, command: str) -> Callable[[int],
     if where.line and where.line <= len(lines.starts):
         begin = lines.starts[where.line - 1] + (where.column or 1) - 1
     offsets = _aligned(command, text.content, begin)
+    if offsets is None:
+        return constant(key)
+    return partial(_place_in_file, lines, offsets, where.pointer)
 
-    def place(offset: int) -> Location:
-        if offsets is None:
-            return key
-        last = len(offsets) - 1
-        return lines.locate(offsets[min(max(offset, 0), last)], where.pointer)
 
-    return place
+# Places are functions of modules with some arguments: unlike those within functions, they can be
+# sent to another process.
+def _place_in_file(lines: Lines, offsets: Sequence[int], pointer: str, offset: int) -> Location:
+    return lines.locate(offsets[min(max(offset, 0), len(offsets) - 1)], pointer)
 
 
 def _aligned(value: str, content: str, begin: int) -> list[int] | None:
@@ -231,7 +233,11 @@ def _offset_of(char: str, content: str, at: int, added: frozenset[str]) -> int:
 
 def constant(where: Location) -> Callable[[int], Location]:
     """One place for every character of a piece."""
-    return lambda _: where
+    return partial(_the_same, where)
+
+
+def _the_same(where: Location, _: int) -> Location:
+    return where
 
 
 def exported(name: str, value: str, where: Location) -> Piece:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from dsgen.check.read import read_documents
+from tests.case import NAMES, read_case
 
 #: Checks a folder with so many processes; prints the findings, texts and faults.
 CHECK = """
@@ -53,12 +57,6 @@ def folder(tmp_path: Path) -> Path:
             f"deepspeed --num_gpus 3 train.py --deepspeed ds_config.json --lr $LEARNING_RAT{number}"
             "\n"
         )
-    # Places in it are functions, which can't be sent.
-    (tmp_path / "job_11" / "job.yaml").write_text(
-        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  template:\n    spec:\n"
-        "      containers:\n      - name: a\n        resources: {limits: {nvidia.com/gpu: 8}}\n"
-        "        command: [torchrun, --nproc_per_node=16, train.py]\n"
-    )
     (tmp_path / "job_1" / "again.sh").symlink_to("../job_0/train.sh")
     (tmp_path / "job_2" / "bytes.json").write_bytes(b'{"train_batch_size": \xff}')
     return tmp_path
@@ -84,6 +82,33 @@ def test_the_part_of_a_process_that_dies_is_done_again(folder: Path) -> None:
     """Nothing is lost when a process is killed."""
     before = BROKEN_RULE.format(fault="os.getpid() == main or os._exit(3)")
     assert answer(3, folder, f"import os; main = os.getpid()\n{before}") == answer(1, folder)
+
+
+#: Functions that are made in a function can't be sent.
+UNSENDABLE = """
+from dsgen.check import spread
+spread._LEAST_BYTES, spread._cores = 1, lambda: 3
+made = spread.spread(lambda n: (lambda: n) if n % 2 else n, range(1, 9), int)
+print([each() if callable(each) else each for each in made])
+"""
+
+
+def test_what_cannot_be_sent_is_done_here() -> None:
+    """A process sends the rest of its part, and nothing is lost."""
+    command = [sys.executable, "-c", UNSENDABLE]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (json.loads(run.stdout), run.stderr) == (list(range(1, 9)), "")
+
+
+@pytest.mark.parametrize("kind", ["KUB", "SKY", "AML"])
+def test_documents_can_be_sent(kind: str, tmp_path: Path) -> None:
+    """Whatever is read of jobs in YAML goes to another process, or all of it were read twice."""
+    cases = [case for case in map(read_case, NAMES) if case.rule.startswith(kind)][:40]
+    for case in cases:
+        case.write("bad", tmp_path / case.name)
+    documents = read_documents([tmp_path]).documents
+    assert len(documents) >= len(cases)
+    assert len(pickle.loads(pickle.dumps(documents))) == len(documents)
 
 
 def test_parts_are_of_about_as_many_bytes() -> None:

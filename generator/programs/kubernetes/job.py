@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import accumulate
+from functools import partial
 from math import prod
 from pathlib import PurePath
 from typing import ClassVar, Final, NamedTuple
@@ -580,18 +579,21 @@ def _words(job: YamlDocument, words: Iterable[tuple[str, str]]) -> Iterator[Piec
 def _unescaped(script: str, where: Callable[[int], Location]) -> Piece:
     """A script as the shell gets it: Kubernetes makes `$` of `$$`."""
     kept = [match.start() for match in _CHARACTER.finditer(script)]
-
-    def place(offset: int) -> Location:
-        return where(kept[min(offset, len(kept) - 1)])
-
-    return "".join(script[index] for index in kept), place
+    return "".join(script[index] for index in kept), partial(_place_before, where, kept)
 
 
 def _quoted(script: str, where: Callable[[int], Location]) -> Piece:
     """A script as one word in single quotes."""
     parts = ["'", *(_QUOTE if char == "'" else char for char in script), "'"]
-    ends = list(accumulate(map(len, parts)))
-    return "".join(parts), lambda offset: where(max(bisect_right(ends, offset) - 1, 0))
+    origins = [max(number - 1, 0) for number, part in enumerate(parts) for _ in part]
+    return "".join(parts), partial(_place_before, where, origins)
+
+
+def _place_before(
+    where: Callable[[int], Location], origins: Sequence[int], offset: int
+) -> Location:
+    """The place of a character of a text that was made of another one's, at these offsets."""
+    return where(origins[min(offset, len(origins) - 1)])
 
 
 def _word(text: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 
 from ...findings import Location
@@ -30,15 +32,15 @@ def launch_script(shell: ShellScript) -> LaunchScript:
 
 def script_of(pieces: Iterable[Piece], text: Text) -> LaunchScript:
     """A script of pieces of text that each have places of their own."""
-    pieces = list(pieces)
-    ends = list(accumulate(len(content) for content, _ in pieces))
-
-    def place(offset: int) -> Location:
-        for (content, where), end in zip(pieces, ends, strict=True):
-            if offset < end:
-                return where(offset - (end - len(content)))
-        last_content, where_in_last = pieces[-1]
-        return where_in_last(len(last_content))
-
+    pieces = tuple(pieces)
+    ends = tuple(accumulate(len(content) for content, _ in pieces))
     whole_content = "".join(content for content, _ in pieces)
+    place = partial(_place_in_pieces, pieces, ends)
     return launch_script(read_command_text(whole_content, place, text.path))
+
+
+def _place_in_pieces(pieces: Sequence[Piece], ends: Sequence[int], offset: int) -> Location:
+    """The place of a character of joined pieces, which end at these offsets."""
+    number = min(bisect_right(ends, offset), len(pieces) - 1)
+    content, where = pieces[number]
+    return where(min(offset - (ends[number] - len(content)), len(content)))
