@@ -31,7 +31,7 @@ from ..text.around import (
     until_next_check,
 )
 from .pins import (
-    LAST,
+    LAST_OF_SERIES,
     NUMBER,
     OF_MONTHS,
     bounds,
@@ -41,7 +41,7 @@ from .pins import (
     pins,
     prose,
     sources,
-    unreleased,
+    unreleased_suffix,
 )
 
 _SHOWN: Final = {
@@ -332,23 +332,25 @@ def _copied_in(program: str, folder: Path) -> Release | None:
             continue
         text = text_around(version_file, folder)
         version = re.search(rf"__version__\s*=\s*[\"']{NUMBER}", text) or re.match(NUMBER, text)
-        if version is None:
-            parts = _OF_PACKAGE.search(text)
-            if parts is None:
-                return _unknown(program, sign, 1, "of others")
-            return _developed(program, ".".join(parts.groups()[:3]), parts[4] or "", version_file)
-        return _developed(program, version[1], unreleased(text, version.end(1)), version_file)
+        if version is not None:
+            suffix = unreleased_suffix(text, version.end(1))
+            return _developed(program, version[1], suffix, version_file)
+        parts = _OF_PACKAGE.search(text)
+        if parts is not None:
+            *number, suffix = parts.groups()
+            return _developed(program, ".".join(number), suffix or "", version_file)
+        return _unknown(program, sign, 1, "of others")
     return None
 
 
-def _developed(program: str, number: str, rest: str, path: Path) -> Release:
+def _developed(program: str, number: str, suffix: str, path: Path) -> Release:
     """The release that a copy says it is, or is on its way to by what stands behind the number."""
     version = numbers(number)
-    if not rest:
+    if not suffix:
         return _release(program, version, path, 1)
     # What the release will refuse may still be taken, and the other way round.
-    nearest = _release(program, version if is_beyond(rest) else _before(version), path, 1)
-    return replace(nearest, named=f"{number}{rest}", exact=False)
+    nearest = _release(program, version if is_beyond(suffix) else _before(version), path, 1)
+    return replace(nearest, named=f"{number}{suffix}", exact=False)
 
 
 def _forked_in(program: str, texts: Mapping[Path, str]) -> Release | None:
@@ -368,14 +370,16 @@ def _told_in(program: str, folder: Path, texts: Mapping[Path, str]) -> Release |
     """
     word = _WORDS.get(program, program)
     for is_inner in (False, True):
-        own = {path: text for path, text in texts.items() if (path.parent != folder) == is_inner}
-        unknown = _taken_from(program, own)
+        texts_there = {
+            path: text for path, text in texts.items() if (path.parent != folder) == is_inner
+        }
+        unknown = _taken_from(program, texts_there)
         for versions_in in (pins, images, bounds, prose):
             if versions_in is bounds and unknown is not None:
                 return unknown
             mentions = [
                 _Mention(version, path, line)
-                for path, text in own.items()
+                for path, text in texts_there.items()
                 # An image may have another name: nvidia/nemo for Megatron-Bridge.
                 if versions_in is images or word in text.lower()
                 for version, line in versions_in(program, text)
@@ -396,8 +400,8 @@ def _taken_from(program: str, texts: Mapping[Path, str]) -> Release | None:
     for path, text in texts.items():
         source = next(sources(program, text), None)
         if source is not None:
-            place, line = source
-            return _unknown(program, path, line, f"from {place}")
+            origin, line = source
+            return _unknown(program, path, line, f"from {origin}")
     return None
 
 
@@ -451,13 +455,13 @@ def _before(version: Version) -> Version:
     *leading, last = version
     if last > 0 or not leading:
         return (*leading, last - 1)
-    return (*_before(tuple(leading)), LAST)
+    return (*_before(tuple(leading)), LAST_OF_SERIES)
 
 
 def _older(release: Release) -> str:
     """A bound as one says it: `0.14.5 or older`, `below 0.15`."""
     *leading, patch = release.version
-    if patch != LAST:
+    if patch != LAST_OF_SERIES:
         return f"{'.'.join(map(str, release.version))} or older"
     *above, minor = leading
     return f"below {'.'.join(map(str, (*above, minor + 1)))}"
