@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -11,28 +11,34 @@ from typing import Final
 
 from ..faults import guarded
 from ..findings import NOTE, WARNING, Finding, Location
-from ..programs.deepspeed.config import DsConfig
 from ..programs.launching.launch_line import MOST_LAUNCHES
 from ..programs.launching.script import launch_script
 from ..programs.megatron.arguments import from_launches as megatron_from_launches
 from ..programs.python_around import reads_its_own_way
-from ..programs.trainer.fsdp_config import FsdpConfig
-from ..programs.trainer.fsdp_config import from_text as fsdp_config_of
 from ..programs.trainer.training_arguments import from_launches
 from ..submission.launches import Launch
 from ..submission.plan_file import missing_files
-from ..submission.script import CommandDocument, is_template
+from ..submission.script import CommandDocument
 from ..submission.submission import PLAN
 from ..text.document import Document, JobSpec, Kind
-from ..text.hjson.text import read_json
 from ..text.shell.reader import read_script
-from ..text.shell.records import Heredoc, ShellScript
 from ..text.text import Text, UnreadableText, read_content
 from ..text.wording import with_article
 from . import codes, folder_files, job_signs, kinds
+from .embedded import embedded_configs
 from .file import File
 from .folder_files import may_be_script, may_hold_launch_line
 from .job_signs import LAUNCH_LINES
+from .left_alone import (
+    CHECKED_KINDS,
+    HIDDEN,
+    OF_HTCONDOR,
+    OF_SUBMITIT,
+    OWN_PROGRAM,
+    TEMPLATE,
+    refusal_of,
+    why_left_alone,
+)
 from .other_programs import handed_on, is_read
 from .spread import spread
 from .templates import template_for
@@ -41,18 +47,6 @@ from .templates import template_for
 MAX_BYTES: Final = 1_000_000
 MAX_FILES: Final = 100_000  # of a folder: a bound on time
 
-_KINDS: Final = (
-    "a job spec, ds_config.json, launch script, job of AzureML, Kubernetes or SkyPilot, accelerate "
-    "config or hostfile"
-)
-#: Programs that read YAML which others make of templates.
-_TEMPLATED: Final = frozenset({"Kubernetes", "SkyPilot"})
-_TEMPLATE: Final = "this is a template, of which another program makes a {}"
-OWN_PROGRAM: Final = "read by a program of the repository's own"
-HIDDEN: Final = "launch lines, in a hidden folder"
-WRITTEN: Final = "written by a script"
-OF_HTCONDOR: Final = "of HTCondor"
-OF_SUBMITIT: Final = "written by submitit for one job"
 _READER: Final = "the reader of files"
 #: Findings that aren't reported of files in a folder: there, large and binary files are usual.
 _LARGE_OR_BINARY: Final = ("SPEC005", "SPEC014")
@@ -212,7 +206,7 @@ def _nothing_in(folder: Path) -> Finding:
     message = "nothing in this folder is a document that dsgen checks"
     missing = missing_files(folder / PLAN)
     if not missing:
-        return codes.UNKNOWN_KIND.at(where, message, f"name a folder with {_KINDS}", NOTE)
+        return codes.UNKNOWN_KIND.at(where, message, f"name a folder with {CHECKED_KINDS}", NOTE)
 
     names, verb = " and ".join(missing), "is" if len(missing) == 1 else "are"
     message = f"{message}: {names}, which {PLAN} lists, {verb} not there"
@@ -275,75 +269,27 @@ def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None
             _read_kind(kind, file, name, reading)
             gave_nothing = len(reading.documents) + len(reading.findings) == before
             if gave_nothing and file.name not in reading.left_alone:
-                _read_nothing(file, reading)
+                _leave_empty(file, reading)
     elif file.named:
-        _refuse(file, reading)
-    else:
-        _leave_alone(file, reading)
+        reading.findings.append(refusal_of(file))
+    elif reason := why_left_alone(file):
+        reading.left_alone[file.name] = reason
 
 
-def _refuse(file: File, reading: Reading) -> None:
-    """Report that dsgen doesn't check a file which the user named, and say what it is."""
-    message = "unknown kind of document"
-    hint = f"name {_KINDS}, or a folder of them"
-    if file.program in _TEMPLATED and is_template(file.content):
-        message = _TEMPLATE.format(f"file of {file.program}")
-        hint = "check what that program makes, such as the output of helm template"
-    elif file.program:
-        message = f"this is a file of {file.program}, which dsgen does not check"
-    elif file.other_job is not None:
-        job = with_article(file.other_job)
-        message = f"this is {job}; of AzureML's files dsgen checks command jobs only"
-    reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
-
-
-def _leave_alone(file: File, reading: Reading) -> None:
-    """Note why a file of a folder isn't judged, where the user may expect that it is."""
-    if kinds.is_for_another(file.path, file.content):
-        reading.left_alone[file.name] = "a script that bash doesn't read"
-    elif file.belongs_to or kinds.is_evidence(file.keys):
-        program = file.program or ("AzureML" if file.other_job else "")
-        is_made = program in _TEMPLATED and is_template(file.content)
-        whose = f"of {program}" if program else "not recognized"
-        reading.left_alone[file.name] = f"a template for {program}" if is_made else whose
-    elif file.is_json and job_signs.shows_job_object(file.content.encode("utf-8", "replace")):
-        reading.left_alone[file.name] = "of Kubernetes, but not as JSON or YAML"
-    elif file.is_yaml:
-        content = file.content.encode("utf-8", "replace")
-        if job_signs.starts_launcher(content) or job_signs.schedules(content):
-            reading.left_alone[file.name] = LAUNCH_LINES
-        elif job_signs.names_config(content):
-            reading.left_alone[file.name] = OWN_PROGRAM
-
-
-def _read_nothing(file: File, reading: Reading) -> None:
+def _leave_empty(file: File, reading: Reading) -> None:
     """Say that no document was in a file of a known kind: a manifest may have no job in it."""
     program = file.program_by_keys
+    reason = f"of {program}" if program else "not recognized"
+    message = "nothing in this file is a document that dsgen checks"
+    _leave(file, reading, reason, message=message, hint=f"name {CHECKED_KINDS}")
+
+
+def _leave(file: File, reading: Reading, reason: str, *, message: str, hint: str) -> None:
+    """Report a file that the user named, and isn't judged; of another one only note the reason."""
     if file.named:
-        message = "nothing in this file is a document that dsgen checks"
-        where = Location(path=file.text.path)
-        reading.findings.append(codes.UNKNOWN_KIND.at(where, message, f"name {_KINDS}"))
-    else:
-        reading.left_alone[file.name] = f"of {program}" if program else "not recognized"
-
-
-def _leave_template(file: File, reading: Reading) -> None:
-    """Say that a file is no script yet: another program, such as Jinja, makes one of it."""
-    if file.named:
-        where, hint = Location(path=file.text.path), "check what that program makes"
-        reading.findings.append(codes.UNKNOWN_KIND.at(where, _TEMPLATE.format("script"), hint))
-    else:
-        reading.left_alone[file.name] = "a template for a script"
-
-
-def _leave_prose(file: File, reading: Reading) -> None:
-    """Say that a file is no script, though it names a launcher: a README, a log, a patch."""
-    if file.named:
-        message = "this names a launcher, but isn't a shell script"
-        hint = "name the script that it is about; a script begins with #!/bin/bash"
         reading.findings.append(codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint))
     else:
-        reading.left_alone[file.name] = LAUNCH_LINES
+        reading.left_alone[file.name] = reason
 
 
 def _read_kind(kind: Kind, file: File, name: str, reading: Reading) -> None:
@@ -375,18 +321,22 @@ def _is_template_by_name(file: File, items: Iterable[Document | Finding]) -> boo
 def _read_script(file: File, reading: Reading) -> None:
     shell = read_script(file.text)
     if any(command.words[0].raw.startswith("{%") for command in shell.commands):
-        _leave_template(file, reading)
+        reason, message = "a template for a script", TEMPLATE.format("script")
+        _leave(file, reading, reason, message=message, hint="check what that program makes")
         return
     is_broken = shell.unterminated is not None or shell.fault is not None
     if is_broken and not kinds.shows_shell(file.path, file.content):
-        _leave_prose(file, reading)
+        # A README, a log or a patch that names a launcher.
+        message = "this names a launcher, but isn't a shell script"
+        hint = "name the script that it is about; a script begins with #!/bin/bash"
+        _leave(file, reading, LAUNCH_LINES, message=message, hint=hint)
         return
     script = launch_script(shell)
     if not file.named and any(map(_is_of_submitit, script.launches)):
         reading.left_alone[file.name] = OF_SUBMITIT
         return
     reading.documents.append(script)
-    reading.documents += _embedded_configs(shell)
+    reading.documents += embedded_configs(shell)
     _read_launches(script.launches, reading)
 
 
@@ -397,7 +347,7 @@ def _read_commands(document: CommandDocument, reading: Reading) -> None:
         reading.texts.setdefault(script_text.path, script_text)
         reading.followed.add(script_text.path)
     if document.script:
-        reading.documents += _embedded_configs(document.script.shell)
+        reading.documents += embedded_configs(document.script.shell)
     _read_launches(document.launches, reading)
 
 
@@ -417,41 +367,3 @@ def _read_launches(launches: tuple[Launch, ...], reading: Reading) -> None:
         reading.findings.append(
             codes.TOO_MUCH.at(where, message, "check the script of one job at a time", NOTE)
         )
-
-
-def _embedded_configs(shell: ShellScript) -> Iterator[DsConfig | FsdpConfig]:
-    """Return the configs of DeepSpeed and FSDP that a script writes, placed in the script.
-
-    A here-document or `echo` writes them.
-    """
-    for document in shell.heredocs:
-        target = document.target.path if document.target is not None else None
-        is_object = document.content.lstrip().startswith("{")
-        if target is None or not document.complete or not is_object:
-            continue
-        content = _in_its_place(document, shell)
-        json = read_json(replace(shell.text, content=content, lines=content.split("\n")))
-        keys = frozenset(json.data) if isinstance(json.data, dict) else frozenset[str]()
-        kind = kinds.kind_of(Path(target), document.content, keys)
-        if kind == "DeepSpeed config":
-            yield DsConfig(json=json, target=target)
-        elif kind == "FSDP config":
-            yield fsdp_config_of(shell.text.path, json, target)
-
-
-def _in_its_place(document: Heredoc, shell: ShellScript) -> str:
-    """The text of a here-document with blanks before it, so that places in it are the script's.
-
-    A script in a block of YAML is indented there. So each line of a literal text begins in the
-    column that it has in the file; of any other, the first does.
-    """
-    start = shell.locate(document.offset)
-    lines = list[str]()
-    offset = document.offset
-    for line in document.content.split("\n"):
-        text = line.lstrip() if document.literal else line
-        column = shell.locate(offset + len(line) - len(text)).column or 1
-        is_indented = document.literal or not lines
-        lines.append(" " * (column - 1) + text if is_indented else text)
-        offset += len(line) + 1
-    return "\n" * ((start.line or 1) - 1) + "\n".join(lines)

@@ -10,8 +10,8 @@ from ...submission.submission import Submission
 from ...text.options import Argument
 from ..launching.front_ends import trains
 from .request import Request
+from .started_by_shell import if_submitted
 from .subjects import blocks, is_heterogeneous
-from .submit_line import if_submitted
 
 
 def claims_of(submission: Submission) -> Iterator[Claim]:

@@ -14,7 +14,7 @@ from ...submission.submission import Submission
 from ..launching.launcher_call import NODES, LauncherCall, accelerate_config, meets_itself
 from ..launching.ranks_read import rank_variables
 from .request import Request, Step, steps_of
-from .submit_line import if_submitted
+from .started_by_shell import if_submitted
 
 
 def _as_submitted(subject: Request | LaunchScript, violation: Violation) -> Violation:

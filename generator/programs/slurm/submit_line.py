@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -23,12 +22,6 @@ _OPTION: Final = lazy_pattern(
     r"(?<!\S)(?:(--[a-z][\w-]*)(?:[= ]([^\s-]\S*))?|(-[A-Za-z])(?:[= ]?([^\s=-]\S*))?)"
 )
 _VARIABLE: Final = lazy_pattern(r"\$\{?([A-Za-z_]\w*)\}?")
-#: What only a job has: its variables, and steps.
-_IN_JOB: Final = lazy_pattern(r"\bSLURM_|\bsrun\b|\bscontrol\b|\bsbatch\b")
-_DIRECTIVE: Final = lazy_pattern(r"^[ \t]*#SBATCH\b[^\n]*", re.MULTILINE)
-#: Files that may say how a script is started, in its folder and those above.
-_SAY: Final = ("*.md", "*.rst", "*.txt", "[Mm]akefile", "*.sh", "docs/*.md", "scripts/*.sh")
-_MOST_SAYING: Final = 256  #: of each kind in a folder
 _README: Final = "[Rr][Ee][Aa][Dd][Mm][Ee]*"
 _SCRIPTS: Final = "*.sh"
 _MOST_SCRIPTS: Final = 64  # of a folder, which may submit one another
@@ -51,60 +44,6 @@ def given_when_submitted(script: Text) -> frozenset[Given]:
     for text in texts:
         given |= _options_for(basename(script.path), text)
     return given
-
-
-@until_next_check(512)
-def starts_in_shell(script: str, content: str) -> str:
-    """Where the project starts a script with `#SBATCH` lines by a shell: `README.md:50`.
-
-    Empty where nothing does, or anything says that it uses Slurm.
-    """
-    body = _DIRECTIVE.sub("", content)
-    folder = Path(script).parent
-    if not folder.is_dir() or _IN_JOB.search(body):
-        return ""
-    place, name = Path(script).absolute(), re.escape(basename(script))
-    by_shell = re.compile(
-        rf"(?:(?<![\w./-])(?:ba|z)?sh[ \t]+(?:-[a-z]+[ \t]+)?|^[ \t$]*(?=\./))"
-        rf"[\"']?((?:[\w.-]{{1,99}}/)*{name})(?![\w.-])",
-        re.MULTILINE,
-    )
-    found = ""
-    for path in _saying(folder):
-        text = text_around(path, folder)
-        if "sbatch" in text:
-            return ""
-        for match in by_shell.finditer(text if basename(script) in text else ""):
-            named = normpath(match[1])
-            is_meant = path.parent / named == place or ("/" in named and _ends(place, named))
-            if is_meant and not found:
-                line = text.count("\n", 0, match.start(1)) + 1
-                found = f"{os.path.relpath(path)}:{line}"
-    return found
-
-
-def _ends(place: Path, named: str) -> bool:
-    """Whether a path ends in another, which may begin in another folder, as `../run/job.sh`."""
-    parts = tuple(part for part in Path(named).parts if part != "..")
-    return place.parts[-len(parts) :] == parts
-
-
-@until_next_check(64)
-def _saying(folder: Path) -> tuple[Path, ...]:
-    """The files that may say how scripts of a folder are started."""
-    paths = (
-        path
-        for above in folders_above(folder / "_")
-        for pattern in _SAY
-        for path in islice(matching(pattern, above, above), _MOST_SAYING)
-    )
-    return tuple(dict.fromkeys(path.absolute() for path in paths))
-
-
-def if_submitted(script: Text) -> str:
-    """When what holds of a script in a job holds: where nothing submits it; empty: at once."""
-    place = starts_in_shell(script.path, script.content)
-    return f"if it is submitted; {place} starts it by a shell" if place else ""
 
 
 def _comments(script: Text) -> str:
