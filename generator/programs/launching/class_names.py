@@ -47,6 +47,7 @@ def _bound_by(statement: ast.stmt, dotted: str, always: bool) -> Iterator[Bindin
     elif isinstance(statement, ast.Import):
         for alias in statement.names:
             if rest and bound_name(alias) == first:
+                # `import a.b as c` makes c.d of a.b.d, and `import a.b` leaves a.b.d as it is.
                 full = f"{alias.name}.{rest}" if alias.asname else dotted
                 module, _, name = full.rpartition(".")
                 yield Binding(always, module=module, name=name)
@@ -56,9 +57,12 @@ def _bound_by(statement: ast.stmt, dotted: str, always: bool) -> Iterator[Bindin
             if alias.name == "*" and not rest:
                 yield Binding(always, module=origin, name=dotted, is_star=True)
             elif bound_name(alias) == first:
-                within = "" if origin.endswith(".") else "."
-                full = f"{origin}{within}{alias.name}.{rest}" if rest else ""
-                module, _, name = full.rpartition(".") if rest else (origin, "", alias.name)
+                if not rest:
+                    yield Binding(always, module=origin, name=alias.name)
+                    continue
+                # `from a import b` makes b.c of a.b.c; of `from . import b` it is .b.c.
+                between = "" if origin.endswith(".") else "."
+                module, _, name = f"{origin}{between}{alias.name}.{rest}".rpartition(".")
                 yield Binding(always, module=module, name=name)
     elif isinstance(statement, ast.Assign) and any(
         isinstance(target, ast.Name) and target.id == first for target in statement.targets

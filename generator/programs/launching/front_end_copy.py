@@ -110,7 +110,13 @@ def copy_of(launch: Launch, front_end: FrontEnd) -> Copy | None:
     return Copy(front_end=front_end, folder=root / package, program=program)
 
 
-def copy_beside(path: str, front_end: FrontEnd) -> Copy | None:
+def copy_has_option(path: str, front_end: FrontEnd, name: str) -> bool:
+    """Whether the copy of a front end that a file's repository carries makes an option."""
+    copy = _copy_beside(path, front_end)
+    return copy is not None and copy.has_option(name)
+
+
+def _copy_beside(path: str, front_end: FrontEnd) -> Copy | None:
     """The copy of a front end that a file's repository carries; None without one."""
     package = front_end.package or _package_of_source(front_end)
     sign = f"{package}/__init__.py"

@@ -141,6 +141,11 @@ class TrainingArguments(Values):
     assumed: bool = False
 
     @property
+    def launches(self) -> Sequence[Launch]:
+        """The launch line that has the arguments; empty for those of a file."""
+        return () if self.launch is None else (self.launch,)
+
+    @property
     def is_on_front_end(self) -> bool:
         """Whether a front end reads the arguments first and may change them."""
         front_end = self.front_end_row

@@ -20,31 +20,29 @@ def broken_blocks(shell: ShellScript, fault: Fault) -> Violation:
         message += f"block, and {_block(shell, fault)} lacks its end"
         return Violation(shell.locate(at), message, "remove the backslash")
     if not fault.word:
-        message = f"{line_from(shell, fault.at)} begins a block that no `{fault.lacks}` ends: "
+        message = f"{line_from(shell, fault.at)} begins a block that no `{fault.lacks}` ends"
         hint = f"add {fault.lacks} behind its last command; bash -n FILE says where it is missing"
-        return Violation(shell.locate(fault.at), f"{message}a syntax error", hint)
+        return Violation(shell.locate(fault.at), f"{message}: a syntax error", hint)
 
     is_to_remove = is_mended(tokens, content, fault, by="removed")
-    where = shell.locate(fault.at)
     if not fault.block:
-        message = f"`{fault.word}` belongs to no block that is open: a syntax error"
+        message = f"`{fault.word}` belongs to no block that is open"
         hint = "remove it" if is_to_remove else "write what it belongs to above it"
     elif fault.word == fault.lacks:
         message = f"`{fault.word}` comes where {_block(shell, fault)} has no command before it"
-        return Violation(where, f"{message}: a syntax error", "write a command there, such as :")
+        hint = "write a command there, such as :"
     else:
         message = f"`{fault.word}` comes where {_block(shell, fault)} lacks its `{fault.lacks}`"
-        message += ": a syntax error"
         place = "behind its condition" if fault.lacks in ("then", "do") else "above it"
         hint = f"write {fault.lacks} {place}"
         if is_to_remove:
             is_closed = is_mended(tokens, content, fault, by="closed")
             hint = f"{hint}, or remove it" if is_closed else "remove it"
-    return Violation(where, message, hint)
+    return Violation(shell.locate(fault.at), f"{message}: a syntax error", hint)
 
 
 def _block(shell: ShellScript, fault: Fault) -> str:
-    """The innermost block, as a message names it: "`if` of line 3"."""
+    """The innermost block, as a message names it: the `if` of line 3."""
     return f"`{fault.block}` of line {shell.locate(fault.begins).line}"
 
 

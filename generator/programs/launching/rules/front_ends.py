@@ -22,7 +22,7 @@ from ....text.slips import is_slip
 from ...pins import numbers
 from ...python_around import release_for
 from ..front_end_config import FrontEndConfig
-from ..front_end_copy import Copy, copy_beside
+from ..front_end_copy import Copy, copy_has_option
 from ..settings import Counted, Setting, Settings, settings_of
 
 _IN_THE_TABLE: Final = derived("each identity in front_ends.json has the line that asserts it")
@@ -157,21 +157,22 @@ def _misspelt_option(settings: Settings, name: str, where: Location) -> Violatio
     is_file = front_end.in_file and not settings.launch.calls
     is_key = is_file or not name.startswith("-")
     # argparse takes the beginning of an option for it, and no reader of keys does.
-    is_known = name in front_end.options if is_key else front_end.has_like(name)
-    is_known = is_known or settings.is_key_of_copy(name) is True
-    meant = None if is_known else front_end.near(name)
+    is_in_table = name in front_end.options if is_key else front_end.has_like(name)
+    if is_in_table or settings.is_key_of_copy(name) is True:
+        return
+    meant = front_end.near(name)
     if meant is None or settings.is_key_of_copy(meant) is False or _is_of_copy(settings, name):
         return
-    if is_file:
+    present = {option for option, _ in settings.options()}
+    if is_file:  # whose keys have no hyphens in front
         name, meant = name.removeprefix("--"), meant.removeprefix("--")
-    given = {option.removeprefix("--") if is_file else option for option, _ in settings.options()}
-    yield Violation(where, front_end.says_of(name), did_you_mean(meant, given))
+        present = {option.removeprefix("--") for option in present}
+    yield Violation(where, front_end.says_of(name), did_you_mean(meant, present))
 
 
 def _is_of_copy(settings: Settings, name: str) -> bool:
     """Whether the Python of the repository's copy of the front end makes an option."""
-    copy = copy_beside(settings.launch.script.text.path, settings.front_end)
-    return copy is not None and copy.has_option(name)
+    return copy_has_option(settings.launch.script.text.path, settings.front_end, name)
 
 
 @front_end_launches.rule("FRONT010", ERROR, "init", _IN_THE_TABLE)

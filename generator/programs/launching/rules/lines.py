@@ -15,13 +15,13 @@ from ....job.arguments import is_module_name
 from ....numerals import is_whole, read_whole
 from ....patterns import lazy_pattern
 from ....rules.violations import accelerate, derived, did_you_mean, note_if_to_fill, torch
-from ....submission.launches import Launch
+from ....submission.launches import Call, Launch
 from ....submission.repository import program_of, program_text
 from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
-from ....text.options import Option
+from ....text.options import Argument, Option
 from ....text.shell.records import Assignment, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import show
@@ -185,29 +185,36 @@ def ports_exist(launch: Launch) -> Violations:
     Prevents: Permission denied, or Address already in use, at the start of the rendezvous. A note
     where the launcher chooses a port by itself.
     Fix: write 1024 to 65535"""
-    ports = []
+    has_port = False
     for call in launch.calls:
         port = call.text(PORTS[call.program]) if call.program in PORTS else None
-        if port and not variable_without_sign(call, port.value):  # which another rule reports
-            ports.append((port, own_rendezvous(call)))
-    for port, rendezvous in ports:
-        fault = _fault_of_port(port.value, port.option.name)
-        if fault is not None:
-            message, severity = f"{port} is {fault.text}", fault.severity
-            if rendezvous and is_whole(port.value.strip()):  # argparse refuses what is no number
-                message, severity = f"{message}; with {rendezvous} torchrun takes another", NOTE
-            hint = f"write {port.option.name} 29500, from 1024 to 65535"
-            yield port.bad_value(message, hint, severity=severity)
+        # Another rule reports a variable without its sign.
+        if port is not None and not variable_without_sign(call, port.value):
+            has_port = True
+            yield from _bad_port(call, port)
 
     variable = launch.environment.get("MASTER_PORT")
     fault = None if variable is None else _fault_of_port(variable.value, "MASTER_PORT")
     if variable is not None and fault is not None:
         message = f"MASTER_PORT={variable.raw} is {fault.text}"
         # A launcher with a port, or one that chooses it, sets it anew.
-        is_replaced = bool(ports) or any(call.has("--standalone") for call in launch.calls)
+        is_replaced = has_port or any(call.has("--standalone") for call in launch.calls)
         severity = NOTE if is_replaced else fault.severity
         where = launch.script.locate(variable)
         yield Violation(where, message, "write 1024 to 65535", severity=severity)
+
+
+def _bad_port(call: Call, port: Argument[str]) -> Violations:
+    """A violation where a job can't open the port of a launcher's option."""
+    fault = _fault_of_port(port.value, port.option.name)
+    if fault is None:
+        return
+    message, severity = f"{port} is {fault.text}", fault.severity
+    rendezvous = own_rendezvous(call)
+    if rendezvous and is_whole(port.value.strip()):  # argparse refuses what is no number
+        message, severity = f"{message}; with {rendezvous} torchrun takes another", NOTE
+    hint = f"write {port.option.name} 29500, from 1024 to 65535"
+    yield port.bad_value(message, hint, severity=severity)
 
 
 class _Fault(NamedTuple):

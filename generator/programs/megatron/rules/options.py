@@ -12,7 +12,7 @@ from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....numerals import python_float
 from ....places import is_number_to_fill
 from ....rules.violations import did_you_mean, megatron_deepspeed, megatron_lm
-from ...launching.front_end_copy import copy_beside
+from ...launching.front_end_copy import copy_has_option
 from ..arguments import MOST_STRAYS
 from ..options import PROJECTS, REMOVED, GivenOption, Stray, forks, option_table
 from ..run import MICRO, MegatronRun
@@ -154,8 +154,7 @@ def _certainty(run: MegatronRun, name: str, *, foreign: bool) -> Severity | None
     """
     is_misspelt = run.table.near(name, slip=True) is not None
     if run.front_end is not None:  # forks add options, and slips of known ones have no effect
-        copy = copy_beside(run.path, run.front_end)
-        if copy is not None and copy.has_option(name):
+        if copy_has_option(run.path, run.front_end, name):
             return None
         return ERROR if is_misspelt or run.front_end.near(name) else None
     is_misspelt = is_misspelt or (run.beside.is_checked and run.beside.near(name) is not None)

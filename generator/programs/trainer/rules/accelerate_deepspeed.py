@@ -88,10 +88,12 @@ def sharding_keys_are_known(run: Accelerated) -> Violations:
         near = next(likely, None)
         if near:
             present = [each for each, _, _ in run.config.entries("fsdp_config")]
-            written = near.removeprefix("fsdp_") if near not in present else near
+            # accelerate reads a key with `fsdp_` or without.
+            spellings = (near, near.removeprefix("fsdp_"))
+            meant = next((spelling for spelling in spellings if spelling in present), near)
             message = f"unknown key {key} in fsdp_config: accelerate ignores it"
-            severity = NOTE if written in present else None
-            hint = did_you_mean(written if severity else near, present)
+            severity = NOTE if meant in present else None
+            hint = did_you_mean(meant, present)
             yield Violation(run.config.locate_key(at), message, hint, severity=severity)
 
 

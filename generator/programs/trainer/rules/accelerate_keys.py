@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Final
 
 from ....findings import ERROR, NOTE, Severity
 from ....job.releases import NEWEST
 from ....patterns import lazy_pattern
-from ....rules.violations import did_you_mean, suggest
+from ....rules.violations import did_you_mean
 from ....text.slips import is_slip
 from ....text.wording import whole_number
 from ...deepspeed.config import ZERO
@@ -87,8 +88,8 @@ def harm_of(run: Accelerated, key: str, value: object) -> Severity | None:
 
 def _meant(key: str) -> str | None:
     """The known key that an unknown one was meant to be."""
-    near = suggest(key.lower(), KEYS, "")
-    return next((known for known in KEYS if near == did_you_mean(known)), None)
+    near = get_close_matches(key.lower(), KEYS, n=1)
+    return near[0] if near else None
 
 
 def _is_unread(run: Accelerated, key: str) -> bool:

@@ -29,7 +29,7 @@ from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.slips import is_mistyped, is_slip
 from ....text.wording import show, whole_number
-from ...launching.front_end_copy import copy_beside
+from ...launching.front_end_copy import copy_has_option
 from ...launching.front_ends import FrontEnd, of_library
 from ...launching.own_options import lacks_word
 from ...launching.settings import settings_of
@@ -195,8 +195,7 @@ def slips_of_names(arguments: TrainingArguments) -> Violations:
 
 def _is_of_copy(name: str, front_end: FrontEnd | None, arguments: TrainingArguments) -> bool:
     """Whether the copy of the front end that the repository carries has an option."""
-    copy = None if front_end is None else copy_beside(arguments.path, front_end)
-    return copy is not None and copy.has_option(name)
+    return front_end is not None and copy_has_option(arguments.path, front_end, name)
 
 
 def _may_be_of_release(front_end: FrontEnd | None, arguments: TrainingArguments) -> bool:
@@ -204,7 +203,7 @@ def _may_be_of_release(front_end: FrontEnd | None, arguments: TrainingArguments)
     program = front_end.program if front_end is not None else ""
     if not program:
         return False
-    release = release_for(program, arguments.path, [arguments.launch] if arguments.launch else [])
+    release = release_for(program, arguments.path, arguments.launches)
     return bool(release.where) and not release.certain(lambda version: version >= NEWEST[program])
 
 

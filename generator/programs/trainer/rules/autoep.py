@@ -43,8 +43,7 @@ def autoep_starts_with_transformers(pair: Pair) -> Violations:
     Prevents: TypeError: _CanRecordRegistry.get() takes 2 positional arguments but 3 were given
     Fix: install transformers 5.22.2
     """
-    launches = [pair.arguments.launch] if pair.arguments.launch is not None else []
-    library = release_for("transformers", pair.config.path, launches)
+    library = release_for("transformers", pair.config.path, pair.arguments.launches)
     first, after = _STARTS_WITH
     if first <= library.version < after or not library.is_known:
         return

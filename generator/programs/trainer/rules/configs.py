@@ -424,9 +424,8 @@ def experts_are_leaves(submission: Submission) -> Violations:
     for arguments, config, _ in pairs(submission):
         if config.stage != 3 or arguments.is_on_front_end:
             continue
-        launches = [arguments.launch] if arguments.launch is not None else []
-        engine = release_for("deepspeed", config.path, launches)
-        library = release_for("transformers", arguments.path, launches)
+        engine = release_for("deepspeed", config.path, arguments.launches)
+        library = release_of(arguments)
         # newer DeepSpeed knows the classes, and newer transformers has all experts in one module
         are_old = engine.certain(lambda version: version < (0, 18)) and library.certain(
             lambda version: version < (5,)

@@ -19,8 +19,7 @@ CHECKS_ENGINE: Final = (4, 38)
 
 def release_of(arguments: TrainingArguments) -> Release:
     """The release of transformers by which arguments are judged."""
-    launches = [arguments.launch] if arguments.launch else []
-    return release_for("transformers", arguments.path, launches)
+    return release_for("transformers", arguments.path, arguments.launches)
 
 
 def checked_since(

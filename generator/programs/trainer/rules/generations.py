@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ....findings import ERROR, WARNING, Violation, Violations
 from ....numerals import read_whole
 from ....rules.violations import divisors, violation
+from ....submission.launches import Launch
 from ....submission.repository import program_of
 from ....submission.subjects import subject
 from ....submission.submission import Submission
@@ -60,15 +61,19 @@ def _are_parsed(arguments: TrainingArguments, submission: Submission) -> bool:
 
     One whose parser has other classes has other checks, whatever their fields are called.
     """
-    launches = [arguments.launch] if arguments.launch else submission.launches
-    name = PurePosixPath(arguments.path).name
-    programs = {
-        program
-        for launch in launches
-        if arguments.launch or any(_names(word.value, name) for word in launch.arguments)
-        if (program := program_of(launch)) is not None
-    }
+    launches = arguments.launches or _launches_with(arguments.path, submission)
+    programs = set(filter(None, map(program_of, launches)))
     return not programs or any(parses_a(program, _CLASSES) is not False for program in programs)
+
+
+def _launches_with(path: str, submission: Submission) -> list[Launch]:
+    """The launch lines that name a file of arguments."""
+    name = PurePosixPath(path).name
+    return [
+        launch
+        for launch in submission.launches
+        if any(_names(word.value, name) for word in launch.arguments)
+    ]
 
 
 def _names(text: str | None, file: str) -> bool:
@@ -107,7 +112,7 @@ def generations_divide_the_batch(run: Generating) -> Violations:
 def _searched_batch(run: Generating) -> Violations:
     """A violation where a newer release refuses a batch that is halved until it fits."""
     arguments, name = run.arguments, "auto_find_batch_size"
-    release = release_for("trl", arguments.path, [arguments.launch] if arguments.launch else [])
+    release = release_for("trl", arguments.path, arguments.launches)
     if arguments.is_on(name) and release.certain(lambda version: version >= _NO_SEARCH):
         message = f"{name} with {_GROUP}: a smaller batch would cut groups"
         severity = None if release.where else WARNING
