@@ -495,20 +495,20 @@ def _by_name(text: str) -> Iterator[Secret]:
         is_set = match["set"] is not None
         name = text[begin : match.start("set" if is_set else "next")]
         secret = _named(text, match, name, begin)
+        is_array = is_set and match["set"].startswith("[")
         is_subscript = (
             is_set
             and _ENDS_SUBSCRIPT.match(match["set"])
             and _IN_SUBSCRIPT.match(backwards, before.end() if before else 0)
         )
-        if is_subscript and secret and not _is_random(secret.value_in(text)):
-            secret = None  # the array's name says what its values are
+        if is_subscript and secret is not None:
+            # Of `DIRS[$token]=` the array's name says what the values are.
+            secret = secret if _is_random(secret.value_in(text)) else None
         if secret is not None:
             position = secret.end
             yield secret
-        elif is_set and match["set"].startswith("["):
-            position = word.end()
-        else:
-            position = match.end("set") if is_set else word.end()
+        else:  # the variable in an array's subscript may be the name of a secret, too
+            position = match.end("set") if is_set and not is_array else word.end()
 
 
 def _named(text: str, match: re.Match[str], name: str, begin: int) -> Secret | None:

@@ -36,9 +36,8 @@ _DIRECTIVE: Final = lazy_pattern(r"#(?:PBS|BSUB|MSUB|COBALT|PJM)\b")
 _EVALUATED: Final = lazy_pattern(r"\beval\s{1,9}\"?(?:\$\(|`)\s{0,9}([\w-]{1,80})")
 _PRINT: Final = frozenset({"echo", "printf"})
 _NO_LAUNCH: Final = "no launch is recognized in it"
-#: Programs that start others on nodes, and subcommands by which a container's program does so.
+#: Programs that start others on nodes.
 _STARTERS: Final = STARTS_PROCESSES | {"sbatch", "salloc"}
-_RUN_IN_CONTAINER: Final = frozenset({"exec", "run"})
 _OF_FRONT_ENDS: Final = "FRONT"  # how the ids of the rules on front ends' options begin
 
 
@@ -99,8 +98,7 @@ def launches_not_checked(
             )
             in_part = settings is not None and settings.is_judged_in_part
             is_told = _is_reported(launch, is_job=is_job) and (in_part or not is_judged)
-            is_foreign = bool(launch.front_end) or is_of_another_program(launch)
-            if is_told and (is_foreign or not reads_options(launch)):
+            if is_told and not _has_whole_parser(launch):
                 yield NotChecked(_place(launch), _reason(launch), in_part=in_part)
             option = brings_others(launch) if id(launch) in in_arguments else None
             if option is not None:
@@ -119,6 +117,12 @@ def _is_read_elsewhere(launch: Launch, submission: Submission) -> bool:
         return False
     path = program_path(launch) or ""
     return bool(submission.files.find(path, launch.script.text.path, "launch script"))
+
+
+def _has_whole_parser(launch: Launch) -> bool:
+    """Tell whether a program of a project's own is here with all that it reads, and was judged."""
+    is_foreign = bool(launch.front_end) or is_of_another_program(launch)
+    return not is_foreign and reads_options(launch)
 
 
 def _is_reported(launch: Launch, *, is_job: bool) -> bool:
@@ -257,9 +261,8 @@ def _launch_in_argument(script: LaunchScript) -> Word | None:
     evaluates = not functions.isdisjoint(_EVALUATED.findall(content))
     for command in script.shell.commands:
         is_printed = command.words[0].value in _PRINT
-        if not evaluates if is_printed else _is_tool(command.words[0]):
-            continue
-        for word in command.words[1:]:
+        is_run = evaluates if is_printed else not _is_tool(command.words[0])
+        for word in command.words[1:] if is_run else ():
             written = word.raw.strip("\"'")
             if " " in written and starts_launcher(written.encode()):
                 return word
@@ -272,7 +275,7 @@ def _hidden_launcher(script: LaunchScript) -> Word | None:
     A Python program has to follow. Whatever is behind `--` counts as a launcher.
     """
     for command in script.shell.commands:
-        if program_name(command.words[0]) in PROGRAMS_OF_SHELL["tools"]:
+        if _is_tool(command.words[0]):
             continue
         values = [word.value or "" for word in command.words]
         python = max((at for at, value in enumerate(values) if value.endswith(".py")), default=0)
@@ -289,15 +292,17 @@ def _is_tool(word: Word) -> bool:
 
 def _starter(script: LaunchScript) -> Word | None:
     """What starts something on nodes or in a container, and no tool that only looks around."""
-    for command in script.shell.commands:
+    commands = script.shell.commands
+    container, subcommands = "singularity", PROGRAMS_OF_SHELL["subcommands"]["singularity"]
+    for command in commands:
         words = command.run
         name = program_name(words[0]) if words else ""
-        is_container = name == "singularity" and any(
-            word.value in _RUN_IN_CONTAINER for word in words[1:]
+        runs_in_container = name == container and any(
+            word.value in subcommands for word in words[1:]
         )
-        if not is_container and name not in _STARTERS:
+        if not runs_in_container and name not in _STARTERS:
             continue
-        inner = [one.words[0] for one in script.shell.commands if one.inside == command.index]
+        inner = [each.words[0] for each in commands if each.inside == command.index]
         is_tool = any(map(_is_tool, words[1:])) or (bool(inner) and all(map(_is_tool, inner)))
         if not is_tool:
             return words[0]

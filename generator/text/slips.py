@@ -61,9 +61,9 @@ def slips_among(name: str, names: Iterable[str]) -> Iterator[str]:
     first, last = name[:1], name[-1:]
     shortest, longest = len(name) - 1, len(name) + 1
     for other in names:
-        # Nearly all are passed over here, as `is_slip` would.
         if other == once:
             yield other
+        # Nearly all are passed over here, as `is_slip` would.
         if not shortest <= len(other) <= longest:
             continue
         has_an_end = other[:1] == first or other[-1:] == last or len(other) < 3

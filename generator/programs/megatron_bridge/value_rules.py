@@ -291,10 +291,12 @@ def _refused_by(
     """An option that a checkout's run_recipe.py lacks, or of which it refuses the value."""
     meant = parser.meant_by(name)
     if not meant:
-        near = closest(name, tuple(chain.from_iterable(each.names for each in parser.options)))
         key = name.lstrip("-")
-        hint = f"did you mean {near}?" if near else "remove it"
-        hint = f"write {key}=VALUE, without hyphens" if "." in key else hint
+        near = closest(name, tuple(chain.from_iterable(each.names for each in parser.options)))
+        if "." in key:  # an override of the config, which has no hyphens
+            hint = f"write {key}=VALUE, without hyphens"
+        else:
+            hint = f"did you mean {near}?" if near else "remove it"
         yield Violation(where, f"{shortened(name)} is no option of run_recipe.py", hint)
         return
     if confused := parser.confused(name):
@@ -309,12 +311,15 @@ def _refused_by(
         return
     value = overrides.texts.get(name)
     if value is not None and option.choices is not None and value not in option.choices:
-        read_as = "" if name in option.names else f", which argparse reads as {whole}"
+        # argparse takes the beginning of a name for the name.
+        is_beginning = name not in option.names
+        read_as = f", which argparse reads as {whole}" if is_beginning else ""
         message = f"{name} {shortened(value)}{read_as}: it accepts {listed(option.choices)}"
         near = most_like(value, option.choices, _ALIKE)
-        hint = f"write {near}" if near else "write one of them"
-        if name not in option.names:
+        if is_beginning:
             hint = f"write {whole} with one of them, or remove {name}"
+        else:
+            hint = f"write {near}" if near else "write one of them"
         yield Violation(where, message, hint)
 
 

@@ -257,11 +257,10 @@ def trainers_checkpoint_by_themselves(run: Run) -> Violations:
         hint = "remove it: the program sets gradient_checkpointing"
         yield Violation(config.locate_key(_ACT), message, hint, severity=NOTE)
         return
-    has_own_loop = calls_engine and not arguments and not tells("the Trainer", config.path)
     if not is_of_transformers:
         hint = "checkpoint by torch.utils.checkpoint, or call deepspeed.checkpointing"
-    elif has_own_loop:
-        hint = "call gradient_checkpointing_enable() of the model"
+    elif calls_engine and not arguments and not tells("the Trainer", config.path):
+        hint = "call gradient_checkpointing_enable() of the model"  # in a loop of its own
     else:
         hint = "set gradient_checkpointing: true in TrainingArguments"
     yield Violation(config.locate_key(_ACT), message, hint)
