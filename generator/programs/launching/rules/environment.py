@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from ....catalog.names import closest, most_like
@@ -30,7 +31,7 @@ from ....submission.world import world_of
 from ....text.around import folders_above, is_there
 from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
-from ....text.shell.records import SHELLS, Command, ShellScript, Word
+from ....text.shell.records import SHELLS, Assignment, Command, ShellScript, Word
 from ....text.slips import is_mistyped, is_slip
 from ..environment import OF_LAUNCHERS, provided, texts_with_variables
 from ..launcher_call import LauncherCall
@@ -101,16 +102,16 @@ def settings(
 ) -> Iterator[Setting]:
     """Return the environment variables of a `wanted` name that the submission sets.
 
-    They are in the order of its documents. A variable that a script doesn't export stays in its
-    shell: no program gets it.
+    They are in the order of its documents. A variable that stays in a script's shell isn't among
+    them: no program gets it.
     """
     for script in submission.shell_texts:
         shell = script.shell
         # Asked before places are looked up: long scripts have many other variables.
         assignments = [assignment for assignment in shell.assignments if wanted(assignment.name)]
-        exported = {assignment.name for assignment in assignments if assignment.exported}
+        leaving = _leaving_the_shell(shell, assignments)
         for assignment in assignments:
-            if assignment.name in exported:
+            if assignment.name in leaving:
                 yield Setting(
                     name=assignment.name,
                     value=assignment.value,
@@ -131,6 +132,21 @@ def settings(
             name, equals, value = line.partition("=")
             if equals and name.isidentifier() and wanted(name):
                 yield Setting(name=name, value=value.rstrip(), where=where, where_value=where)
+
+
+def _leaving_the_shell(shell: ShellScript, assignments: Iterable[Assignment]) -> frozenset[str]:
+    """The variables that a script exports, or hands on by their names: `echo "env.NAME=$NAME"`.
+
+    Those are named elsewhere than where the script sets and expands them.
+    """
+    names = {assignment.name for assignment in assignments}
+    exported = {assignment.name for assignment in assignments if assignment.exported}
+    if names <= exported:
+        return frozenset(names)
+    content = shell.text.content
+    inside = Counter((*_ANY_EXPANSION.findall(content), *_ASSIGNED.findall(content)))
+    named = Counter(_WORD.findall(content))
+    return frozenset(name for name in names if name in exported or named[name] > inside[name])
 
 
 def settings_with_values(
@@ -188,6 +204,11 @@ _PLAIN: Final = lazy_pattern(r"(?<!\\)\$(?:([A-Za-z_]\w+)|\{([A-Za-z_]\w+)\})")
 _SUBSTITUTED: Final = lazy_pattern(r'"?(?:\$\(|`)(?!.*(?:conda|mamba)\b)')
 _WORD: Final = lazy_pattern(r"\w+")
 _QUOTED: Final = lazy_pattern(r"'[^']*'")
+#: `$NAME`, `${NAME...`; and `NAME=` at the beginning of a command, or made local.
+_ANY_EXPANSION: Final = lazy_pattern(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_ASSIGNED: Final = lazy_pattern(
+    r"(?:^|[;)]|\b(?:then|do|else|local)\b)[ \t]*([A-Za-z_]\w*)\+?=", re.MULTILINE
+)
 #: An assignment to what is no name: `MODEL-DIR=/data`, `2ND=x`.
 _BAD_NAME: Final = lazy_pattern(r"(?![A-Za-z_]\w*\+?=)(\w[\w-]*)=(?!=)")
 #: Values of `--device` and `--backend` by which ranks need no GPU, also behind an equals sign.
