@@ -35,6 +35,21 @@ def test_choices_of_a_name(lines: str, choices: tuple[str, ...] | None, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("call", "is_known"),
+    [
+        ("ArgumentParser(Path(__file__).parents[1].name)", True),
+        ("ArgumentParser(parents=[common])", False),
+        ("ArgumentParser(**settings)", False),
+    ],
+)
+def test_options_of_other_parsers(call: str, is_known: bool, tmp_path: Path) -> None:
+    """A parser may have the options of others by `parents`, which folders above have nothing of."""
+    program = tmp_path / "train.py"
+    program.write_text(f"parser = {call}\nparser.add_argument('--size')\n")
+    assert (written_parser(program) is not None) is is_known
+
+
+@pytest.mark.parametrize(
     ("condition", "always"),
     [("__name__ == '__main__'", True), ("__name__ == '__main__' and DEBUG", False)],
 )

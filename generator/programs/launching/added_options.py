@@ -13,10 +13,13 @@ ADDS: Final = "add_argument"
 #: Names with which a parser has options that no call of `add_argument` writes out, or other
 #: prefixes than `-`. Source: Python 3.12, argparse.py
 ELSEWHERE: Final = frozenset({"add_subparsers", "prefix_chars"})
-#: The argument of a parser that has the parsers whose options it takes over.
-PARENTS: Final = "parents"
 #: An action that makes an option `--no-NAME` of each `--NAME`.
 BOTH_WAYS: Final = "BooleanOptionalAction"
+
+
+def takes_over(parser_call: ast.Call) -> bool:
+    """Whether a parser may have the options of others: by `parents`, which `**more` may hold."""
+    return any(keyword.arg in ("parents", None) for keyword in parser_call.keywords)
 
 
 class AddedOption(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from glob import escape
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...numerals import read_whole
 from ...patterns import lazy_pattern
@@ -20,7 +20,7 @@ from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import text_around, until_next_check
 from ...text.slips import is_slip
 from ...text.wording import whole_number
-from .added_options import ADDS, BOTH_WAYS, ELSEWHERE, PARENTS, added_options
+from .added_options import ADDS, BOTH_WAYS, ELSEWHERE, added_options, takes_over
 from .parsed_classes import ALIASES, class_meant, fields_of, handed_over
 from .program_modules import (
     GROUPS,
@@ -98,17 +98,25 @@ _PLAIN: Final = frozenset(
     }
 )
 _PIPELINE: Final = "PipelineModule"  # of deepspeed.pipe
-#: Names with which a program trains by a library, and the packages that have them; without any,
-#: classes of one's own.
-_TRAINS: Final = (
-    ("deepspeed", "initialize", ("deepspeed",)),
-    (
+
+
+class _Sign(NamedTuple):
+    """Names by which a program that uses one trains with a library."""
+
+    library: str
+    names: str  #: as a pattern
+    packages: tuple[str, ...]  #: that have them; empty: classes of the program's own count too
+
+
+_SIGNS: Final = (
+    _Sign("deepspeed", "initialize", ("deepspeed",)),
+    _Sign(
         "lightning",
         "Trainer|Fabric|LightningCLI",
         ("lightning", "pytorch_lightning", "lightning_fabric"),
     ),
-    ("transformers", r"\w*Trainer", ("transformers", "trl")),
-    ("transformers", r"\w*TrainingArguments", ()),
+    _Sign("transformers", r"\w*Trainer", ("transformers", "trl")),
+    _Sign("transformers", r"\w*TrainingArguments", ()),
 )
 #: Functions of DeepSpeed that add options to a parser.
 _ADDS_OF_DEEPSPEED: Final = frozenset(
@@ -252,9 +260,10 @@ def libraries(program: Path) -> tuple[str, ...] | None:
     module = module_of(program)
     used = {(name_of(node), module.origin(node)) for node in module.every(ast.Attribute, ast.Name)}
     trains_by = {
-        library
-        for library, pattern, homes in _TRAINS
-        if any(home in (homes or (home,)) and re.fullmatch(pattern, name) for name, home in used)
+        sign.library
+        for sign in _SIGNS
+        for name, package in used
+        if (not sign.packages or package in sign.packages) and re.fullmatch(sign.names, name)
     }
     if not trains_by and "HfArgumentParser" in module.text:
         trains_by.add("transformers")
@@ -361,12 +370,12 @@ def _options(
     kind = name_of(parser_call.func)
     if kind != "ArgumentParser":
         meant = (class_meant(program, module, node) for node in handed_over(module, parser_call))
-        fields = [each and fields_of(program, each, classes) for each in meant]
-        if not fields or None in fields:
+        fields_by_class = [each and fields_of(program, each, classes) for each in meant]
+        if not fields_by_class or None in fields_by_class:
             return None
-        every = {field for of_class in fields for field in of_class or ()}
+        fields = {field for of_class in fields_by_class for field in of_class or ()}
         # A field that is true by default has a switch for false too.
-        options |= {f"--{field}" for field in every} | {f"--no_{field}" for field in every}
+        options |= {f"--{field}" for field in fields} | {f"--no_{field}" for field in fields}
         options |= {option.replace("_", "-") for option in options}
         options |= {"--config"} if kind == "TrlParser" else set()
     return frozenset({*options, "--help"})
@@ -384,9 +393,7 @@ def _called_with_parser(module: Module) -> set[str]:
 
 def _leaves_open(module: Module, parser_call: ast.Call) -> bool:
     """Return whether a parser may have options that aren't written in its module."""
-    if any(keyword.arg == PARENTS for keyword in parser_call.keywords):
-        return True
-    if not _OPEN.isdisjoint(module.names):
+    if takes_over(parser_call) or not _OPEN.isdisjoint(module.names):
         return True
     methods = {
         node.attr for node in module.every(ast.Attribute) if name_of(node.value) in module.parsers

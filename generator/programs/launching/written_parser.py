@@ -14,11 +14,11 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...text.around import until_next_check
-from .added_options import BOTH_WAYS, ELSEWHERE, PARENTS, AddedOption, added_options
+from .added_options import BOTH_WAYS, ELSEWHERE, AddedOption, added_options, takes_over
 from .program_modules import Module, assignments, is_for_main, module_of, name_of, texts_among
 
 #: Names with which there are options that aren't written out.
-_OPEN: Final = frozenset({*ELSEWHERE, PARENTS, BOTH_WAYS})
+_OPEN: Final = frozenset({*ELSEWHERE, BOTH_WAYS})
 #: Methods after which a list or mapping may hold more than where it is set.
 _GROWS: Final = frozenset({"append", "extend", "update", "setdefault", "add", "insert"})
 #: Functions of a list or mapping whose result has the same texts: `choices=sorted(MODELS)`.
@@ -69,6 +69,9 @@ def written_parser(program: Path) -> WrittenParser | None:
     parser_calls = [call for call in module.calls if name_of(call.func) == "ArgumentParser"]
     if len(parser_calls) != 1 or not module.names.isdisjoint(_OPEN):
         return None
+    (parser_call,) = parser_calls
+    if takes_over(parser_call):
+        return None
     tables = dict(_tables(module))
     on_condition = {id(node) for node in _run_on_condition(module)}
     options = list[WrittenOption]()
@@ -76,7 +79,6 @@ def written_parser(program: Path) -> WrittenParser | None:
         if added.has_other_names or None in added.settings:
             return None
         options.append(_option(added, tables, always=id(added.call) not in on_condition))
-    (parser_call,) = parser_calls
     if not _is_off(parser_call, "add_help"):
         options.append(WrittenOption(names=("-h", "--help"), takes_value=False))
     return WrittenParser(
