@@ -35,6 +35,19 @@ def test_choices_of_a_name(lines: str, choices: tuple[str, ...] | None, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("home", "is_known"),
+    [("def add_more(parser):\n    pass\n", True), ("from common import add_more\n", False)],
+)
+def test_functions_that_take_the_parser(home: str, is_known: bool, tmp_path: Path) -> None:
+    """A function of another module may add options to a parser that it is handed."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"{home}parser = ArgumentParser()\nparser.add_argument('--size')\nadd_more(parser)\n"
+    )
+    assert (written_parser(program) is not None) is is_known
+
+
+@pytest.mark.parametrize(
     ("call", "is_known"),
     [
         ("ArgumentParser(Path(__file__).parents[1].name)", True),

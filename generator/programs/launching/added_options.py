@@ -42,3 +42,13 @@ def added_options(module: Module) -> Iterator[AddedOption]:
                 has_other_names=not names or len(names) < len(call.args),
                 settings={keyword.arg: keyword.value for keyword in call.keywords},
             )
+
+
+def called_with_parser(module: Module) -> set[str]:
+    """The functions that are called with a parser, which may add options to it."""
+    return {
+        name_of(call.func)
+        for call in module.calls
+        for value in (*call.args, *(keyword.value for keyword in call.keywords))
+        if name_of(value) in module.parsers or "parser" in name_of(value).lower()
+    }

@@ -20,7 +20,14 @@ from ...submission.repository import program_of, program_path, programs_in
 from ...text.around import text_around, until_next_check
 from ...text.slips import is_slip
 from ...text.wording import whole_number
-from .added_options import ADDS, BOTH_WAYS, ELSEWHERE, added_options, takes_over
+from .added_options import (
+    ADDS,
+    BOTH_WAYS,
+    ELSEWHERE,
+    added_options,
+    called_with_parser,
+    takes_over,
+)
 from .parsed_classes import ALIASES, class_meant, fields_of, handed_over
 from .program_modules import (
     GROUPS,
@@ -364,7 +371,7 @@ def _options(
     options = {name for name in names if name.startswith("--")}
     if BOTH_WAYS in module.names:
         options |= {f"--no-{name[2:]}" for name in names}
-    if _called_with_parser(module):  # functions of DeepSpeed: others leave the options open
+    if called_with_parser(module):  # functions of DeepSpeed: others leave the options open
         options |= OF_DEEPSPEED
 
     kind = name_of(parser_call.func)
@@ -381,16 +388,6 @@ def _options(
     return frozenset({*options, "--help"})
 
 
-def _called_with_parser(module: Module) -> set[str]:
-    """The functions that are called with a parser, which may add options to it."""
-    return {
-        name_of(call.func)
-        for call in module.calls
-        for value in (*call.args, *(keyword.value for keyword in call.keywords))
-        if name_of(value) in module.parsers or "parser" in name_of(value).lower()
-    }
-
-
 def _leaves_open(module: Module, parser_call: ast.Call) -> bool:
     """Return whether a parser may have options that aren't written in its module."""
     if takes_over(parser_call) or not _OPEN.isdisjoint(module.names):
@@ -398,4 +395,4 @@ def _leaves_open(module: Module, parser_call: ast.Call) -> bool:
     methods = {
         node.attr for node in module.every(ast.Attribute) if name_of(node.value) in module.parsers
     }
-    return not (_called_with_parser(module) <= _ADDS_OF_DEEPSPEED and methods <= _PLAIN)
+    return not (called_with_parser(module) <= _ADDS_OF_DEEPSPEED and methods <= _PLAIN)

@@ -14,8 +14,22 @@ from typing import Final
 
 from ...dataclass import dataclass
 from ...text.around import until_next_check
-from .added_options import BOTH_WAYS, ELSEWHERE, AddedOption, added_options, takes_over
-from .program_modules import Module, assignments, is_for_main, module_of, name_of, texts_among
+from .added_options import (
+    BOTH_WAYS,
+    ELSEWHERE,
+    AddedOption,
+    added_options,
+    called_with_parser,
+    takes_over,
+)
+from .program_modules import (
+    Module,
+    assignments,
+    is_for_main,
+    module_of,
+    name_of,
+    texts_among,
+)
 
 #: Names with which there are options that aren't written out.
 _OPEN: Final = frozenset({*ELSEWHERE, BOTH_WAYS})
@@ -70,7 +84,8 @@ def written_parser(program: Path) -> WrittenParser | None:
     if len(parser_calls) != 1 or not module.names.isdisjoint(_OPEN):
         return None
     (parser_call,) = parser_calls
-    if takes_over(parser_call):
+    own_functions = {node.name for node in module.every(ast.FunctionDef)}
+    if takes_over(parser_call) or not called_with_parser(module) <= own_functions:
         return None
     tables = dict(_tables(module))
     on_condition = {id(node) for node in _run_on_condition(module)}
