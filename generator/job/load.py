@@ -25,6 +25,7 @@ from .quantities import written_out
 from .records import Frameworks, Job
 from .resolve import resolve
 from .resolve_names import check_model_keys
+from .schema import answer_with
 from .schema_check import check_schema, misspelt_keys
 
 #: Where an empty value means something; elsewhere `key:` without a value is the same as no key.
@@ -54,6 +55,8 @@ def load_with_findings(
             raise InvalidJob(read.findings)
         if not isinstance(read.data, dict):
             raise InvalidJob([*read.findings, _no_mapping(read)])
+        if (answer := answer_with(read.data)) is not None:
+            raise InvalidJob([_no_spec(read, answer)])
         changed = apply_overrides(read, overrides or {})
     except UnreadableText as problem:
         raise InvalidJob([problem.finding]) from None
@@ -89,6 +92,14 @@ def _no_mapping(read: Source) -> Finding:
         return codes.MISSING_KEY.at(where, "the job spec is empty", STRICT.empty_hint)
     message = f"a job spec is a mapping of keys to values; this is {kind_in_words(read.data)}"
     hint = "write `model: gpt3-175b` and so on, one key a line"
+    return codes.WRONG_TYPE.at(where, message, hint)
+
+
+def _no_spec(read: Source, answer: str) -> Finding:
+    """What is wrong with a document that dsgen answered with, in the place of a spec."""
+    where = Location(path=read.path)  # all of it, and no line of it more than another
+    message = f"this is an answer of dsgen's (`dsgen schema {answer}`), not a job spec"
+    hint = "name the job spec that it was made from, or give the command the same flags"
     return codes.WRONG_TYPE.at(where, message, hint)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from ..resources import read_text
+
+#: Schemas of what commands answer with about jobs, any of which may be taken for a spec.
+_ANSWERS: Final = ("plan", "sweep", "tune", "submit")
 
 
 @cache
@@ -16,6 +19,28 @@ def load_schema(name: str = "job") -> dict[str, Any]:
     schemas = __package__.split(".")[0] + ".schemas"
     schema: dict[str, Any] = json.loads(read_text(schemas, f"{name}.schema.json"))
     return schema
+
+
+def answer_with(keys: Collection[str]) -> str | None:
+    """The name of the schema of the answers that have these keys at their top.
+
+    None for a job spec: it has a key that specs alone must have, or lacks one that the answers
+    must have.
+    """
+    if not keys or not _required(load_schema()).isdisjoint(keys):
+        return None
+    for name in _ANSWERS:
+        schema = load_schema(name)
+        forms = [
+            schema["$defs"][each["$ref"].rpartition("/")[2]] for each in schema.get("anyOf", ())
+        ]
+        if any(_required(form).issubset(keys) for form in forms or [schema]):
+            return name
+    return None
+
+
+def _required(schema: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(schema["required"])
 
 
 def frameworks() -> tuple[str, ...]:

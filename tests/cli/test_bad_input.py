@@ -221,6 +221,29 @@ def test_a_spec_that_is_a_directory(workdir: Path) -> None:
     assert "name the job spec from which its files were written" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["plan", "estimate", "sweep"])
+def test_an_answer_in_the_place_of_a_spec_is_one_error(command: str, workdir: Path) -> None:
+    """What a command answers with, given as a spec, is told by one error, with what to give."""
+    (workdir / "job.yaml").write_text(GOOD)
+    keys = ["gpus=512..1024"] if command == "sweep" else []
+    answered = run(command, "job.yaml", *keys, "--format", "json")
+    assert answered.exit_code == ExitStatus.OK, answered.stderr
+    (workdir / "answer.json").write_text(answered.stdout)
+    result = run("estimate", "answer.json")
+    assert result.exit_code == ExitStatus.FINDINGS
+    schema = "sweep" if command == "sweep" else "plan"
+    assert f"is an answer of dsgen's (`dsgen schema {schema}`)" in result.stderr
+    assert result.stderr.count("error:") == 1
+    assert "hint: name the job spec that it was made from" in result.stderr
+
+
+def test_a_spec_that_lacks_most_is_no_answer(workdir: Path) -> None:
+    """A spec with a key of an answer, and without its own, is still told what it lacks."""
+    (workdir / "job.yaml").write_text("layout: {tensor: 8}\nmemory: {headroom: 0.1}\n")
+    result = run("estimate", "job.yaml")
+    assert "`model` is missing" in result.stderr
+
+
 @pytest.mark.parametrize("target", ["slurm", "shell"])
 def test_a_command_in_every_text_that_may_be_one_is_data(target: str, workdir: Path) -> None:
     """A launch script made of hostile text has it as arguments, word for word, and running bash on
