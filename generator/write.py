@@ -64,6 +64,14 @@ _UNSUPPORTED: Final = {errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTS
 #: Errors of `link` on file systems without hard links, for files that may not have one more, and on
 #: a full disk.
 _NO_LINK: Final = _UNSUPPORTED | {errno.EPERM, errno.EMLINK, errno.ENOSPC, errno.EDQUOT}
+#: What helps against errors that have nothing to do with the rights to a folder.
+_REMEDIES: Final[Mapping[int, str]] = {
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOSPC: "free space there, then run the command again",
+    errno.EDQUOT: "free space of your quota there, then run the command again",
+    errno.EMFILE: "raise the limit of open files: ulimit -n",
+    errno.EFBIG: "raise the limit of a file's size: ulimit -f",
+}
 _NO_SYNC: Final = _UNSUPPORTED | {errno.EINVAL, errno.EBADF}  #: errors of `fsync` on folders
 
 
@@ -115,6 +123,12 @@ class CannotWrite(Exception):
         self.unfinished = unfinished
         super().__init__(f"cannot write {path}: {reason}")
 
+    @classmethod
+    def because(cls, path: Path, error: OSError) -> CannotWrite:
+        """What the system refuses, with what helps against that, where another folder doesn't."""
+        reason = error.strerror or str(error)
+        return cls(path, reason, hint=_REMEDIES.get(error.errno or 0))
+
 
 def fingerprint(path: Path) -> str | None:
     """A text that changes with the contents or mode of a file, or the target of a link.
@@ -146,7 +160,7 @@ def compare(files: Iterable[RenderedFile], folder: Path) -> tuple[Change, ...]:
         try:
             there, is_folder = os.path.lexists(place), place.is_dir()
         except OSError as error:
-            raise CannotWrite(place, error.strerror or str(error)) from error
+            raise CannotWrite.because(place, error) from error
         if there and not is_folder:
             is_link = place.is_symlink()
             link = "it is a symbolic link that leads to no folder"
@@ -246,14 +260,14 @@ def _compare(file: RenderedFile, folder: Path) -> Change:
             )
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise CannotWrite(path, "it is not a regular file")
+            raise CannotWrite(path, "it is not a regular file", hint="choose another name with -o")
         before = path.read_bytes()
         fingerprint_there = fingerprint(path) if path.is_symlink() else fingerprint_of(before, mode)
     except FileNotFoundError:
         # Another run is exchanging it. `write` compares again once that run is over.
         return Change(file=file, path=path, action=Action.CREATE, before=None, fingerprint=None)
     except OSError as error:
-        raise CannotWrite(path, error.strerror or str(error)) from error
+        raise CannotWrite.because(path, error) from error
     # The line that says which command wrote a file is left out: another one may write the same.
     is_same_text = less_its_command(before) == less_its_command(after)
     is_same_mode = bool(mode & 0o100) == file.executable
@@ -393,7 +407,7 @@ def _working(folder: Path, tell: Tell) -> Iterator[Path]:
                     yield work
                     return
         except OSError as error:
-            raise CannotWrite(folder, error.strerror or str(error)) from error
+            raise CannotWrite.because(folder, error) from error
         time.sleep(_RETRY_S)
     raise CannotWrite(
         work,

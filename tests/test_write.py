@@ -170,8 +170,30 @@ def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_name_too_long_is_refused(tmp_path: Path) -> None:
     """The output folder's own name can be what the file system refuses."""
-    with pytest.raises(CannotWrite, match="File name too long"):
+    with pytest.raises(CannotWrite, match="File name too long") as refused:
         write(FILES, tmp_path / ("x" * 300))
+    assert refused.value.hint == "choose a shorter name"
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.ENOSPC, "free space there"), (errno.EDQUOT, "quota"), (errno.EACCES, None)],
+)
+def test_a_refusal_comes_with_what_helps_against_it(
+    number: int, hint: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk or quota isn't met by another folder's rights; of rights each command has its
+    own hint.
+    """
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "write", refuse)
+    with pytest.raises(CannotWrite, match=os.strerror(number)) as refused:
+        write(FILES, tmp_path)
+    assert (hint or "") in (refused.value.hint or "")
+    assert (hint is None) is (refused.value.hint is None)
 
 
 @pytest.mark.parametrize("link", ["a.txt", "deep"])

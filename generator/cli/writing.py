@@ -97,7 +97,7 @@ def print_diff(files: Sequence[RenderedFile], folder: Path) -> None:
 
 
 def refuse_unwritable(
-    problem: CannotWrite, hint: str = "choose a writable folder with -o"
+    problem: CannotWrite, hint: str = "choose another folder with -o"
 ) -> NoReturn:
     """Report what the file system refuses with a hint, and exit with `ExitStatus.FINDINGS`."""
     outcome = "nothing was written"

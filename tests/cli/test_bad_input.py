@@ -237,6 +237,15 @@ def test_an_answer_in_the_place_of_a_spec_is_one_error(command: str, workdir: Pa
     assert "hint: name the job spec that it was made from" in result.stderr
 
 
+def test_a_name_too_long_to_write_is_told_as_that(workdir: Path) -> None:
+    """A name that is too long wants a shorter one; a folder with other rights wouldn't help."""
+    (workdir / "job.yaml").write_text(GOOD)
+    result = run("job.yaml", "-o", "x" * 300)
+    assert result.exit_code == ExitStatus.FINDINGS
+    assert "File name too long" in result.stderr
+    assert "hint: choose a shorter name\n" in result.stderr
+
+
 def test_a_spec_that_lacks_most_is_no_answer(workdir: Path) -> None:
     """A spec with a key of an answer, and without its own, is still told what it lacks."""
     (workdir / "job.yaml").write_text("layout: {tensor: 8}\nmemory: {headroom: 0.1}\n")
