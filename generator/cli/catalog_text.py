@@ -56,6 +56,12 @@ _FIND: Final[Mapping[str, Any]] = {
     "node-types": find_node_type,
     "models": find_model,
 }
+#: What the kinds are called elsewhere: by the keys of a job spec, by clouds and by users.
+_ALSO_CALLED: Final[Mapping[str, tuple[str, ...]]] = {
+    "accelerators": ("gpus", "cards"),
+    "node-types": ("clusters", "machines", "instance-types"),
+    "models": (),
+}
 #: The kinds as `nearest` calls them, the likeliest to be meant first.
 _KINDS_OF_NAMES: Final = ("node_types", "accelerators", "models")
 _LIKE_A_KIND: Final = 0.7  # of difflib's ratio: three letters in ten differ
@@ -67,16 +73,18 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
 
     `alone` says that the name was given without a kind. Else it was given as a kind, and is none.
     """
+    abbreviated = _kinds_called(name)
     if not alone:
+        if abbreviated:
+            raise click.UsageError(f"unknown kind {name!r}; did you mean {abbreviated[0]!r}?")
         return unknown("kind", name, _FIND)
     for kind, find in _FIND.items():
         if find(name) is not None:
             return kind
 
-    singular = name.lower().removesuffix("s")
-    abbreviated = [kind for kind in _FIND if len(name) > 2 and kind.startswith(singular)]
     containing_name = [each for names in known.values() for each in names if name.lower() in each]
-    misspelt = get_close_matches(name, _FIND, cutoff=_LIKE_A_KIND)
+    called = {each: kind for kind, others in _ALSO_CALLED.items() for each in (kind, *others)}
+    misspelt = [called[each] for each in get_close_matches(name, called, cutoff=_LIKE_A_KIND)]
     alike = filter(None, (nearest(name, kind) for kind in _KINDS_OF_NAMES))
     # The likeliest first; several names that contain it are all told.
     meant = [*abbreviated, *containing_name[:2], *misspelt, *alike]
@@ -87,6 +95,16 @@ def kind_of(name: str, known: Mapping[str, Iterable[str]], *, alone: bool) -> st
     raise click.UsageError(
         f"unknown kind or name {name!r}; one of {', '.join(_FIND)}, or a name that these list"
     )
+
+
+def _kinds_called(name: str) -> list[str]:
+    """The kinds with a name that begins with this one, in the singular or the plural."""
+    singular = name.lower().removesuffix("s")
+    return [
+        kind
+        for kind, others in _ALSO_CALLED.items()
+        if len(name) > 2 and any(called.startswith(singular) for called in (kind, *others))
+    ]
 
 
 def containing(kind: str, part: str, known: Mapping[str, Any]) -> dict[str, Any]:
