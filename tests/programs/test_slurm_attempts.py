@@ -5,6 +5,7 @@ stops, and from where.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -134,6 +135,22 @@ def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
     assert run(tmp_path, "printf global_step40 >latest")[0] == 0
     status, said = run(tmp_path, "touch started")
     assert (status, (tmp_path / "c" / "started").exists()) == (0, False), said
+    # Without its mark it is finished all the same, so nobody is told to remove that.
+    assert "the run is finished: step 40 is saved" in said
+    assert "remove" not in said
+
+
+def test_a_finished_run_without_its_last_step_trains_on_without_its_mark(tmp_path: Path) -> None:
+    """Where a finished run's last step is no longer saved, what is said to make it train on does."""
+    assert run(tmp_path, "printf global_step40 >latest")[0] == 0
+    (tmp_path / "c" / "latest").write_text("global_step24")
+    status, said = run(tmp_path, "touch started")
+    assert (status, (tmp_path / "c" / "started").exists()) == (0, False), said
+    mark = re.search(r"finished: (\S+) says so; remove it to train on from step 24\n", said)
+    assert mark, said
+    (tmp_path / "c" / Path(mark[1]).name).unlink()
+    assert "from step 24 of 40" in run(tmp_path, "touch started")[1]
+    assert (tmp_path / "c" / "started").exists()
 
 
 def test_a_run_without_its_last_step_is_not_finished(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ count_attempt() {
   fi
   if [[ "$line" =~ ^attempt=([0-9]{1,9})\ failed=([0-9]{1,9})\ from_step=(-?[0-9]{1,12})(\ job=([0-9]+))?$ ]]; then
     ATTEMPT="${BASH_REMATCH[1]}" FAILED_ATTEMPTS="${BASH_REMATCH[2]}" from_step="${BASH_REMATCH[3]}"
-  elif [[ "$line" == "finished at step "* && "$line" == *" of $LAST_STEP" ]]; then
-    echo "the run is finished: $ATTEMPTS_FILE says so; remove it to train on"
+  elif [[ "$line" == "finished at step "* && "$line" == *" of $LAST_STEP" ]] && ((LAST_STEP == 0 || SAVED < LAST_STEP)); then
+    echo "the run is finished: $ATTEMPTS_FILE says so; remove it to train on from step $SAVED"
     exit 0
   fi
   if ((LAST_STEP > 0 && SAVED >= LAST_STEP)); then
