@@ -296,6 +296,29 @@ def nearby(best: Plan, changes: Iterable[Suggestion]) -> tuple[Line, ...]:
     return (("Faster", "; ".join(texts)),) if texts else ()
 
 
+def needs_outside(plan: Plan) -> Iterator[str]:
+    """What has to be installed, prepared or accepted outside of the files."""
+    from ..job.needs import config_from_hub, gated  # here, to save start-up time
+    from ..programs.launchers import LAUNCHERS
+    from ..programs.launching.blockers import blockers
+
+    job = plan.job
+    if job.model.kernels:
+        names = " and ".join(job.model.kernels)
+        yield f"Install {names} in the environment of the run: the memory of the plan is theirs."
+    yield from blockers(plan)
+    gated_model = gated(job)
+    if gated_model:
+        token = LAUNCHERS[job.launch.target].token
+        yield f"{gated_model} is gated: accept its terms on the Hub, and {token}."
+    repository = config_from_hub(job)
+    if repository:
+        yield (
+            f"Every rank reads config.json of {repository} from the Hub; without a connection: hf "
+            "download it into HF_HOME, and set launch.environment.HF_HUB_OFFLINE."
+        )
+
+
 def sharding(best: Plan) -> tuple[Line, ...]:
     """Time and memory with the framework's other way to shard, where it has two and that fits."""
     from ..programs.frameworks import FRAMEWORKS  # here, to save start-up time

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..job.records import Job
-    from ..search.plan import Plan
     from ..search.summary import Line
     from ..write import Change
     from .loading import Prepared
@@ -183,6 +182,7 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     from ..job.needs import not_ready  # here, to save start-up time
     from ..programs.launchers import LAUNCHERS
     from ..programs.launching.front_ends import SETTINGS, front_end_of
+    from .answers import needs_outside
 
     best = made.answer.plans[0]
     front_end = front_end_of(best.job)
@@ -193,7 +193,7 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
 
     launch = best.job.launch
     launcher = LAUNCHERS[launch.target]
-    needed = [*_needed(best)]
+    needed = [*needs_outside(best)]
     if best.missing:
         yield "Next", "; ".join((not_ready(best.missing), *needed))
         return
@@ -205,29 +205,6 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
     ]
     yield "Next", " ".join(notes)
     yield "", launcher.command(made.folder)
-
-
-def _needed(plan: Plan) -> Iterator[str]:
-    """What has to be installed, prepared or accepted outside of the files."""
-    from ..job.needs import config_from_hub, gated  # here, to save start-up time
-    from ..programs.launchers import LAUNCHERS
-    from ..programs.launching.blockers import blockers
-
-    job = plan.job
-    if job.model.kernels:
-        names = " and ".join(job.model.kernels)
-        yield f"Install {names} in the environment of the run: the memory of the plan is theirs."
-    yield from blockers(plan)
-    gated_model = gated(job)
-    if gated_model:
-        token = LAUNCHERS[job.launch.target].token
-        yield f"{gated_model} is gated: accept its terms on the Hub, and {token}."
-    repository = config_from_hub(job)
-    if repository:
-        yield (
-            f"Every rank reads config.json of {repository} from the Hub; without a connection: hf "
-            "download it into HF_HOME, and set launch.environment.HF_HUB_OFFLINE."
-        )
 
 
 def _adapters(made: Prepared) -> Iterator[str]:

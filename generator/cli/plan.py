@@ -167,7 +167,7 @@ def _print_plans(
     from ..programs.launching.front_ends import SETTINGS, front_end_of
     from ..search.suggestions import faster_nearby
     from ..search.summary import further
-    from .answers import ALWAYS, explained, instead, nearby, report, sharding
+    from .answers import ALWAYS, explained, instead, nearby, needs_outside, report, sharding
     from .tables import print_parts
 
     best = answer.plans[0]
@@ -183,8 +183,9 @@ def _print_plans(
     if front_end is not None:
         values = f"dsgen generate writes the values for it ({SETTINGS})"
         next_steps = (("Next", f"{front_end.unwritten}; {values}"),)
-    elif best.missing:
-        next_steps = (("Next", not_ready(best.missing)),)
+    else:
+        steps = [*([not_ready(best.missing)] if best.missing else ()), *needs_outside(best)]
+        next_steps = (("Next", "; ".join(steps)),) if steps else ()
     details = [*further(best)]
     if not explain:
         always = ALWAYS + bool(best.uncertainty.evidence.beyond)
@@ -306,13 +307,14 @@ def estimate(request: Request, explain: bool, form: str) -> None:
     else:
         from ..search.instead import unpinned, unpinned_text
         from ..search.summary import further
-        from .answers import NAMES, MemoryBars, answer_lines, explained, fitted
+        from .answers import NAMES, MemoryBars, answer_lines, explained, fitted, needs_outside
         from .tables import Lines
 
         with working("planning without pins", form):
             free_plan = unpinned(plan)
         price = [("Pinned", unpinned_text(plan, free_plan, searched=False))] if free_plan else []
+        needs = [("Next", "; ".join(needs_outside(plan)))] if any(needs_outside(plan)) else []
         name = "Layout" if has_layout else "Chosen"
-        top_parts = (answer_lines(plan, *price, name=name), "", MemoryBars(plan), "")
+        top_parts = (answer_lines(plan, *price, *needs, name=name), "", MemoryBars(plan), "")
         shown = fitted(lambda details: (*top_parts, Lines(details, least=NAMES)), [*further(plan)])
         print_parts(*shown, *(explained(plan) if explain else ()))

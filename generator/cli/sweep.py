@@ -29,6 +29,7 @@ from .printing import ExitStatus, echo, print_csv, print_json, unknown, working
 
 if TYPE_CHECKING:
     from ..job.records import Job
+    from ..search.summary import Line
     from ..search.sweep import Axis, Counts, Goal, Sweep
     from .loading import JobLoader
 
@@ -408,11 +409,14 @@ def report(
     It shows memory by stage, the step as a timeline, all plans that fit, the rules that removed the
     others, a sweep, and the uncertainty of the estimates.
     """
+    from ..programs.job_rules import check_job
     from ..report.page import report_page
     from ..search.search import search_with_estimates
     from ..search.sensitivity import sensitivity
+    from ..search.suggestions import faster_nearby
     from ..search.sweep import Axis
     from ..search.sweep import sweep as plan_points
+    from .answers import nearby, needs_outside, sharding
     from .loading import JobLoader, or_exit, planning, say_range
     from .writing import ACTIONS, write_file
 
@@ -434,9 +438,23 @@ def report(
     with working(f"sweeping {job.name}"):
         swept = plan_points(loader.checked, axes, bold=bold) if axes else None
         moved = [*sensitivity(job, bold=bold)] if is_quick and not no_sweep else []
+    best = answer.plans[0]
+    faster: tuple[Line, ...] = ()
+    if not no_sweep and not job.elastic:
+        with working("planning other counts and batches"):
+            faster = (*nearby(best, faster_nearby(best, check_job)), *sharding(best))
     command = request.command.replace("dsgen", "dsgen report", 1)
     spec = mask(loader.text)
-    page = report_page(answer, found, swept, moved=moved, command=command, spec=spec)
+    page = report_page(
+        answer,
+        found,
+        swept,
+        moved=moved,
+        beside=faster,
+        needs=needs_outside(best),
+        command=command,
+        spec=spec,
+    )
     change = write_file(page, output, force=force)
     if change is not None:
         echo(f"{change.path}: {len(page.encode()) / 1e6:.1f} MB, {ACTIONS[change.action.value]}")

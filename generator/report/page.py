@@ -23,6 +23,7 @@ from ..search.plan import Plan, SearchResult
 from ..search.sensitivity import AfterChange
 from ..search.summary import (
     CAUSES,
+    Line,
     compared,
     dimension_cells,
     further,
@@ -57,13 +58,16 @@ def report_page(
     sweep: Sweep | None = None,
     *,
     moved: Iterable[AfterChange] = (),
+    beside: Iterable[Line] = (),
+    needs: Iterable[str] = (),
     command: str = "dsgen",
     spec: str = "",
 ) -> str:
     """The page of the layouts that were found.
 
-    `moved` are the best plans where something is otherwise, `command` is that for the job, and
-    `spec` its spec without secrets.
+    `moved` are the best plans where something is otherwise, `beside` names changes that the best
+    plan would gain by, `needs` says what has to be done outside of the files, `command` is that for
+    the job, and `spec` its spec without secrets.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # here, to save start-up time
 
@@ -91,6 +95,8 @@ def report_page(
         later=later,
         # Each script, and no other, is allowed to run.
         hashes=[_hash_of(script) for script in (*scripts, later)],
+        beside=[*beside],
+        needs=[*needs],
         **_texts(answer, drawn_data, moved),
     )
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from base64 import b64encode
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -218,3 +219,21 @@ def test_examples_have_reports(name: str, tmp_path: Path) -> None:
     target = tmp_path / "a.html"
     assert run("report", str(spec), "-o", str(target), "--no-sweep").exit_code == 0
     assert 1e6 < target.stat().st_size < 3e6
+
+
+def test_the_page_says_what_a_screen_says_beside_the_plan(tmp_path: Path) -> None:
+    """What would make the plan faster is on the page as on the screen of `plan`, and so is what has
+    to be in the environment of its run.
+    """
+    spec = ["--model", "qwen3-30b-a3b", "--gpus", "64", "--cluster", "dgx-h100"]
+    spec += ["--framework", "megatron-lm", "--set", "layout.expert=32"]
+    spec += ["--set", "layout.recompute=full", "--set", "training.dispatcher=deepep"]
+    screen = run("plan", *spec).stdout
+    assert run("report", *spec, "-o", str(tmp_path / "page.html")).exit_code == 0
+    page = unescape((tmp_path / "page.html").read_text(encoding="utf-8"))
+    faster = re.search(r"^Faster +(set \S+: \S+)", screen, re.MULTILINE)
+    assert faster, screen
+    assert f"<dt>Faster</dt><dd>{faster[1]}" in page
+    estimated = run("estimate", *spec).stdout
+    for text in (screen, page, estimated):
+        assert "DeepEP has to be in the environment of the run" in " ".join(text.split())
