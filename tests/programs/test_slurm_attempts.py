@@ -141,7 +141,7 @@ def test_a_finished_run_is_not_started_again(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_without_its_last_step_trains_on_without_its_mark(tmp_path: Path) -> None:
-    """Where a finished run's last step is no longer saved, what is said to make it train on does."""
+    """Where a finished run's last step is no longer saved, what is said makes it train on."""
     assert run(tmp_path, "printf global_step40 >latest")[0] == 0
     (tmp_path / "c" / "latest").write_text("global_step24")
     status, said = run(tmp_path, "touch started")
