@@ -29,7 +29,7 @@ LAUNCHING: Final = ProgramRecord(
     rules=(
         Rules(
             folder="programs.launching.rules",
-            modules=("launchers", "lines", "environment", "names"),
+            modules=("launchers", "lines", "environment", "misspelt", "names"),
             when=lambda submission: (
                 submission.shell_texts
                 or submission.has("AzureML job", "hostfile", "environment file")

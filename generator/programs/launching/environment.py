@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
 from typing import Final
 
 from ...patterns import lazy_pattern
+from ...resources import read_text
 from ...submission.launches import Call
 from ...text.shell.records import ShellScript
 
@@ -27,10 +30,20 @@ OF_LAUNCHERS: Final = (
     "LOCAL_RANK",
     "NODE_RANK",
 )
+#: The variables that NCCL reads, and others that are no slips; the file says where they are from.
+OF_NCCL: Final = json.loads(read_text(__package__, "nccl_variables.json"))
 #: Variables that only a scheduler sets, so that nobody is to write another word in their place.
 _OF_SCHEDULERS: Final = lazy_pattern(r"(?:SLURM|OMPI_COMM_WORLD|PBS|AZUREML|SKYPILOT)_[A-Z_]+")
 #: Commands that need no value of what they name.
 PRINTS: Final = frozenset({"[", "test", "[[", "echo", "printf", ":", "unset"})
+
+
+@cache
+def variables_read() -> frozenset[str]:
+    """The variables that launchers, and the libraries of training programs, read."""
+    by_reader = json.loads(read_text(__package__, "read_variables.json"))
+    of_libraries = (name for names in by_reader.values() for name in names)
+    return frozenset((*OF_LAUNCHERS, *OF_NCCL["variables"], *of_libraries))
 
 
 def texts_with_variables(shell: ShellScript) -> list[tuple[str, int]]:

@@ -4,7 +4,6 @@ them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -14,7 +13,6 @@ from ....catalog.names import closest, most_like
 from ....dataclass import dataclass
 from ....findings import ERROR, NOTE, WARNING, Location, Violation, Violations
 from ....patterns import lazy_pattern
-from ....resources import read_text
 from ....rules.violations import (
     azureml_examples,
     deepspeed_0_19_8,
@@ -33,7 +31,7 @@ from ....text.document import Kind
 from ....text.hostfile import EnvironmentFile
 from ....text.shell.records import SHELLS, Assignment, Command, ShellScript, Word
 from ....text.slips import is_mistyped, is_slip
-from ..environment import OF_LAUNCHERS, provided, texts_with_variables
+from ..environment import OF_LAUNCHERS, OF_NCCL, provided, texts_with_variables
 from ..launcher_call import LauncherCall
 from ..settings import Setting as OfLaunch
 from ..settings import settings_of
@@ -42,9 +40,7 @@ from ..subjects import commands, deepspeed_calls
 #: Assignments with spaces in one script, which stops at the first. A file with more is no script:
 #: of 230 public repositories two scripts have one, notes nine.
 _MOST_SLIPS: Final = 3
-#: The variables that NCCL reads, and others that are no slips; the file says where they are from.
-_OF_NCCL: Final = json.loads(read_text(__package__, "nccl_variables.json"))
-_VARIABLES: Final = tuple(sorted(_OF_NCCL["variables"]))
+_VARIABLES: Final = tuple(sorted(OF_NCCL["variables"]))
 _DEBUG: Final = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "NONE")
 _SUBSYSTEMS: Final = (
     "INIT",
@@ -470,6 +466,12 @@ def variables_have_no_slip(script: LaunchScript) -> Violations:
         yield Violation(shell.locate(offset), message, f"did you mean {meant}?")
 
 
+def misspelt_uses(script: LaunchScript) -> frozenset[str]:
+    """The names in launch lines that are slips of what a script sets, or the other way round."""
+    names = _unset(script)
+    return frozenset(name for name in names if _meant(name, script.shell) is not None)
+
+
 def _mistyped(script: LaunchScript, known: Container[str]) -> Iterator[tuple[str, str, int]]:
     """Variables of other lines that nothing sets and that are mistyped: with those that are meant,
     and where they are.
@@ -744,7 +746,7 @@ def variables_of_nccl_exist(setting: Setting) -> Violations:
     Prevents: A setting without effect.
     Fix: correct the name"""
     name = setting.name
-    gone = _OF_NCCL["gone"].get(name)
+    gone = OF_NCCL["gone"].get(name)
     if gone is not None:
         message = f"NCCL has no variable {name} since {gone['release']}, so it is ignored"
         yield Violation(setting.where, message, f"remove it; NCCL has {gone['instead']}")
