@@ -93,6 +93,50 @@ def _modules_of(program: Path) -> tuple[Module, ...]:
     return tuple(islice(modules_from(program), _MOST_MODULES))
 
 
+#: What makes the group of all ranks in a program of these packages.
+_GROUPS_OF: Final = {
+    "transformers": ("Trainer", "TrainingArguments", "HfArgumentParser"),
+    "trl": ("Trainer", "Config", "TrlParser"),
+    "accelerate": ("Accelerator", "PartialState"),
+    "deepspeed": ("initialize", "init_distributed"),
+}
+
+
+def sets_up_group(launch: Launch) -> bool:
+    """Return whether a launch's program, or a module that it imports, makes the group of ranks by
+    itself: it calls `init_process_group`.
+    """
+    program = program_of(launch)
+    return program is not None and any(_SETS_UP in each.text for each in _modules_of(program))
+
+
+def may_make_group(launch: Launch) -> bool:
+    """Return whether a launch's program makes a group of ranks, by itself or by a library.
+
+    One that isn't here may.
+    """
+    program = program_of(launch)
+    return program is None or _may_make_group(program)
+
+
+@until_next_check(64)
+def _may_make_group(program: Path) -> bool:
+    return any(
+        _SETS_UP in module.text or _ASKS_FOR_RANKS.search(module.text) or _calls_for_group(module)
+        for module in _modules_of(program)
+    )
+
+
+def _calls_for_group(module: Module) -> bool:
+    """Whether a module calls what makes a group in one of the packages that it imports."""
+    if not any(package in module.text for package in _GROUPS_OF):
+        return False  # as most are, which needn't be parsed
+    return any(
+        name_of(call.func).endswith(_GROUPS_OF.get(module.origin(call.func) or "", ()))
+        for call in module.calls
+    )
+
+
 def asks_slurm(launch: Launch, number: str) -> bool:
     """Return whether the program takes a number from Slurm's variable itself, as SLURM_PROCID.
 

@@ -16,6 +16,7 @@ from ....submission.submission import Submission
 from ....text.shell.background import in_background
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
+from ...launching.ranks_read import may_make_group, sets_up_group
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, launches_within, starts_alone, starts_one_machine, steps
 
@@ -87,9 +88,9 @@ def _waits_for_others(step: Step) -> bool:
         return True
     if "python" not in programs:
         return False
-    if not _MEETING.isdisjoint(step.variables):
+    if sets_up_group(step.launch):
         return True
-    return "init_process_group" in (program_text(step.launch) or "")
+    return not _MEETING.isdisjoint(step.variables) and may_make_group(step.launch)
 
 
 def _is_chosen_in_task(step: Step, call: Call) -> bool:
