@@ -341,8 +341,12 @@ def release_for(program: str, holder: str, launches: Iterable[Launch]) -> Releas
         if installed is not None:
             return installed
     places = (holder, *filter(None, map(program_of, launches)))
-    releases = (release_of(program, str(place)) for place in places)
-    return next(filter(None, releases), newest(program))
+    releases = filter(None, (release_of(program, str(place)) for place in places))
+    first = next(releases, newest(program))
+    if first.exact:
+        return first
+    # A pin that is beside what is started is exact for that, wherever the file itself lies.
+    return next((each for each in releases if each.exact and each.where == first.where), first)
 
 
 def release_in(submission: Submission, program: str, path: str) -> Release:

@@ -390,9 +390,22 @@ def _told_in(program: str, folder: Path, texts: Mapping[Path, str]) -> Release |
                 continue
             release, is_sure = _of_several(program, mentions)
             exact = versions_in in (pins, images) and is_sure and unknown is None
+            exact &= not any(_is_of_inner_project(each.path, folder) for each in mentions)
             named = _older(release) if versions_in is bounds else ""
             return replace(release, exact=exact, named=named)
     return None
+
+
+def _is_of_inner_project(path: Path, folder: Path) -> bool:
+    """Whether a file that a folder's files install from lies with programs in a folder below.
+
+    It is theirs, and not surely that of a launch elsewhere.
+    """
+    inner = path.relative_to(folder).parts[:-1]
+    if not inner or f"{inner[0]}/" in _ENVIRONMENTS:
+        return False
+    homes = (folder.joinpath(*inner[:depth]) for depth in range(1, len(inner) + 1))
+    return any(next(matching("*.py", home, folder), None) is not None for home in homes)
 
 
 def _taken_from(program: str, texts: Mapping[Path, str]) -> Release | None:
