@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -19,7 +19,7 @@ from ....text.around import folders_above, is_left_out, is_there
 from ....text.options import Argument
 from ....text.shell.background import in_background
 from ....text.shell.reader import read_script
-from ....text.shell.records import Command, ShellScript
+from ....text.shell.records import Command, ShellScript, Word
 from ....text.text import Text
 from ...launching.folders import folders_to_save
 from ...launching.launcher_call import ON_EVERY_NODE, Port, accelerate_config, fixed_port
@@ -357,6 +357,7 @@ def requeued_jobs_go_on(request: Request) -> Violations:
     for launch in request.launches:
         words = [*(word for call in launch.calls for word in call.options.rest), *launch.arguments]
         texts = [word.raw for word in words]
+        perhaps = [text for word in words for text in _texts_of_variables(word, launch)]
         # Megatron's: the folder of the checkpoints
         saves = any(text.partition("=")[0] == "--save" for text in texts)
         if "--finetune" in texts and saves and any(map(_MEGATRON_LENGTH.match, texts)):
@@ -370,7 +371,8 @@ def requeued_jobs_go_on(request: Request) -> Violations:
             )
             yield Violation(place, message, hint)
             return
-        if any(map(_RESUMES.match, texts)) or not any(map(_SAVES.match, texts)):
+        resumes = any(map(_RESUMES.match, (*texts, *perhaps)))
+        if resumes or not any(map(_SAVES.match, texts)):
             continue
         looks_itself = any(map(_LOOKS.search, (*launch.environment, program_text(launch) or "")))
         if looks_itself:
@@ -382,6 +384,14 @@ def requeued_jobs_go_on(request: Request) -> Violations:
         severity = WARNING if _starts_anew(launch, texts, saves) else NOTE
         yield Violation(place, message, _how_to_resume(launch), severity=severity)
         return
+
+
+def _texts_of_variables(word: Word, launch: Launch) -> Iterator[str]:
+    """The texts that a word with variables may be, in one branch of the script or another."""
+    yield from filter(None, word.perhaps)
+    for assignment in launch.script.assignments if word.variables else ():
+        if assignment.name in word.variables:
+            yield from assignment.raw.strip("\"'()").split()
 
 
 def _how_to_resume(launch: Launch) -> str:
