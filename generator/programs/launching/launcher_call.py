@@ -35,6 +35,12 @@ WITH_ENGINE: Final = frozenset({"--deepspeed", "--deepspeed_config", "--deepspee
 TRAINING: Final = WITH_ENGINE | {"--tensor-model-parallel-size"}
 #: Options for the address at which the nodes meet.
 ADDRESSES: Final = ("--master-addr", "--rdzv-endpoint", "--master_addr", "--main_process_ip")
+#: Options of deepspeed that choose hosts or their GPUs.
+_CHOOSE: Final = ("--hostfile", "--include", "--exclude", "--no_ssh")
+#: GPUs by their numbers or identifiers: `0,1`, `GPU-8a5b`. Other text is still to be filled in.
+DEVICES: Final = lazy_pattern(
+    r"(?:[0-9]{1,3}|GPU-[\w-]+|MIG-[\w-]+)(?:,(?:[0-9]{1,3}|GPU-[\w-]+|MIG-[\w-]+))*"
+)
 #: An address that is another machine on each node.
 LOOPBACK: Final = lazy_pattern(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
 #: Where torchrun has the nodes from without --nnodes: torch/distributed/argparse_util.py @ 2.13.
@@ -194,7 +200,7 @@ class LauncherCall(Call):
         option = TOTALS.get(self.program) or PER_NODE.get(self.program, "")
         count = self.integer(option)
         if count is None:
-            return None
+            return self._visible_gpus() if outermost else None
         text = f"{option} {count.value}"
         if self.program in TOTALS:
             return count.value, text
@@ -213,6 +219,22 @@ class LauncherCall(Call):
             return whole(written) * count.value, f"{_NODES_VARIABLE}={written} × {text}"
         is_alone = self.has("--standalone") or (outermost and not self.has("--hostfile"))
         return (count.value, text) if is_alone and not self.has(nodes_option) else None
+
+    def _visible_gpus(self) -> tuple[int, str] | None:
+        """The GPUs that CUDA_VISIBLE_DEVICES shows a launcher that starts a rank on each it sees.
+
+        Source: deepspeed/launcher/runner.py @ 0.19.8 (main), torch/distributed/run.py @ 2.13.0
+        (determine_local_world_size).
+        """
+        visible = self.launch.environment.get("CUDA_VISIBLE_DEVICES")
+        if visible is None or not DEVICES.fullmatch(visible.value or ""):
+            return None
+        if self.program == "deepspeed":
+            takes_all = not self.has(*_CHOOSE, "--num_gpus", "--num_nodes")
+        else:
+            takes_all = self.options.text("--nproc-per-node") in ("gpu", "auto") and self.nodes == 1
+        number = len((visible.value or "").split(","))
+        return (number, f"on CUDA_VISIBLE_DEVICES={visible.value}") if takes_all else None
 
     def _included_slots(self) -> tuple[int, str] | None:
         """The slots that deepspeed's --include names, and the option: 6 of `a:0,1,2,3@b:0,1`.

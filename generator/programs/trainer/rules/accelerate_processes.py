@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violation, Violations, against
-from ....patterns import lazy_pattern
 from ....rules.violations import accelerate, derived, note_if_to_fill, violation
 from ....text.wording import counted, show
-from ...launching.launcher_call import LauncherCall
+from ...launching.launcher_call import DEVICES, LauncherCall
 from ..accelerate import is_digits
 from .accelerate import DISTRIBUTED_TYPES, Accelerated, clusters
 
@@ -98,12 +97,6 @@ def ids_are_text(run: Accelerated) -> Violations:
         yield violation(config, "gpu_ids", message, hint, severity=None if run.launches else NOTE)
 
 
-#: GPUs by their numbers or identifiers: `0,1`, `GPU-8a5b`. Other text is still to be filled in.
-_DEVICES: Final = lazy_pattern(
-    r"(?:[0-9]{1,3}|GPU-[\w-]+|MIG-[\w-]+)(?:,(?:[0-9]{1,3}|GPU-[\w-]+|MIG-[\w-]+))*"
-)
-
-
 @clusters.rule("ACC023", ERROR, "init", derived("torch sees the devices that the variable names"))
 def visible_devices_are_enough(run: Accelerated) -> Violations:
     """CUDA_VISIBLE_DEVICES of the launch line names a GPU for every process of a machine.
@@ -115,7 +108,7 @@ def visible_devices_are_enough(run: Accelerated) -> Violations:
         return
     for call in run.launches:
         visible = call.launch.environment.get("CUDA_VISIBLE_DEVICES")
-        if visible is None or not _DEVICES.fullmatch(visible.value or ""):
+        if visible is None or not DEVICES.fullmatch(visible.value or ""):
             continue
         number = len((visible.value or "").split(","))
         is_on_line = call.has("--num_processes")  # which counts before the config
