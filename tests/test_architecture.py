@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "generator"
 
 ORDER = (
-    {"version", "dataclass", "patterns", "resources", "numerals"},
+    {"version", "dataclass", "patterns", "resources", "numerals", "lasting"},
     {"units", "secrets", "faults"},
     {"findings"},
     {"places"},

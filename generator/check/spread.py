@@ -6,12 +6,13 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from ..faults import Fault, collected, note_again
+from ..lasting import lasting
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -24,16 +25,29 @@ _LEAST_BYTES: Final = 300_000
 _OF_EACH: Final = 1_000  # bytes that take as long as an empty file does
 #: Processes at most: a login node is shared.
 _MOST: Final = 4
+_STEPS: Final = 100  # of a part: each has a byte as its number
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class _Sent(NamedTuple):
-    """What a process made of its part."""
+class _Done(NamedTuple):
+    """What was made of an item."""
 
-    results: list[bytes | None]  #: pickled; None where a result can't be
-    faults: list[Fault]
+    result: Any  #: pickled, where another process made it; None where it can't be
+    faults: tuple[Fault, ...]
+
+
+class _Part(NamedTuple):
+    """Items that one process begins with; others help with those that it hasn't begun."""
+
+    steps: Sequence[range]  #: the indices of neighbours, which one process takes together
+    left: int  #: the descriptor of a pipe with the numbers of the steps that nobody took
+
+    def taken(self) -> Iterator[int]:
+        """The indices of the items that this process takes, until none is left."""
+        while number := os.read(self.left, 1):
+            yield from self.steps[number[0]]
 
 
 def spread(
@@ -41,71 +55,108 @@ def spread(
 ) -> Iterable[_R]:
     """What `work` makes of each item, in their order; `size_of` has the bytes of files of an item.
 
-    Parts of the items go to processes that are forked off: they know all that this one knows, and
-    send their results back. What one fails to send is done here.
+    Processes that are forked off take their share: they know all that this one knows, and send
+    their results back. What one fails to send is done here.
     """
-    parts = _parts(items, size_of)
-    if len(parts) == 1:
+    steps_of_parts = _parts([size_of(item) + _OF_EACH for item in items])
+    if len(steps_of_parts) == 1:
         return map(work, items)
 
-    others = list[_Process]()
+    parts, others = list[_Part](), list[_Process]()
     try:
         with suppress(OSError):  # no process may be started, or there is no memory for one
-            for part in parts[1:]:
-                others.append(_started(work, part))
-        results = list(map(work, parts[0]))
-        sent = [_received(other.receiver) for other in others]
+            parts += map(_part, steps_of_parts)
+            for number in range(1, len(parts)):
+                own_first = [*parts[number:], *parts[:number]]
+                others.append(_started(_Work(work, items, own_first)))
+        done = dict(_Work(work, items, parts).done())
+        for other in others:
+            done |= _received(other.receiver)
     finally:
+        for part in parts:
+            os.close(part.left)
         for other in others:
             other.receiver.close()
             other.process.kill()
             other.process.join()
-    sent += [[] for _ in parts[1 + len(sent) :]]
-    for part, pickled in zip(parts[1:], sent, strict=True):
-        results += (
-            work(item) if result is None else pickle.loads(result)
-            for item, result in zip_longest(part, pickled)
-        )
+
+    results = list[_R]()
+    for index, item in enumerate(items):
+        of_item = done.get(index) or _done(work, item)
+        for fault in of_item.faults:
+            note_again(fault)
+        results.append(of_item.result)
     return results
 
 
+class _Work(NamedTuple, Generic[_T, _R]):
+    """What one process does."""
+
+    work: Callable[[_T], _R]
+    items: Sequence[_T]
+    parts: Sequence[_Part]  #: its own first
+
+    def done(self) -> Iterator[tuple[int, _Done]]:
+        """What was made of the items that this process takes, with their indices."""
+        for part in self.parts:
+            for index in part.taken():
+                yield index, _done(self.work, self.items[index])
+
+
+def _done(work: Callable[[_T], _R], item: _T) -> _Done:
+    with collected() as faults:
+        result = work(item)
+    return _Done(result, tuple(faults))
+
+
 class _Process(NamedTuple):
-    """A process that works on a part."""
+    """A process that works on parts."""
 
     process: ForkProcess
     receiver: Connection  #: of what it sends
 
 
-def _started(work: Callable[[_T], _R], part: Sequence[_T]) -> _Process:
-    """A process that works on a part. Raises `OSError` where none can be started."""
+def _started(work: _Work[_T, _R]) -> _Process:
+    """A process that does its work. Raises `OSError` where none can be started."""
     from multiprocessing import get_context  # saves start-up time for few files
 
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     with sender:
-        process = context.Process(target=_send, args=(sender, work, part), daemon=True)
+        process = context.Process(target=_send, args=(sender, work), daemon=True)
         process.start()
     return _Process(process, receiver)
 
 
-def _parts(items: Sequence[_T], size_of: Callable[[_T], int]) -> list[Sequence[_T]]:
-    """The items in one part for each process, in their order, of about as many bytes each.
+def _part(steps: Sequence[range]) -> _Part:
+    """A part of which nobody has taken a step. Raises `OSError` where there is no pipe for it."""
+    left, numbers = os.pipe()
+    os.write(numbers, bytes(range(len(steps))))
+    os.close(numbers)
+    return _Part(steps, left)
+
+
+def _parts(sizes: Sequence[int]) -> list[list[range]]:
+    """The steps of a part for each process, by the bytes of the items.
 
     Neighbours stay together: they share the files around them, which a process keeps.
     """
-    sizes = [size_of(item) + _OF_EACH for item in items]
-    total = sum(sizes)
-    count = min(_cores(), total // _LEAST_BYTES)
+    every = range(len(sizes))
+    count = min(_cores(), sum(sizes) // _LEAST_BYTES)
     if count < 2:
-        return [items]
+        return [[every]]
+    return [_cut(part, _STEPS, sizes) for part in _cut(every, count, sizes)]
 
-    parts: list[list[_T]] = [[] for _ in range(count)]
-    before = 0
-    for item, size in zip(items, sizes, strict=True):
-        middle = before + size / 2
-        parts[min(int(middle * count / total), count - 1)].append(item)
-        before += size
-    return [part for part in parts if part]
+
+def _cut(indices: range, count: int, sizes: Sequence[int]) -> list[range]:
+    """Up to so many runs of neighbours, of about as many bytes each."""
+    total, before = sum(sizes[index] for index in indices), 0
+    ends = [indices.start] * (count + 1)
+    for index in indices:
+        middle = before + sizes[index] / 2
+        ends[min(int(middle * count / total), count - 1) + 1] = index + 1
+        before += sizes[index]
+    return [range(start, end) for start, end in pairwise(ends) if end > start]
 
 
 def _cores() -> int:
@@ -119,11 +170,12 @@ def _cores() -> int:
     return min(len(os.sched_getaffinity(0)), _MOST)
 
 
-def _send(sender: Connection, work: Callable[[_T], _R], part: Sequence[_T]) -> None:
-    """Send what `work` makes of a part; nothing where it raises: then it is done once more."""
-    with suppress(BaseException), collected() as faults:
-        results = [_pickled(result) for result in map(work, part)]
-        sender.send(_Sent(results, list(faults)))
+def _send(sender: Connection, work: _Work[_T, _R]) -> None:
+    """Send what this process makes of items; nothing where it fails: then they are done again."""
+    with suppress(BaseException):
+        sender.send(
+            {index: _Done(_pickled(done.result), done.faults) for index, done in work.done()}
+        )
     sender.close()
 
 
@@ -135,12 +187,15 @@ def _pickled(result: object) -> bytes | None:
         return None
 
 
-def _received(receiver: Connection) -> list[bytes | None]:
-    """The results that a process sends; none where it ended without."""
+def _received(receiver: Connection) -> dict[int, _Done]:
+    """What a process made of items, by their indices; nothing where it ended without sending."""
     try:
-        sent: _Sent = receiver.recv()
+        sent: dict[int, _Done] = receiver.recv()
     except EOFError:
-        return []
-    for fault in sent.faults:
-        note_again(fault)
-    return sent.results
+        return {}
+    with lasting():
+        return {
+            index: _Done(pickle.loads(done.result), done.faults)
+            for index, done in sent.items()
+            if done.result is not None
+        }

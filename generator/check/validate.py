@@ -22,6 +22,7 @@ from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, w
 from ..job.overrides import plain_source
 from ..job.records import Job, JobLaunch
 from ..job.resolve_names import resolve_cluster, resolve_model
+from ..lasting import lasting
 from ..numerals import whole
 from ..patterns import lazy_pattern
 from ..programs.deepspeed.config import CONSUMERS
@@ -110,9 +111,10 @@ def validate(
     """
     paths = tuple(paths)
     with checking(paths), collected() as faults:
-        reading = read_documents(
-            paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
-        )
+        with lasting():
+            reading = read_documents(
+                paths, consumer=flags.get("consumer"), skip_unknown=skip_unknown, instead=instead
+            )
         if not all(map(os.path.isdir, paths)):
             _follow(reading, paths)
         answer = _answer(reading, paths, flags, job, reported if engine else None)

@@ -112,17 +112,37 @@ def test_documents_can_be_sent(kind: str, tmp_path: Path) -> None:
 
 
 def test_parts_are_of_about_as_many_bytes() -> None:
-    """A part ends where the bytes before it are closest to its share."""
+    """A part ends where the bytes before it are closest to its share; so do its steps."""
     from dsgen.check import spread
 
     sizes = [5_000, 900_000, 10_000, 400_000, 500_000, 20_000]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spread, "_cores", lambda: 2)
-        parts = spread._parts(sizes, int)
-        assert [list(part) for part in parts] == [sizes[:3], sizes[3:]]
-        assert spread._parts(sizes[:1], int) == [sizes[:1]]
+        patch.setattr(spread, "_STEPS", 2)
+        assert spread._parts(sizes) == [[range(2), range(2, 3)], [range(3, 4), range(4, 6)]]
+        assert spread._parts(sizes[:1]) == [[range(1)]]
         patch.setattr(spread, "_cores", lambda: 1)
-        assert spread._parts(sizes, int) == [sizes]
+        assert spread._parts(sizes) == [[range(6)]]
+
+
+#: Two processes of which one is slow; prints how many of 20 items the other one worked on.
+SLOW = """
+import os, time
+from dsgen.check import spread
+spread._LEAST_BYTES, spread._cores = 1, lambda: 2
+main = os.getpid()
+def work(n):
+    is_other = os.getpid() != main
+    time.sleep(is_other)
+    return not is_other
+print(sum(spread.spread(work, range(20), lambda n: 1)))
+"""
+
+
+def test_a_process_helps_a_slower_one() -> None:
+    """One that is done with its own part takes items of another's, which that hasn't begun."""
+    run = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
+    assert int(run.stdout) >= 18
 
 
 def test_work_of_few_files_stays_here() -> None:

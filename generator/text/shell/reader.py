@@ -5,12 +5,12 @@ What isn't understood is skipped; nothing in a script makes the reader fail.
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ...findings import Location
+from ...lasting import lasting
 from ...patterns import lazy_pattern
 from ...places import Lines
 from ..around import until_next_check
@@ -75,16 +75,10 @@ def read_script(text: Text, place: Callable[[int], Location] | None = None) -> S
     """
     script = ShellScript(text=text, place=place, lines=Lines(text))
     shell = Shell(script, Source(text.content), State())
-    collects = gc.isenabled()
-    # A script's parts have no cycles, and Python would look for some in all of them, often.
-    gc.disable()
-    try:
+    with lasting():
         reader = Reader(shell)
         reader.read()
         reader.read_uncalled()
-    finally:
-        if collects:
-            gc.enable()
     script.history = shell.state.history
     return script
 
