@@ -21,7 +21,7 @@ from ..dataclass import dataclass
 from ..job.records import Job
 from ..resources import read_text
 from ..units import DAY, HOUR, MINUTE, count, gib, seconds, three_digits
-from .evidence import Evidence, evidence
+from .evidence import Evidence, evidence, unmeasured
 from .layout import Layout, LayoutLike
 from .ledgers import Memory, StepTime
 from .rates import constants
@@ -184,11 +184,14 @@ def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -
     """The bands of one layout's estimates."""
     likeness = evidence(job, layout)
 
-    # Far from the measured runs the error of extrapolation comes on top. It is taken as independent
-    # of the error among measured runs, so the logarithms are added in quadrature.
+    # Far from the measured runs the errors of extrapolation come on top. They are taken as
+    # independent of the error among measured runs, so the logarithms are added in quadrature. What
+    # no run had counts as in the expected time of a step, which has to lie in the band.
     per_octave = float(_document()["extrapolation"]["per_octave"])
     extrapolated = DEVIATIONS * per_octave * likeness.octaves
-    time = _within_factor(exp(hypot(log(time_shares(job, layout).high), extrapolated)))
+    doubted = DEVIATIONS * log(unmeasured_factor()) * float(unmeasured(job, layout))
+    usual = log(time_shares(job, layout).high)
+    time = _within_factor(exp(hypot(usual, extrapolated, doubted)))
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",

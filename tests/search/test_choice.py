@@ -97,6 +97,19 @@ def test_the_number_is_the_documented_product(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
+def test_the_number_is_in_the_range_that_is_printed(name: str) -> None:
+    """The expected time of a plan lies in the range around its estimate, however many things of it
+    no run had: both count the same doubt. A chance of running out of memory is no part of a range.
+    """
+    offloaded = found(**JOBS[name], layout__offload="optimizer")[0].plans
+    plans = (*found(**JOBS[name])[0].plans, *offloaded)
+    assert any(plan.choice.unmeasured for plan in plans)
+    for plan in plans:
+        survival = 1 - plan.choice.out_of_memory_chance
+        assert plan.uncertainty.step_time.holds(plan.choice.decides_s * survival)
+
+
+@pytest.mark.parametrize("name", JOBS)
 def test_the_product_that_is_said_gives_the_number(name: str) -> None:
     """`--explain` says the number as a product, and its factors multiply to it."""
     for plan in found(**JOBS[name])[0].plans:
