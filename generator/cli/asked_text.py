@@ -295,7 +295,7 @@ def _work(plan: Plan) -> Iterator[_Factor]:
 def _machines(plan: Plan) -> Iterator[_Factor]:
     """What computes it: GPUs, their memory and number formats, input, network."""
     job, rates, memory = plan.job, plan.throughput, plan.memory
-    device, precision = job.cluster.accelerator, job.training.precision
+    device, precision = job.cluster.accelerator, job.computes_in
     gpus = f"{job.gpus:,} × {device.name}, {rates.model_tflops_per_gpu:,.0f} TFLOP/s each"
     yield _Factor("GPUs", gpus, "all as fast as the others: the slowest sets the pace")
 

@@ -323,7 +323,7 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     routed = casts = Passes(0.0, 0.0)
     if part.experts:
         routed = _routed_streams(job, layout, tokens, part)
-    if job.training.is_narrow:
+    if job.is_narrow:
         forward_bytes, backward_bytes = _cast_bytes(job, layout, layer)
         casts = Passes(
             stream_s(job, tokens * forward_bytes), stream_s(job, tokens * backward_bytes)

@@ -43,8 +43,8 @@ def peak_flops_per_s(job: Job, *, narrow: bool) -> float:
     It is that of 16 bits where the part lacks the precision, and for products of a job in 8 or 4
     bits that aren't `narrow`.
     """
-    is_wide = job.training.is_narrow and not narrow
-    return datasheet_flops_per_s(job, "bf16" if is_wide else job.training.precision)
+    is_wide = job.is_narrow and not narrow
+    return datasheet_flops_per_s(job, "bf16" if is_wide else job.computes_in)
 
 
 def datasheet_flops_per_s(job: Job, wanted: str) -> float:
@@ -59,7 +59,7 @@ def datasheet_flops_per_s(job: Job, wanted: str) -> float:
 
 def computes_narrowly(job: Job) -> bool:
     """Return whether linear layers compute in 8 or 4 bits, on a part that does."""
-    return job.training.is_narrow and job.cluster.accelerator.supports(job.training.precision)
+    return job.is_narrow and job.cluster.accelerator.supports(job.computes_in)
 
 
 def linear(

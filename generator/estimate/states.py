@@ -72,7 +72,7 @@ def fp8_copies(job: Job) -> int:
 
 def product_bytes(job: Job) -> float:
     """Bytes of an element that a product of a linear layer reads, with its share of the scale."""
-    if not job.training.is_narrow:
+    if not job.is_narrow:
         return weight_bytes(job)
     return NARROW_INPUT_BYTES.get(job.training.scaling, 1.0)
 
@@ -226,7 +226,7 @@ def _held(job: Job, layout: LayoutLike, d: Any) -> StateBytes:
     master = np.where(has_master, master_bytes(job), 0)
 
     narrow = _NARROW_WEIGHT_BYTES.get(training.scaling, 1.0) if engine.chooses_types else 1.0
-    cache = fp8_copies(job) * narrow if training.is_narrow else 0
+    cache = fp8_copies(job) * narrow if job.is_narrow else 0
     second = np.where(layout.zero_hpz > 1, element / layout.zero_hpz, 0) * engine.has("zero_hpz")
     parameters = np.where(stage >= 3, element / d + second, element) + cache
     if half and training.fp8_parameters and engine.chooses_types:

@@ -361,10 +361,10 @@ def _offload_s(job: Job, layout: LayoutLike, stages: _Stages, micro_batch_s: Any
 def throughput(job: Job, layout: Layout, time: StepTime) -> Throughput:
     """Rates of one layout.
 
-    MFU and HFU are over the datasheet's dense peak of the training precision.
+    MFU and HFU are over the datasheet's dense peak of the precision that layers compute in.
     """
     seconds, gpus = float(time.total_s), layout.world
-    accelerator, precision = job.cluster.accelerator, job.training.precision
+    accelerator, precision = job.cluster.accelerator, job.computes_in
     peak = accelerator.flops_per_s.get(precision) or max(accelerator.flops_per_s.values())
     # A layout that breaks the batch identity trains on other than the job's batch.
     batch_share = layout.global_batch / job.training.global_batch

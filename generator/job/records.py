@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..catalog.layers.mixer import Mixer
 from ..catalog.model import Model
@@ -269,6 +269,10 @@ class Reliability:
     preemptible: bool = False  #: whether the machines may be taken away: spot, low priority
 
 
+#: Precisions whose products have inputs of 8 or 4 bits, of weights that are kept in 16.
+NARROW: Final = frozenset({"fp8", "nvfp4"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """The training: its sequences, tokens, numbers and kernels."""
@@ -329,8 +333,8 @@ class Training:
 
     @property
     def is_narrow(self) -> bool:
-        """Return whether linear layers compute in 8 or 4 bits."""
-        return self.precision in ("fp8", "nvfp4")
+        """Return whether 8 or 4 bits are asked for; `Job.is_narrow`: whether layers have them."""
+        return self.precision in NARROW
 
     @property
     def replays_iteration(self) -> bool:
@@ -540,6 +544,21 @@ class Job:
         """
         most = self.cluster.link_domain // self.cluster.accelerators_per_node
         return max((count for count in range(1, most + 1) if self.nodes % count == 0), default=1)
+
+    @property
+    def computes_in(self) -> str:
+        """Return the precision that layers compute in.
+
+        Ordinary ones, of an engine without its own, have 16 bits where the job asks for fewer.
+        """
+        training = self.training
+        is_widened = training.is_narrow and not self.engine.has_parallel_layers
+        return "bf16" if is_widened else training.precision
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether linear layers compute in 8 or 4 bits."""
+        return self.computes_in in NARROW
 
     @property
     def fuses_kernels(self) -> bool:

@@ -318,7 +318,7 @@ def time_ledger(plan: Plan) -> list[dict[str, Any]]:
 def roofline(plan: Plan) -> dict[str, Any]:
     """The roof of a card, and the operations with the share of the roof that each reaches."""
     job, accelerator = plan.job, plan.job.cluster.accelerator
-    peak = peak_flops_per_s(job, narrow=job.training.is_narrow)
+    peak = peak_flops_per_s(job, narrow=job.is_narrow)
     bandwidth = float(accelerator.memory_bytes_per_s)
     rows = []
     for operation in operations(job, plan.layout):

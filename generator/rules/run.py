@@ -205,7 +205,7 @@ def _lighter_values(job: Job) -> Iterator[tuple[str, Any]]:
         yield "cross_entropy", "unfused"
     if training.gradient_dtype is None and training.precision != "fp32":
         yield "gradient_dtype", "same"
-    if training.is_narrow and not training.fp8_parameters:
+    if job.is_narrow and not training.fp8_parameters:
         yield "fp8_parameters", True
     if training.moment_dtype is None:
         yield "moment_dtype", "bf16"

@@ -364,7 +364,7 @@ class Plan:
         for precision in ("bf16", "fp16", "fp8", "nvfp4"):
             is_supported = job.cluster.accelerator.supports(precision)
             can_say = job.framework.can_say({"precision": precision})
-            if precision == training.precision or not is_supported or not can_say:
+            if precision == job.computes_in or not is_supported or not can_say:
                 continue
             in_precision = replace(
                 training,

@@ -166,7 +166,7 @@ def further(plan: Plan) -> Iterator[Line]:
     parameters = f"{count(parameter_count(job.model))} parameters{of_depths}{adapters}"
     machines = f"{job.gpus:,} × {job.cluster.accelerator.name}"
     nodes = f"{counted(job.nodes, 'node')} of {job.cluster.name}"
-    trains = f"{job.name}: {model}{parameters}, {job.framework}, {job.training.precision}"
+    trains = f"{job.name}: {model}{parameters}, {job.framework}, {job.computes_in}"
     yield "Job", f"{trains}; {machines}, {nodes}"
     if plan.run is None:
         yield "Batch", _batch(plan)

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dsgen
 from dsgen.estimate.flops import hardware_flops_per_step, model_flops_per_step
 from dsgen.estimate.layout import Layout, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
+from dsgen.programs.job_rules import check_job
 from dsgen.search.enumerate import Enumeration, joined
 from tests.jobs import job
 
@@ -198,3 +200,27 @@ def test_what_is_known_of_other_rows_changes_no_figure() -> None:
             np.testing.assert_array_equal(
                 alone, [column[start : start + 50] for column in expected]
             )
+
+
+@pytest.mark.parametrize(
+    ("keys", "narrow"),
+    [
+        ({"framework": "megatron-lm"}, True),
+        ({"framework": "deepspeed"}, False),
+        ({"framework": "huggingface"}, False),
+        ({"framework": "huggingface", "training__sharding": "fsdp2"}, False),
+    ],
+)
+def test_precision_is_that_of_the_framework_s_layers(keys: dict[str, Any], narrow: bool) -> None:
+    """With ordinary layers fp8 costs what bf16 does, in time, memory and share of the peak, as
+    these compute in bf16; layers of Transformer Engine are faster in it.
+    """
+    wide, asked = (
+        dsgen.estimate(job(cluster="nvidia/dgx-h100", training__precision=name, **keys))
+        for name in ("bf16", "fp8")
+    )
+    assert (asked.step_time.compute_s < wide.step_time.compute_s) is narrow
+    assert (asked.to_dict()["memory"] != wide.to_dict()["memory"]) is narrow
+    assert (asked.throughput.mfu == pytest.approx(wide.throughput.mfu)) is not narrow
+    rules = {finding.rule for finding in check_job(asked.job)}
+    assert ("PREC020" in rules) is not narrow

@@ -241,8 +241,8 @@ def notes(plan: Plan) -> Iterator[str]:
         yield f"recompute {layout.recompute.label}: the script must checkpoint every layer itself."
     if job.training.precision == "fp8":
         yield (
-            "fp8: DeepSpeed runs in bf16; the script's own layers (Transformer Engine) "
-            "must compute in fp8."
+            "fp8: DeepSpeed runs in bf16, as the plan counts; the script's own layers (Transformer "
+            "Engine) must compute in fp8."
         )
     if steps := job.training.steps:
         yield f"training.duration is {steps} optimizer steps: the script must stop there."

@@ -248,8 +248,8 @@ def notes(job: Job, layout: Layout, sharding: Sharding = _BY_DEEPSPEED) -> tuple
         )
     if job.training.precision == "fp8":
         texts.append(
-            "fp8: DeepSpeed runs in bf16; the model's own layers (Transformer Engine) "
-            "must compute in fp8."
+            "fp8: the Trainer runs in bf16, as the plan counts; the model's own layers "
+            "(Transformer Engine) must compute in fp8."
         )
     return tuple(texts)
 

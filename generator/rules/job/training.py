@@ -16,7 +16,7 @@ from ...job.records import Job
 from ...job.schema import launch_keys
 from ...rule import InFiles
 from ...text.wording import counted, dots
-from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs, replaced_jobs
+from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs, ordinary_jobs
 from ..violations import (
     accelerate,
     deepspeed,
@@ -140,18 +140,19 @@ def hardware_scales_blocks(job: Job) -> Violations:
         yield violation(job, "/training/fp8_recipe", message, hint)
 
 
-@replaced_jobs.rule(
+@ordinary_jobs.rule(
     "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
 )
 def framework_computes_fp8(job: Job) -> Violations:
-    """FP8 needs Transformer Engine's layers, which the Megatrons have; DeepSpeed itself computes in
-    bf16.
+    """FP8 needs Transformer Engine's layers, which the Megatrons have; ordinary ones compute in
+    bf16, as they are planned.
     Prevents: No error: the job computes in bf16, at half the speed of fp8.
     Fix: set training.precision to bf16, or use framework: megatron-lm
     """
     if job.training.precision == "fp8":
         fp8, framework = job.says("precision", "fp8"), job.says("framework", job.framework)
-        message = f"{fp8} is bf16 to {framework}, unless the script's own layers compute in fp8"
+        message = f"{fp8} is planned as bf16 with {framework}: only the script's own layers can "
+        message += "compute in fp8"
         hint = f"use {job.says('precision', 'bf16')}, or {job.says('framework', 'megatron-lm')}"
         yield violation(job, "/training/precision", message, hint)
 
