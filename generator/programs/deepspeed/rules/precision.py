@@ -6,7 +6,7 @@ from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Violations
 from ....rules.violations import deepspeed, deepspeed_0_19_8, derived, violation
-from ..config import DTYPES, ZERO, Config
+from ..config import DTYPES, ZERO, Config, has_auto
 from .subjects import (
     Run,
     configs,
@@ -143,12 +143,14 @@ def one_bf16_block(config: Config) -> Violations:
     "PREC021", ERROR, "training", deepspeed_0_19_8("runtime/engine.py:2957"), since=(0, 17, 6)
 )
 def inputs_are_cast_for_fp16(config: Config) -> Violations:
-    """fp16.auto_cast is true only with fp16 enabled: it casts inputs to half either way.
+    """fp16.auto_cast is true only with fp16 enabled: it casts positional inputs to half either way.
+    Not said of a config with auto values: the Trainer, which fills them in, calls by keywords.
     Prevents: Half inputs meet a model of another type in the first matrix product.
     Fix: remove auto_cast, or enable fp16"""
     pointer = "/fp16/auto_cast"
-    if config.switch(pointer) and config.switch("/fp16/enabled") is False:
-        message = "fp16.auto_cast: true casts the inputs to half although fp16 is off"
+    is_of_trainer = has_auto(config)
+    if config.switch(pointer) and config.switch("/fp16/enabled") is False and not is_of_trainer:
+        message = "fp16.auto_cast: true casts positional inputs to half although fp16 is off"
         message += f" and the model is {config.precision or 'fp32'}"
         yield to_remove(config, pointer, message)
 

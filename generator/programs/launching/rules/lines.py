@@ -27,6 +27,7 @@ from ....text.slips import is_slip
 from ....text.wording import show
 from ..cut_off import lines_cut_off
 from ..environment import variable_without_sign
+from ..front_ends import of_command
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, own_rendezvous
 from ..subjects import accelerate_calls, launcher_calls
 from ..tables import TABLES
@@ -615,23 +616,32 @@ def _unended_heredoc(shell: ShellScript, at: int) -> Violations:
     "launcher",
     torch("distributed/run.py:955, config_from_args"),
 )
-def modules_are_started_as_such(launch: Launch) -> Violations:
-    """A module is started with -m; without it, its name is that of a file.
-    Prevents: can't open file 'trl.scripts.grpo': no such file.
-    Fix: write -m before it
+def files_are_started_as_such(launch: Launch) -> Violations:
+    """A module is started with -m, and a command by itself: launchers take a name for a file's.
+    Prevents: can't open file 'trl.scripts.grpo': no such file. An error for the command of a
+    training program, such as llamafactory-cli.
+    Fix: write -m before a module, and start a command without the launcher
     """
     program, last = launch.program, launch.calls[-1]
     name = program.value if program is not None else None
     if program is None or name is None or last.program not in _RUN_FILES:
         return
-    if not is_module_name(name) or launch.starts_module or program_of(launch) is not None:
-        return
-    if last.has("--no-python", "--no_python"):
+    is_started_otherwise = launch.starts_module or last.has("--no-python", "--no_python")
+    if is_started_otherwise or program_of(launch) is not None:
         return
 
-    option = "--module" if last.program == "deepspeed" else "-m"
-    message = f"{name} is started as a file of that name, which isn't here, and not as a module"
-    yield Violation(launch.script.locate(program), message, f"write {option} {name}")
+    where = launch.script.locate(program)
+    if is_module_name(name):
+        option = "--module" if last.program == "deepspeed" else "-m"
+        message = f"{name} is started as a file of that name, which isn't here, and not as a module"
+        yield Violation(where, message, f"write {option} {name}")
+    elif of_command((program, *launch.arguments)) is not None:
+        message = f"{name} is a command, and {last.program} looks for a Python file of that name"
+        option = "--no-python" if last.program == "torchrun" else "--no_python"
+        hint = f"start {name} without {last.program}"
+        if last.program != "python":
+            hint += f"; if it starts no ranks by itself, write {option} before it"
+        yield Violation(where, message, hint, severity=ERROR)
 
 
 @launches.rule(

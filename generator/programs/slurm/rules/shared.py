@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -15,7 +16,7 @@ from ....submission.repository import program_of, program_text, texts_of
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
 from ....submission.world import FLAGS, world_of
-from ....text.around import folders_above, is_left_out, is_there
+from ....text.around import folders_above, is_left_out, is_there, text_around
 from ....text.options import Argument
 from ....text.shell.background import in_background
 from ....text.shell.reader import read_script
@@ -52,14 +53,22 @@ def log_folder_exists(submission: Submission) -> Violations:
         seen, path = set[str](), request.shell.text.path
         for log in request.texts("--output", "--error"):
             folder = _folder_of(log.value)
-            exists = log.value.startswith(("/", "~")) or submission.files.has_folder(folder, path)
-            if not folder.strip("./") or folder in seen or exists:
+            exists = submission.files.has_folder(folder, path)
+            if not folder.strip("./") or folder in seen or exists or _is_elsewhere(log.value, path):
                 continue
             seen.add(folder)
             given = set(map(_folder_of, request.given_values(log.name)))
             is_replaced = bool(given) and folder not in given
             if not (is_replaced or _made_before(folder, path) or _is_where_submitted(folder, path)):
                 yield _missing_log_folder(request, log, folder)
+
+
+def _is_elsewhere(log: str, script: str) -> bool:
+    """Whether a log's path leaves the project, wherever in it the job is submitted."""
+    if log.startswith(("/", "~")):
+        return True
+    levels = len(list(folders_above(script)))
+    return 0 < levels <= PurePosixPath(os.path.normpath(log)).parts.count("..")
 
 
 def _folder_of(log: str) -> str:
@@ -112,8 +121,10 @@ def _made_before(folder: str, script: str) -> bool:
     mkdir = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])"
     mkdir_before_sbatch = re.compile(rf"{mkdir}[\s\S]*^[^#\n]*\bsbatch\b", re.MULTILINE)
     name = PurePosixPath(script).name
+    own = text_around(Path(script), Path(script).parent)
     return any(
-        mkdir_before_sbatch.search(text) or _makes(folder, _shell(text))
+        # What the job itself makes comes too late, unless it is made before it submits itself.
+        mkdir_before_sbatch.search(text) or (text != own and _makes(folder, _shell(text)))
         for above in folders_above(script)
         for text in texts_of(above, _SCRIPTS, "sbatch")
         if "mkdir" in text and name in text
