@@ -380,9 +380,11 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
         from_holder = (holders_folder / name).as_posix()
         names = (name.strip("/"), from_holder.removeprefix(f"{folder.absolute().as_posix()}/"))
         patterns = ignored_in(folder)
+        # gitignore(5): a pattern without a slash is one of names at any depth.
+        parts = {part for each in names for part in each.split("/")}
         for pattern in reversed(patterns):
             kept = pattern.partition("/*")[0]
-            if any(fnmatchcase(each, kept) for each in names):
+            if any(fnmatchcase(each, kept) for each in (parts if "/" not in kept else names)):
                 if patterns[pattern]:
                     return True
                 break  # the last pattern that fits keeps it

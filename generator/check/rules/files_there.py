@@ -58,6 +58,7 @@ _WORD: Final = lazy_pattern(r"[^\W_]+")  #: of a program's name
 _SCRIPTS: Final = ("*.sh", "*.sbatch", "*.slurm")
 #: A program on a line, without a folder.
 _BARE_PROGRAM: Final = lazy_pattern(r"(?<![^\s])(\w[\w-]{0,80}\.py)(?!\S)")
+_TESTS: Final = ("[", "[[", "test")
 _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 
 
@@ -78,6 +79,8 @@ def program_is_there(launch: Launch) -> Violations:
         yield from _module_is_there(launch, program)
     if not program.endswith(".py") or program_of(launch) or is_left_open(program):
         return
+    if _asks_for(program, launch):
+        return
 
     path = PurePath(program)
     where = launch.script.locate(word)
@@ -94,6 +97,14 @@ def program_is_there(launch: Launch) -> Violations:
             yield Violation(where, message, _CORRECT, severity=WARNING)
     elif not _may_be_from_elsewhere(path, launch):
         yield from _judge_by_surroundings(path, launch, where)
+
+
+def _asks_for(program: str, launch: Launch) -> bool:
+    """Whether a condition of the script asks whether the program is there: `[ -f train.py ]`."""
+    return any(
+        command.words[0].value in _TESTS and any(word.value == program for word in command.words)
+        for command in launch.script.commands
+    )
 
 
 _CORRECT: Final = "correct the path, or add the program"

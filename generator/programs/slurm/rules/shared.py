@@ -59,7 +59,8 @@ def log_folder_exists(submission: Submission) -> Violations:
             seen.add(folder)
             given = set(map(_folder_of, request.given_values(log.name)))
             is_replaced = bool(given) and folder not in given
-            if not (is_replaced or _made_before(folder, path) or _is_where_submitted(folder, path)):
+            is_made = _made_before(folder, path) or _made_by_writer(folder, log)
+            if not (is_replaced or is_made or _is_where_submitted(folder, path)):
                 yield _missing_log_folder(request, log, folder)
 
 
@@ -78,13 +79,8 @@ def _folder_of(log: str) -> str:
 
 def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Violation:
     path = request.shell.text.path
-    made_by_script = (
-        word
-        for command in request.shell.commands
-        if command.words[0].value == "mkdir"
-        for word in command.words[1:]
-    )
-    late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made_by_script)
+    made = _folders_made(request.shell)
+    late = any(f"/{word.value}".rstrip("/").endswith(f"/{folder}") for word in made)
     tail = "the script's mkdir comes too late" if late else "sbatch doesn't create it"
     message = (
         f"{log.command} {log.name} is in the folder {folder}: without it the job fails at its "
@@ -93,8 +89,14 @@ def _missing_log_folder(request: Request, log: Argument[str], folder: str) -> Vi
     top = _TOP.match(folder)[0]  # type: ignore[index]  # it always matches
     is_left_to_git = any(is_left_out(place.replace("../", ""), path) for place in (top, folder))
     is_of_site = request.has("--chdir")
-    is_told = _is_told(folder, request.shell.text.lines) or any(
-        _is_told(folder, text.splitlines()) for text in texts_of(Path(path).parent, _JOBS, folder)
+    own_lines = request.shell.text.lines
+    is_told = (
+        _has_remark(log, own_lines)
+        or _is_told(folder, own_lines)
+        or any(
+            _is_told(folder, text.splitlines())
+            for text in texts_of(Path(path).parent, _JOBS, folder)
+        )
     )
     may_exist = is_told or is_of_site or is_left_to_git or _is_set_up(folder, path)
     return log.bad_value(message, _how_to_make(folder, top), severity=NOTE if may_exist else None)
@@ -116,6 +118,16 @@ def _is_told(folder: str, lines: Sequence[str]) -> bool:
     return any(_FOLDER.search(match.string, match.start()) for match in matches)
 
 
+def _has_remark(log: Argument[str], lines: Sequence[str]) -> bool:
+    """Whether the directive of a log says itself, behind its value, that a folder has to be there.
+
+    Such a remark may call the folder by another name.
+    """
+    line = log.where.line or 0
+    directive = lines[line - 1] if 0 < line <= len(lines) else ""
+    return bool(_FOLDER.search(directive.partition(log.value)[2].partition("#")[2]))
+
+
 def _made_before(folder: str, script: str) -> bool:
     """Return whether another script makes a folder before it submits `script`."""
     mkdir = rf"\bmkdir\b[^\n]*(?<![\w.-]){re.escape(folder)}(?![\w.-])"
@@ -131,6 +143,17 @@ def _made_before(folder: str, script: str) -> bool:
     )
 
 
+def _made_by_writer(folder: str, log: Argument[str]) -> bool:
+    """Return whether the script that writes a job from a here-document makes the job's folder."""
+    shell, at = log.shell, log.option.written.offset
+    spans = [range(body.offset, body.offset + len(body.content)) for body in shell.heredocs]
+    job = next((span for span in spans if at in span), None)
+    if job is None:
+        return False
+    folders = (word for word in _folders_made(shell) if word.offset not in job)
+    return any(map(_pattern_of(folder).fullmatch, map(_path_of, folders)))
+
+
 def _is_where_submitted(folder: str, script: str) -> bool:
     """Return whether a folder is in each one from which scripts of others submit `script`."""
     starts = submitting_folders(script)
@@ -144,13 +167,24 @@ def _shell(content: str) -> ShellScript:
 
 def _makes(folder: str, shell: ShellScript) -> bool:
     """Return whether a script makes a folder, by a name of which variables may be a part."""
-    same = re.compile(rf"(?:.*/)?{re.sub('%[a-zA-Z]', '[^/]+', re.escape(folder))}/?", re.DOTALL)
-    return any(
-        same.fullmatch("".join(part or "?" for part in word.parts))
-        for command in shell.commands
-        if command.words[0].value == "mkdir"
-        for word in command.words[1:]
-    )
+    return any(map(_pattern_of(folder).fullmatch, map(_path_of, _folders_made(shell))))
+
+
+def _folders_made(shell: ShellScript) -> Iterator[Word]:
+    """The words that name the folders which a script makes."""
+    for command in shell.commands:
+        if command.words[0].value == "mkdir":
+            yield from command.words[1:]
+
+
+def _pattern_of(folder: str) -> re.Pattern[str]:
+    """A pattern of the paths that may be a folder of a log; the job fills in its %j."""
+    return re.compile(rf"(?:.*/)?{re.sub('%[a-zA-Z]', '[^/]+', re.escape(folder))}/?", re.DOTALL)
+
+
+def _path_of(word: Word) -> str:
+    """A path with a question mark for each variable."""
+    return "".join(part or "?" for part in word.parts)
 
 
 def _is_set_up(folder: str, script: str) -> bool:
