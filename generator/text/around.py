@@ -383,8 +383,9 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
         # gitignore(5): a pattern without a slash is one of names at any depth.
         parts = {part for each in names for part in each.split("/")}
         for pattern in reversed(patterns):
-            kept = pattern.partition("/*")[0]
-            if any(fnmatchcase(each, kept) for each in (parts if "/" not in kept else names)):
+            folder_named = pattern.partition("/*")[0]  # `logs/*` leaves out all that is in it
+            at_this_depth = names if "/" in folder_named else parts
+            if any(fnmatchcase(each, folder_named) for each in at_this_depth):
                 if patterns[pattern]:
                     return True
                 break  # the last pattern that fits keeps it

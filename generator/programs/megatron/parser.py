@@ -21,8 +21,8 @@ from ...text.around import folders_above, is_readable, text_around, until_next_c
 from ..launching.front_end_copy import adds_option, quotes
 from ..launching.own_options import OF_DEEPSPEED
 
-#: Where Megatron's own parser is, from the folder that holds the package.
 _PACKAGE: Final = "megatron"
+#: Where Megatron's own parser is, from the folder that holds the package.
 _PARSERS: Final = ("megatron/training/arguments.py", "megatron/arguments.py")
 #: An option's name and type in a call of add_argument.
 _TYPED: Final = lazy_pattern(r"""["'](--[\w-]{1,80})["'],(?:\s*dest=["']\w+["'],)?\s*type=(\w+)""")

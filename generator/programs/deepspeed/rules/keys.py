@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from ....catalog.names import closest
 from ....findings import Edit, Severity, Violation, printable
 from ....numerals import is_whole
-from ....patterns import lazy_pattern
 from ....submission.repository import reads_key
 from ....text.hjson.edits import move_member, rename_key, replace_value
 from ....text.hjson.text import JsonText
@@ -63,23 +62,32 @@ _OWN_RULES: Final[Mapping[str, str]] = {
     "/fp16/opt_level": "PREC004",
     "/fp16/type": "PREC004",
 }
-#: Known misplaced or misnamed keys: what to write instead.
-_INSTEAD: Final[Mapping[str, str]] = {
-    "micro_batch_size_per_gpu": "`train_micro_batch_size_per_gpu`",
-    "micro_batch_size": "`train_micro_batch_size_per_gpu`",
-    "train_micro_batch_size": "`train_micro_batch_size_per_gpu`",
-    "global_batch_size": "`train_batch_size`",
-    "per_device_train_batch_size": "`train_micro_batch_size_per_gpu`",
-    "accumulate_grad_batches": "`gradient_accumulation_steps`",
-    "max_grad_norm": "`gradient_clipping`",
-    "gradient_clip_val": "`gradient_clipping`",
-    "grad_clip": "`gradient_clipping`",
-    "zero_stage": '`"zero_optimization": {"stage": ...}`',
-    "offload_optimizer_device": '`"offload_optimizer": {"device": ...}` in zero_optimization',
-    "offload_param_device": '`"offload_param": {"device": ...}` in zero_optimization',
-    "cpu_offload_params": '`"offload_param": {"device": "cpu"}`',
+#: Known misnamed keys: the name to write instead.
+_NAMES_INSTEAD: Final[Mapping[str, str]] = {
+    "micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
+    "micro_batch_size": "train_micro_batch_size_per_gpu",
+    "train_micro_batch_size": "train_micro_batch_size_per_gpu",
+    "global_batch_size": "train_batch_size",
+    "per_device_train_batch_size": "train_micro_batch_size_per_gpu",
+    "accumulate_grad_batches": "gradient_accumulation_steps",
+    "max_grad_norm": "gradient_clipping",
+    "gradient_clip_val": "gradient_clipping",
+    "grad_clip": "gradient_clipping",
 }
-_KEYS: Final = lazy_pattern(r'"(\w+)":')  # in what is written instead
+#: Known keys of which DeepSpeed has the setting within a block: the block, and where it then is,
+#: from the key's own section or, with a slash before it, from the top.
+_BLOCKS_INSTEAD: Final[Mapping[str, tuple[str, str]]] = {
+    "zero_stage": ('`"zero_optimization": {"stage": ...}`', "zero_optimization/stage"),
+    "offload_optimizer_device": (
+        '`"offload_optimizer": {"device": ...}` in zero_optimization',
+        f"{ZERO}/offload_optimizer/device",
+    ),
+    "offload_param_device": (
+        '`"offload_param": {"device": ...}` in zero_optimization',
+        f"{ZERO}/offload_param/device",
+    ),
+    "cpu_offload_params": ('`"offload_param": {"device": "cpu"}`', "offload_param/device"),
+}
 #: How alike two names are of which one may be the other with a slip or two, as in `check.kinds`.
 _ALIKE: Final = 0.8
 _SHORTEST_BEGINNING: Final = 4  #: letters of a name's beginning that may stand for the name
@@ -180,7 +188,7 @@ def _certainty(
 ) -> Severity | None:
     """How surely a key that no release has does harm; None for the severity of its rule."""
     may_be_ignored = refused and place.config.version < _REFUSES
-    is_like_one = meant.near is not None or name in _INSTEAD
+    is_like_one = meant.near is not None or _instead(place, name) is not None
     has_its_block = meant.home == ZERO or (meant.home is not None and place.config.has(meant.home))
 
     # Programs keep keys of their own at the top level, which DeepSpeed ignores.
@@ -460,17 +468,14 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
     section_meant = _section_meant(place, name)
     if section_meant is not None:
         return _Meant(f"did you mean `{section_meant}`?", section_meant, None)
-    if name in _INSTEAD:
-        if place.config.has(_place_instead(place, name)):
-            return _there_already(_INSTEAD[name])
-        return _Meant(f"write {_INSTEAD[name]}", near, None)
+    instead = _instead(place, name)
+    if instead is not None:
+        shown, pointer = instead
+        is_there = place.config.has(pointer)
+        return _there_already(shown) if is_there else _Meant(f"write {shown}", near, None)
     homes = _sections_by_key(place.config.schema.version).get(name, ())
-    if len(homes) == 1 and place.config.has(pointer := f"{homes[0]}/{name}"):
-        says_the_same = place.config.value(pointer) == place.value
-        return _there_already(named(pointer), homes[0], holds=says_the_same)
     if homes:
-        places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
-        return _Meant(f"write it {places}", near, homes[0] if len(homes) == 1 else None)
+        return _at_home(place, name, near, homes)
 
     keys = place.section.names
     alike = near or closest(name[:80], keys)
@@ -483,17 +488,35 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
     return _Meant("remove it", near, None)
 
 
+def _at_home(place: Place, name: str, near: str | None, homes: tuple[str, ...]) -> _Meant:
+    """What was meant by a key that another section has, or two."""
+    places = " or ".join(f"in {named(home)}" if home else "at the top level" for home in homes)
+    hint = f"write it {places}"
+    if len(homes) > 1:
+        return _Meant(hint, near, None)
+    (home,) = homes
+    pointer = f"{home}/{name}"
+    if not place.config.has(pointer):
+        return _Meant(hint, near, home)
+    says_the_same = place.config.value(pointer) == place.value
+    return _there_already(named(pointer), home, holds=says_the_same)
+
+
 def _there_already(meant: str, home: str | None = None, *, holds: bool = True) -> _Meant:
     """What to do about a key whose right form is written as well."""
     return _Meant(f"remove it: {meant} is there already", None, home, is_there=True, holds=holds)
 
 
-def _place_instead(place: Place, name: str) -> str:
-    """The pointer to what is to be written instead of a key."""
-    text = _INSTEAD[name]
-    keys = _KEYS.findall(text) or [text.strip("`")]
-    parent = ZERO if text.endswith("in zero_optimization") else place.section.pointer
-    return "/".join((parent, *keys))
+def _instead(place: Place, name: str) -> tuple[str, str] | None:
+    """What to write instead of a key, and the pointer to it; None where that isn't known."""
+    known_name = _NAMES_INSTEAD.get(name)
+    if known_name is not None:
+        return f"`{known_name}`", f"{place.section.pointer}/{known_name}"
+    known_block = _BLOCKS_INSTEAD.get(name)
+    if known_block is None:
+        return None
+    shown, pointer = known_block
+    return shown, pointer if pointer.startswith("/") else f"{place.section.pointer}/{pointer}"
 
 
 @cache

@@ -16,6 +16,7 @@ from ....submission.submission import Submission
 from ....text.shell.background import in_background
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
+from ...launching.launcher_call import ON_EVERY_NODE
 from ...launching.ranks_read import may_make_group, sets_up_group
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, launches_within, starts_alone, starts_one_machine, steps
@@ -39,9 +40,8 @@ _SHARES: Final = (
     "-r",
     "-s",
 )
-#: Programs that start a launch on other nodes.
-_ON_NODES: Final = frozenset({"srun", "ssh", "pdsh", "mpirun"})
-#: Of GPUs, or of the library by which they meet.
+#: Of GPUs, or of the library by which they meet. A partition may give GPUs that no option asks for:
+#: its name, a module or a variable of NCCL shows that.
 _SPEAKS_OF_GPUS: Final = lazy_pattern(r"gpu|cuda|nccl|nvidia|rocm", re.IGNORECASE)
 #: Where ranks meet. Source: torch/distributed/rendezvous.py, env://
 _MEETING: Final = frozenset({"MASTER_ADDR", "MASTER_PORT"})
@@ -396,7 +396,7 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
     if (request.nodes or 1) <= 1:
         return
     started_on_nodes = any(
-        outer.program in _ON_NODES for launch in request.launches for outer in launch.calls
+        outer.program in ON_EVERY_NODE for launch in request.launches for outer in launch.calls
     )
     for launch in request.launches:
         outer_programs = {outer.program for outer in launch.calls}
@@ -405,7 +405,7 @@ def every_node_starts_its_launcher(request: Request) -> Violations:
         # Of two branches the one without srun is for a single node.
         is_other_branch = launch.calls[0].command.guarded and started_on_nodes
         is_of_other_job = "sbatch" in outer_programs
-        is_on_nodes = not _ON_NODES.isdisjoint(outer_programs)
+        is_on_nodes = not ON_EVERY_NODE.isdisjoint(outer_programs)
         if call is None or is_other_branch or is_of_other_job or is_on_nodes:
             continue
         is_known = not call.opaque and call.command.words[0].value is not None
