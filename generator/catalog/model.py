@@ -260,6 +260,16 @@ class Model:
         return any(mixer.has_state for mixer in self.mixers)
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether attention meets keys that are chosen or compressed."""
+        return any(mixer.is_sparse for mixer in self.mixers)
+
+    @property
+    def needing_whole(self) -> tuple[str, ...]:
+        """What the mixers are called that mix other tokens of a part of the sequence alone."""
+        return tuple(dict.fromkeys(mixer.called for mixer in self.mixers if mixer.needs_whole))
+
+    @property
     def kernels(self) -> tuple[str, ...]:
         """Python packages that the fast kernels of its mixers come from.
 

@@ -304,12 +304,12 @@ def _streams(job: Job, layout: LayoutLike, tokens: Any, layer: Layer) -> Passes:
     activation reads its inputs and writes its product.
     """
     element, constants, part = weight_bytes(job), rates(job), layer.feed_forward
-    queries, keys, _ = layer.mixer.widths
     hidden = (2 * layer.norms + 3 * layer.blocks) * element * layer.hidden
     if layer.streams:
         hidden = hidden + layer.mixings * element * layer.streams.moved_elements
     activation = (1 + part.ups) * element * _unfused_width(job, part)
-    rotary = 2 * element * (queries + keys) if layer.mixer.rotary else 0
+    rotated = (mixer.widths for mixer in layer.mixer.parts if mixer.rotary)
+    rotary = 2 * element * sum(width.queries + width.keys for width in rotated)
     traffic = hidden / sequence_cut(layout) + (activation + rotary) / layout.tensor
     launched = _KERNELS + ROUTING_KERNELS * (part.experts > 0)
     kernels = constants.streaming_passes * launched * start_s(job)

@@ -97,6 +97,7 @@ _PARTS: Final[Mapping[str, Callable[[Job, LayoutLike], Any]]] = {
     "mixers with a state": lambda job, row: job.model.has_state,
     "parameters on the host": lambda job, row: row.offload == Offload.OPTIMIZER_AND_PARAMETERS,
     "experts between racks": _leaves_its_rack,
+    "sparse attention": lambda job, row: job.model.is_sparse,
 }
 _FIRST_PART: Final = 4  #: bits of a kind's code before those of its parts: stage and program
 _CODES: Final = 1 << (_FIRST_PART + len(_PARTS))
@@ -316,7 +317,7 @@ def _nearest_kinds() -> NDArray[np.int64]:
     # How far two kinds are apart depends only on the bits in which they differ: it is looked up by
     # these, by an index, as `take` refuses 64-bit places where pointers have 32 (in a browser).
     apart = differences(codes, 0).astype(np.int16)[codes[:, None] ^ measured]
-    far = np.where(of_another, np.int16(_CODES), apart)
+    far = np.where(of_another, np.iinfo(np.int16).max, apart)
     nearest: NDArray[np.int64] = measured[far.argmin(axis=1)]
     return nearest
 

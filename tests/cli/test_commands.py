@@ -484,6 +484,18 @@ def test_catalog_is_printed(arguments: tuple[str, ...], expected: str) -> None:
     assert expected in result.stdout
 
 
+def test_rotation_is_told_of_attention_with_an_indexer_beside_it() -> None:
+    """A layer whose attention is rotated has rotary positions, whatever stands beside that; layers
+    without are still listed.
+    """
+    listed = {
+        name: json.loads(run("catalog", "models", name, "--format", "json").stdout)
+        for name in ("glm-5", "qwen3-next-80b-a3b")
+    }
+    assert listed["glm-5"]["layers_without_rotary"] == []
+    assert listed["qwen3-next-80b-a3b"]["layers_without_rotary"][:4] == [0, 1, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -287,6 +287,32 @@ def test_each_part_that_no_run_had_costs_its_own_factor() -> None:
     assert times[2] / times[1] == pytest.approx(unmeasured_factor())
 
 
+@pytest.mark.parametrize(
+    ("model", "has", "lacks"),
+    [
+        ("deepseek-v3.2", "sparse attention", "mixers with a state"),
+        ("glm-5", "sparse attention", "mixers with a state"),
+        ("qwen3-next-80b-a3b", "mixers with a state", "sparse attention"),
+        ("deepseek-v3", "", "sparse attention"),
+    ],
+)
+def test_attention_to_chosen_keys_has_no_state(model: str, has: str, lacks: str) -> None:
+    """An indexer makes attention sparse, which no run was, and is no mixer with a state; a rank
+    that has a part of a sequence alone fails with either.
+    """
+    own = job(framework="huggingface", model=model, gpus=64)
+    parts = unmeasured_parts(own, Layout(data=64, zero_stage=3))
+    assert has in (*parts, "")
+    assert lacks not in parts
+    assert bool(own.model.needing_whole) is bool(has)
+
+    with pytest.raises(dsgen.InvalidJob) as refused:
+        job(framework="megatron-bridge", model=model, gpus=64)
+    (said,) = [each.message for each in refused.value.findings if each.rule == "BRG001"]
+    assert ("layers without softmax attention" in said) is own.model.has_state
+    assert ("sparse attention" in said) is own.model.is_sparse
+
+
 def test_a_kind_is_as_far_from_the_runs_as_it_has_parts_of_its_own() -> None:
     """DeepSpeed's ZeRO 3 was measured; with adapters it differs in one respect, with the optimizer
     on the host in two, with parameters there too in three. Runs of other programs don't count.

@@ -23,7 +23,7 @@ class Compressed(Mixer):
     """Attention of many heads with one key, whose output is projected by groups of heads."""
 
     called: ClassVar[str] = "attention to compressed keys"
-    has_state: ClassVar[bool] = True  # compressed keys are of all tokens before
+    is_sparse: ClassVar[bool] = True
 
     hidden: int
     heads: int

@@ -20,7 +20,7 @@ class Indexer(Mixer):
     """Scores of few narrow heads; a `shared` one takes the choice of an earlier layer's indexer."""
 
     called: ClassVar[str] = "an indexer"
-    has_state: ClassVar[bool] = True  # it chooses among all keys: a part of the sequence lacks some
+    is_sparse: ClassVar[bool] = True
     core_precision: ClassVar[str] = "fp32"
     core_trains: ClassVar[bool] = False  # transformers computes it under torch.no_grad
 

@@ -67,6 +67,8 @@ class Mixer:
     #: Whether a token's result depends on those before it by a state or a convolution, so that a
     #: rank that has a part of the sequence alone would begin anew there.
     has_state: ClassVar[bool] = False
+    #: Whether attention meets keys that are chosen among all before, or compressed ones of these.
+    is_sparse: ClassVar[bool] = False
     core_precision: ClassVar[str] = "bf16"  #: that its core computes in
     core_trains: ClassVar[bool] = True  #: whether its core has a backward pass
     kernels: ClassVar[tuple[str, ...]] = ()  #: Python packages that its fast kernels come from
@@ -82,6 +84,11 @@ class Mixer:
     def parts(self) -> tuple[Mixer, ...]:
         """The mixers that it consists of: itself, several side by side, or none."""
         return (self,)
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether it mixes other tokens where a rank has a part of the sequence alone."""
+        return self.has_state or self.is_sparse
 
     @property
     def shape(self) -> Mixer:

@@ -27,6 +27,11 @@ class SideBySide(Mixer):
         return self.mixers
 
     @property
+    def rotary(self) -> bool:  # type: ignore[override]
+        """Whether one of them has rotated queries and keys."""
+        return any(mixer.rotary for mixer in self.mixers)
+
+    @property
     def shape(self) -> Mixer:
         """The shapes of its mixers, side by side."""
         return replace(self, mixers=tuple(mixer.shape for mixer in self.mixers))

@@ -43,8 +43,10 @@ def layers_are_alike(job: Job) -> Violations:
     parts = {
         "latent attention": model.part(Latent) is not None,
         "layers without softmax attention": any(
-            not isinstance(mixer, SoftmaxAttention) for mixer in model.mixers
+            not isinstance(mixer, SoftmaxAttention) and not mixer.is_sparse
+            for mixer in model.mixers
         ),
+        "sparse attention": model.is_sparse,
         f"{model.dense_layers} dense layers beside those with experts": (
             model.experts > 0 and model.dense_layers > 0
         ),

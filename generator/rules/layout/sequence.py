@@ -66,7 +66,7 @@ _delta = composed_layouts(
     "has_state",
     applies=lambda job: job.model.part(GatedDelta) is not None,
 )
-_stateful = ordinary_layouts("context", "has_state", applies=lambda job: job.model.has_state)
+_whole = ordinary_layouts("context", "has_state", applies=lambda job: bool(job.model.needing_whole))
 _older_ulysses = replaced_layouts(
     "context", applies=lambda job: job.deepspeed_version < _first_with_ulysses(job)
 )
@@ -258,7 +258,7 @@ def heads_divide_over_ulysses(job: Job, layout: LayoutLike) -> Judgement:
     yield f"{job.says('context', layout.context)} does not divide {undivided}", _ulysses_hint(job)
 
 
-@_stateful.rule(
+@_whole.rule(
     "SP009",
     ERROR,
     "silent",
@@ -271,9 +271,8 @@ def states_need_whole_sequences(job: Job, layout: LayoutLike) -> Judgement:
     Prevents: No error: each rank takes its part for a sequence, and trains another model.
     Fix: set layout.context to 1"""
     yield layout.context == 1
-    kinds = dict.fromkeys(mixer.called for mixer in job.model.mixers if mixer.has_state)
     message = (
-        f"{job.model.name} has {', '.join(kinds)}: with "
+        f"{job.model.name} has {', '.join(job.model.needing_whole)}: with "
         f"{job.says('context', layout.context)} each rank would take its part for a sequence"
     )
     yield message, f"use {job.says('context', 1)}"

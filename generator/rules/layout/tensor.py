@@ -181,22 +181,20 @@ def tensor_within_kv_heads(job: Job, layout: LayoutLike) -> Judgement:
     yield message, f"use {job.says('tensor', *(t for t in tensor_values(job) if t <= kv_heads))}"
 
 
-@replaced_layouts("tensor", "has_state", applies=lambda job: job.model.has_state).rule(
+@replaced_layouts("tensor", "has_state", applies=lambda job: bool(job.model.needing_whole)).rule(
     "TP009",
     ERROR,
     "training",
     deepspeed("module_inject/auto_tp.py"),
 )
 def autotp_cuts_attention_alone(job: Job, layout: LayoutLike) -> Judgement:
-    """AutoTP cuts no layers with a state: it knows the linear layers of attention and MLPs.
+    """AutoTP cuts no layers with a state or an indexer: it knows the linear layers of attention and
+    MLPs.
     Prevents: The first forward pass fails where a cut projection is split by whole widths.
     Fix: set layout.tensor to 1"""
     yield layout.tensor == 1
-    kinds = dict.fromkeys(mixer.called for mixer in job.model.mixers if mixer.has_state)
-    message = (
-        f"{job.says('tensor', layout.tensor)} can't cut {', '.join(kinds)}, which {job.model.name} "
-        "has"
-    )
+    kinds = ", ".join(job.model.needing_whole)
+    message = f"{job.says('tensor', layout.tensor)} can't cut {kinds}, which {job.model.name} has"
     yield message, f"use {job.says('tensor', 1)}"
 
 
