@@ -22,15 +22,16 @@ from ....submission.subjects import launches, scripts, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
 from ....text.options import Argument, Option
-from ....text.shell.records import Assignment, ShellScript
+from ....text.shell.records import SHELLS, Assignment, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import show
 from ..cut_off import lines_cut_off
 from ..environment import variable_without_sign
 from ..front_ends import of_command
+from ..launch_line import LAUNCHERS
 from ..launcher_call import NODES, PER_NODE, PORTS, LauncherCall, own_rendezvous
 from ..subjects import accelerate_calls, launcher_calls
-from ..tables import TABLES
+from ..tables import TABLES, program_name
 from .broken_blocks import broken_blocks, line_from
 
 #: What runs the file that it is given, unless it is told that it is a module.
@@ -642,6 +643,30 @@ def files_are_started_as_such(launch: Launch) -> Violations:
         if last.program != "python":
             hint += f"; if it starts no ranks by itself, write {option} before it"
         yield Violation(where, message, hint, severity=ERROR)
+
+
+@launcher_calls.rule(
+    "LNCH053", ERROR, "launcher", torch("distributed/run.py:944, config_from_args")
+)
+def launchers_run_python_themselves(call: LauncherCall) -> Violations:
+    """The program behind a launcher's options is a Python file: the launcher starts Python for it.
+    Prevents: python: can't open file 'python': [Errno 2] No such file or directory
+    Fix: leave python out, or give the launcher --no-python
+    """
+    program, own = call.launch.program, ("--no-python", "--no_python", "--module")
+    if program is None or program.value is None or not call.is_innermost or call.opaque:
+        return
+    name = program_name(program)
+    is_python, is_known = name == "python", name in TABLES or name in SHELLS
+    if name in LAUNCHERS:
+        return  # LNCH020 judges launchers that start one another
+    if call.has(*own) or "PET_NO_PYTHON" in call.launch.environment or not is_known:
+        return
+    option = "--no-python" if call.program == "torchrun" else "--no_python"
+    message = f"{call.program} starts Python itself, on a file that is called {program.value}"
+    hint = f"leave {program.value} out, or " if is_python else ""
+    where = call.launch.script.locate(program)
+    yield Violation(where, message, f"{hint}give {call.program} {option}")
 
 
 @launches.rule(
