@@ -215,7 +215,9 @@ def _account(
     """The account of a check. A file in which something was found was judged in any case."""
     launches = _not_checked(submissions, findings)
     jobs = tuple(jobs_not_recognized(submissions))
-    unjudged = paths_not_checked(launches, submissions) | {job.where.path for job in jobs}
+    unjudged = paths_not_checked(launches, submissions) | {
+        job.where.path for job in jobs if not job.in_part
+    }
     unjudged -= {finding.where.path for finding in findings}
     judged = {document.path for document in documents} - unjudged
 

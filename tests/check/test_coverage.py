@@ -136,6 +136,18 @@ def test_a_job_that_is_not_recognized_is_no_pass(text: str, tmp_path: Path) -> N
     assert (said, answer.documents) == ([("script", _NOT_RECOGNIZED[text])], 1)
 
 
+def test_a_text_that_trains_is_not_checked(tmp_path: Path) -> None:
+    """A text of `python -c` that trains is named where it stands; one that only asks isn't."""
+    text = "#!/bin/bash\npython -c 'import torch; print(torch.__version__)'\n"
+    (tmp_path / "run.sh").write_text(f"{text}python -c '\nTrainer(model).train()\n'\n")
+    answer = validate([tmp_path])
+    said = [(each.of, each.where.line, each.reason) for each in answer.not_checked]
+    assert said == [("launch", 3, "the text that `python -c` runs trains, and is not read")]
+    assert answer.documents == 0
+    (tmp_path / "run.sh").write_text(f"{text}python -c 'Trainer(model).train()'\n{_READ[0]}\n")
+    assert validate([tmp_path]).documents == 1
+
+
 def test_jobs_in_substitutions_are_launches(tmp_path: Path) -> None:
     """A script that keeps the numbers of the jobs that it submits is told by what it submits, as
     one that submits them alone is.

@@ -16,6 +16,7 @@ from ...submission.launches import Call, Launch
 from ...text.options import Options, basename
 from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
 from .cut_off import cut_commands
+from .entry_points import file_of_code, file_of_command
 from .front_ends import FrontEnd, of_command, of_program
 from .launched_by import split_off_launcher
 from .tables import BARE, PROGRAMS, TABLES, looks_like_program, program_name, read_options
@@ -221,6 +222,9 @@ class _Walk:
         started = _command_behind_dashes(words) or _command_of_script(words)
         if started:
             return started
+        own = self._own_command(words)
+        if own:
+            return self._run_by_python(words[0], Options(), own, is_module=False)
         return self._end(words) if self.calls or basename(words[0]).endswith(".py") else ()
 
     def _end(self, words: Sequence[Word]) -> Sequence[Word]:
@@ -365,8 +369,25 @@ class _Walk:
         if started:
             return started
         if not module and options.has("-c"):
-            return ()
+            return self._code(first, options, own_options)
         return self._run_by_python(first, options, module or options.rest, is_module=bool(module))
+
+    def _code(self, first: Word, options: Options, words: Sequence[Word]) -> Sequence[Word]:
+        """`python -c TEXT`, where the text calls a program of the repository; `words` are all."""
+        behind = words[_index_of(words, {"-c"}) + 1 :]
+        path = file_of_code(behind[0].value or "", self.script.text.path) if behind else None
+        if path is None:
+            return ()
+        program = behind[0]._replace(value=path, parts=(path,))
+        return self._run_by_python(first, options, (program, *behind[1:]), is_module=False)
+
+    def _own_command(self, words: Sequence[Word]) -> Sequence[Word]:
+        """The words of a command of the repository's own package, as Python runs them; none for
+        another command.
+        """
+        name = words[0].value
+        path = file_of_command(name, self.script.text.path) if name and "/" not in name else None
+        return (words[0]._replace(value=path, parts=(path,)), *words[1:]) if path else ()
 
     def _run_by_python(
         self, first: Word, options: Options, words: Sequence[Word], *, is_module: bool
