@@ -75,6 +75,7 @@ class Answer:
     findings: tuple[Finding, ...]
     documents: int  #: files of which something was checked
     texts: Mapping[str, Text]  #: of every file that was checked or named, by path
+    judged: tuple[str, ...] = ()  #: the paths of those
     #: files that weren't judged, with the reason
     left_alone: Mapping[str, str] = field(default_factory=dict)
     #: launches of which no option was judged, in file order; scripts, where nothing else was read;
@@ -190,6 +191,7 @@ def _answer(
     return Answer(
         findings=in_file_order(without(_secrets(texts), without_ignored(findings, texts))),
         documents=len(account.judged),
+        judged=tuple(sorted(account.judged)),
         not_checked=account.not_checked,
         texts=texts,
         left_alone={**reading.left_alone, **dict.fromkeys(sorted(written_anew), WRITTEN)},

@@ -31,7 +31,7 @@ MOST_GPUS: Final = 2**20
 _MOST_REASONS: Final = 6
 _MOST_PLACES: Final = 3
 
-#: Paths of files that were left alone which are named; of more, the number is.
+#: Paths of files that were left alone for one reason which are named without --strict.
 _MOST_NAMED: Final = 3
 
 _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
@@ -68,7 +68,7 @@ _SEVERITIES: Final = ("error", "warning", "note")  #: the worst first
 @click.option(
     "--ignore", multiple=True, metavar="IDS", help="Skip these rules: comma-separated id prefixes."
 )
-@click.option("--strict", is_flag=True, help="Show a repeated finding at every place.")
+@click.option("--strict", is_flag=True, help="Show findings at every place; name every file.")
 @click.option(
     "--baseline",
     metavar="FILE",
@@ -160,6 +160,8 @@ def _print_counts(
     """Print on standard error how much was found, fixed, not checked and left alone."""
     if findings or answer.documents or not answer.not_checked:
         echo(_summary(findings, answer.documents, files, written=written), err=True)
+    if strict and answer.judged:
+        echo(printable(f"checked: {', '.join(answer.judged)}"), err=True)
     launches = [launch for launch in answer.not_checked if not launch.is_memory]
     if launches:
         echo(_not_checked(launches, strict=strict), err=True)
@@ -167,7 +169,7 @@ def _print_counts(
     if memory:
         echo(printable(f"memory not judged: {_reasons(memory, strict=strict)}"), err=True)
     if answer.left_alone:
-        echo(_left_alone(answer.left_alone), err=True)
+        echo(printable(_left_alone(answer.left_alone, strict=strict)), err=True)
 
 
 def _exit(findings: Sequence[Finding], answer: Answer, fail_on: str, *, required: bool) -> None:
@@ -377,14 +379,20 @@ def _reasons(launches: Sequence[NotChecked], *, strict: bool) -> str:
     return "; ".join(parts)
 
 
-def _left_alone(files: Mapping[str, str]) -> str:
-    """`left alone: 12 files (8 of Hydra, 3 not recognized, 1 written by a script: ds.json)`."""
+def _left_alone(files: Mapping[str, str], *, strict: bool) -> str:
+    """`left alone: 12 files (8 of Hydra; 3 not recognized: a.json, b.json, c.json; ...)`.
+
+    Of each reason the first files are named; with `strict` all are.
+    """
     by_reason: dict[str, list[str]] = {}
     for path, reason in files.items():
         by_reason.setdefault(reason, []).append(path)
     parts = []
     for reason, paths in sorted(by_reason.items()):
-        # Files of another program (`of Hydra`) are many and plain to see: they aren't named.
-        is_named = len(paths) <= _MOST_NAMED and not reason.startswith("of ")
-        parts.append(f"{len(paths):,} {reason}" + (f": {', '.join(paths)}" if is_named else ""))
-    return f"left alone: {counted(len(files), 'file')} ({'; '.join(parts)})"
+        # Files of another program (`of Hydra`) are many and plain to see: `strict` names them.
+        most = len(paths) if strict else 0 if reason.startswith("of ") else _MOST_NAMED
+        named = f": {', '.join(paths[:most])}" if most else ""
+        more = f" and {len(paths) - most:,} more" if most and len(paths) > most else ""
+        parts.append(f"{len(paths):,} {reason}{named}{more}")
+    hint = "; --strict names all" if any(" more" in part for part in parts) else ""
+    return f"left alone: {counted(len(files), 'file')} ({'; '.join(parts)}{hint})"

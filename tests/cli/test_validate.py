@@ -106,6 +106,17 @@ def test_other_forms_have_standard_output_for_themselves(form: str) -> None:
         json.loads(results[0].stdout)
 
 
+def test_files_left_alone_are_named(workdir: Path) -> None:
+    """The first files of a reason are named, and all of them with --strict."""
+    for number in range(5):
+        (workdir / f"notes{number}.md").write_text(
+            "```\ntorchrun --nproc-per-node=8 train.py\n```\n"
+        )
+    short, strict = (run("validate", ".", *more).stderr for more in ((), ("--strict",)))
+    assert "notes0.md, notes1.md, notes2.md and 2 more; --strict names all)" in short
+    assert "notes0.md, notes1.md, notes2.md, notes3.md, notes4.md)" in strict
+
+
 @pytest.mark.parametrize(
     ("ignored", "fail_on", "status"),
     [
@@ -179,6 +190,9 @@ def test_what_is_left_alone_is_counted_in_one_line(workdir: Path) -> None:
     (workdir / "job.yml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {}\nspec: {}\n")
     text, form = run("validate", "."), run("validate", ".", "--format", "json")
     assert text.stderr.splitlines()[-1] == "left alone: 2 files (1 of Hydra; 1 of Kubernetes)"
+    strict = run("validate", ".", "--strict").stderr.splitlines()
+    assert strict[-1] == "left alone: 2 files (1 of Hydra: critic.yaml; 1 of Kubernetes: job.yml)"
+    assert "checked: job.yaml" in strict
     assert "left alone" not in run("validate", "job.yaml").stderr
     assert {one["path"] for one in json.loads(form.stdout)["left_alone"]} == {
         "critic.yaml",
