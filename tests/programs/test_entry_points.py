@@ -39,5 +39,6 @@ def test_a_text_is_the_program_that_it_calls(tmp_path: Path) -> None:
         assert file_of_code("from steps import run; run()", script) == "steps.py"
         assert file_of_code("import steps; steps.run()", script) == "steps.py"
         assert file_of_code("import steps; print(steps.__file__)", script) is None
+        assert file_of_code("import steps, sys; steps.run(sys.argv[1])", script) is None
         assert file_of_code("from ports import free; print(free())", script) is None
         assert file_of_code("from torch import cuda; print(cuda.device_count())", script) is None

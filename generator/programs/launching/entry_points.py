@@ -7,14 +7,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ...patterns import lazy_pattern
 from ...text.around import folders_above, is_readable, text_around, until_next_check
 from ..releases import parsed
-from .program_modules import bound_name, file_of, modules_from, name_of
+from .program_modules import bound_name, file_of, module_of, name_of
 
 #: Where a package declares its commands: tables of pyproject.toml, and a key of setuptools'.
 #: Source: PyPA's specification of entry points; Poetry's manual, `tool.poetry.scripts`
@@ -28,7 +27,6 @@ _ENTRY: Final = lazy_pattern(r"[\"']?([\w.-]{1,80})[\"']?\s*=\s*[\"']?([\w.]{1,2
 _HOMES: Final = ("", "src", "lib", "python")
 #: What a program does that trains: a pass backward, or a trainer of a library that makes it.
 _TRAINS: Final = lazy_pattern(r"\.backward\(|\b\w*Trainer\(|\.fit\(")
-_MOST_MODULES: Final = 60  #: of a program that are searched for it
 
 
 def file_of_command(name: str, holder: str) -> str | None:
@@ -66,9 +64,10 @@ def _files_of(module: str, folder: Path) -> Iterator[str]:
 def file_of_code(code: str, holder: str) -> str | None:
     """The Python file of the repository that a text of `python -c` runs to train.
 
-    The text calls what it imports from there. The path is from a folder above the file `holder`.
+    The text calls what it imports from there, and leaves the words behind it to that. The path is
+    from a folder above the file `holder`.
     """
-    if "import" not in code:
+    if "import" not in code or "argv" in code:
         return None
     path = _file_called(code, Path(holder).absolute().parent)
     if path is None or not _trains(path):
@@ -108,6 +107,9 @@ def _first_name(node: ast.expr) -> str:
 
 @until_next_check(64)
 def _trains(path: Path) -> bool:
-    """Whether a module, or one that it imports from the repository, trains."""
-    modules = islice(modules_from(path), _MOST_MODULES)
+    """Whether a module, or one of the repository that it imports itself, trains.
+
+    What those import in turn is a library, of which many a tool takes a part.
+    """
+    modules = (module_of(each) for each in (path, *module_of(path).imported))
     return any(trains_by_itself(module.text) for module in modules)
