@@ -2,9 +2,10 @@
 saw them: no fit takes these rows.
 
 torchtitan's engine is FSDP2 with traits of its own: gradients are reduced in fp32 in every
-micro-batch. Its selective recomputation is none of a layout's: it keeps attention's results and
-those of every second product of a layer, from the first on, and repeats the rest. Its variants that
-trace graphs shard in other ways, and are left out.
+micro-batch, and its linear layers may be torchao's, in 8 bits. Its selective recomputation is none
+of a layout's: it keeps attention's results and those of every second product of a layer, from the
+first on, and repeats the rest. Its variants that trace graphs shard in other ways, and are left
+out.
 
 **Source**: pytorch/torchtitan 0.3.0, torchtitan/distributed/fsdp.py, activation_checkpoint.py
 (`_apply_op_sac`), components/loss.py (`ChunkedLossWrapper`); README of each row's source.
@@ -35,7 +36,9 @@ DATA: Final = Path(__file__).parent / "data" / "fsdp2.csv"
 
 def _framework() -> Framework:
     trainer = FRAMEWORKS["huggingface"].shardings["fsdp2"]
-    engine = replace(trainer.engine, reduces_sums=True, defers_reduction=False)
+    engine = replace(
+        trainer.engine, reduces_sums=True, defers_reduction=False, computes_narrowly=True
+    )
     return replace(trainer, engine=engine)
 
 

@@ -81,6 +81,8 @@ class Engine:
     #: Options of the script with which NCCL or CUDA graphs register memory, whose segments then
     #: can't grow.
     registers_memory: frozenset[str] = frozenset()
+    #: Its layers compute in 8 or 4 bits where a job says so; else in the 16 bits of what it keeps.
+    computes_narrowly: bool = False
     multiplies_by_te: bool = False  #: products and attention are Transformer Engine's
     keeps_stage_ends: bool = False  #: what a stage receives and sends stays beside what it computes
     #: A token's weight multiplies its experts' outputs, which are kept for that; else their

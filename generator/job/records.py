@@ -549,10 +549,10 @@ class Job:
     def computes_in(self) -> str:
         """Return the precision that layers compute in.
 
-        Ordinary ones, of an engine without its own, have 16 bits where the job asks for fewer.
+        Those of most engines have 16 bits where the job asks for fewer.
         """
         training = self.training
-        is_widened = training.is_narrow and not self.engine.has_parallel_layers
+        is_widened = training.is_narrow and not self.engine.computes_narrowly
         return "bf16" if is_widened else training.precision
 
     @property

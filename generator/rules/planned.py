@@ -82,7 +82,6 @@ def is_scripted(engine: Engine) -> bool:
 composed_jobs: Final = jobs.where(lambda job: has_composed_layers(job.engine))
 fixed_jobs: Final = jobs.where(lambda job: has_fixed_layers(job.engine))
 parallel_jobs: Final = jobs.where(lambda job: has_parallel_layers(job.engine))
-ordinary_jobs: Final = jobs.where(lambda job: has_ordinary_layers(job.engine))
 replaced_jobs: Final = jobs.where(lambda job: replaces_layers(job.engine))
 #: With adapters of the model's own linear layers, which peft makes.
 adapted_jobs: Final = jobs.where(

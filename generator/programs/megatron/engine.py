@@ -63,6 +63,7 @@ MEGATRON_LM: Final = Engine(
     # weighted_bias_quick_geglu_impl, to core_v0.19.0.
     clamp_traffic_bytes=(16, 30),
     registers_memory=_REGISTERS_MEMORY,
+    computes_narrowly=True,  # core/fp8_utils.py
     multiplies_by_te=True,  # core/extensions/transformer_engine.py, --transformer-impl's default
     message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
     sorts_local_experts=True,  # core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs
@@ -73,6 +74,7 @@ MEGATRON_LM: Final = Engine(
 MEGATRON_DEEPSPEED: Final = replace(
     DEEPSPEED,
     layers="fixed",  # megatron/model/transformer.py
+    computes_narrowly=True,  # megatron/arguments.py, --fp8-hybrid
     context="exchange",  # megatron/model/transformer.py, DistributedAttention
     registers_memory=_REGISTERS_MEMORY,
     details=DEEPSPEED.details | {"recompute_group"},  # --checkpoint-num-layers

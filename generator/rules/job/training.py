@@ -16,7 +16,7 @@ from ...job.records import Job
 from ...job.schema import launch_keys
 from ...rule import InFiles
 from ...text.wording import counted, dots
-from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs, ordinary_jobs
+from ..planned import IN_ALL, adapted_jobs, composed_jobs, jobs
 from ..violations import (
     accelerate,
     deepspeed,
@@ -28,6 +28,8 @@ from ..violations import (
     transformers,
     violation,
 )
+
+_wide_jobs: Final = jobs.where(lambda job: not job.engine.computes_narrowly)
 
 
 @jobs.rule(
@@ -140,7 +142,7 @@ def hardware_scales_blocks(job: Job) -> Violations:
         yield violation(job, "/training/fp8_recipe", message, hint)
 
 
-@ordinary_jobs.rule(
+@_wide_jobs.rule(
     "PREC020", WARNING, "silent", derived("DeepSpeed's configuration has fp16 and bf16 blocks only")
 )
 def framework_computes_fp8(job: Job) -> Violations:
