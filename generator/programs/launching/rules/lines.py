@@ -21,11 +21,13 @@ from ....submission.script import LaunchScript
 from ....submission.subjects import launches, scripts, submissions
 from ....submission.submission import Submission
 from ....submission.world import world_of
+from ....text.around import folders_above, is_there
 from ....text.options import Argument, Option
 from ....text.shell.records import SHELLS, Assignment, ShellScript
 from ....text.slips import is_slip
 from ....text.wording import show
 from ..cut_off import lines_cut_off
+from ..entry_points import file_of_command
 from ..environment import variable_without_sign
 from ..front_ends import of_command
 from ..launch_line import LAUNCHERS
@@ -656,17 +658,26 @@ def launchers_run_python_themselves(call: LauncherCall) -> Violations:
     program, own = call.launch.program, ("--no-python", "--no_python", "--module")
     if program is None or program.value is None or not call.is_innermost or call.opaque:
         return
+    if call.has(*own) or "PET_NO_PYTHON" in call.launch.environment:
+        return
     name = program_name(program)
     is_python, is_known = name == "python", name in TABLES or name in SHELLS
     if name in LAUNCHERS:
         return  # LNCH020 judges launchers that start one another
-    if call.has(*own) or "PET_NO_PYTHON" in call.launch.environment or not is_known:
+    if not is_known and not _is_own_command(program.value, call.launch):
         return
     option = "--no-python" if call.program == "torchrun" else "--no_python"
     message = f"{call.program} starts Python itself, on a file that is called {program.value}"
     hint = f"leave {program.value} out, or " if is_python else ""
     where = call.launch.script.locate(program)
     yield Violation(where, message, f"{hint}give {call.program} {option}")
+
+
+def _is_own_command(name: str, launch: Launch) -> bool:
+    """Whether a name is a command of the repository's own package, and no file is called so."""
+    path = launch.script.text.path
+    is_command = "/" not in name and file_of_command(name, path) is not None
+    return is_command and not any(is_there(folder / name) for folder in folders_above(path))
 
 
 @launches.rule(
