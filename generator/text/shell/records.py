@@ -118,6 +118,11 @@ class Heredoc:
     #: the word that names the file; None: the text is another program's input
     target: Word | None = None
 
+    @property
+    def span(self) -> range:
+        """Its offsets in the script; the end is exact where nothing was expanded."""
+        return range(self.offset, self.offset + len(self.content))
+
 
 #: The last assignments of a variable: the index of the next command, and the value, None where it
 #: can't be known.
@@ -162,6 +167,10 @@ class ShellScript:
     def texts(self) -> tuple[Text, ...]:
         """Its own text, and those of the files that it calls and sources."""
         return (self.text, *(text for _, text in self.followed))
+
+    def heredoc_at(self, offset: int) -> Heredoc | None:
+        """The here-document in which an offset lies."""
+        return next((each for each in self.heredocs if offset in each.span), None)
 
     def mentions(self, *parts: str) -> bool:
         """Whether one of these parts is written in one of its texts."""

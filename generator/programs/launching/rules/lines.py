@@ -469,11 +469,8 @@ def _blanks_after_backslashes(script: LaunchScript) -> Violations:
     for match in _broken_lines(shell.text.content, _BROKEN_LINE, _BROKEN_TEXT):
         spans = spans or _spans_of_texts(shell)  # most scripts have no such line, and need none
         at, (backslash_and_blanks, following) = match.start(1), match.groups()
-        is_data = any(
-            body.offset <= at < body.offset + len(body.content) for body in shell.heredocs
-        )
-        if is_data:
-            continue
+        if shell.heredoc_at(at) is not None:
+            continue  # it is data
 
         inside = next(
             (span for span in spans if span.begin < at < span.end - len(backslash_and_blanks)), None

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ....findings import ERROR, NOTE, WARNING, Severity, Violation, Violations
 from ....patterns import lazy_pattern
 from ....rules.violations import ml_engineering, slurm_manual
+from ....submission.own_folder import path_from_script
 from ....submission.subjects import submissions
 from ....submission.submission import Submission
+from ....text.around import is_there
 from ....text.shell.records import Assignment, Command, ShellScript, Word
 from ...deepspeed.submission import configs_of
 from ...launching.launch_line import LAUNCHERS
@@ -201,6 +204,8 @@ _OWN_FOLDER: Final = lazy_pattern(
 _KNOWS_BETTER: Final = lazy_pattern(r"SLURM_SUBMIT_DIR|\bscontrol\s+show\s+job\b|:?[-=]\$\(dirname")
 #: Words by which a script tells that sbatch starts it.
 _OF_SBATCH: Final = lazy_pattern(r"\bsbatch\s|\$\{?SLURM_")
+#: Commands that change the folder of a script.
+_MOVES: Final = frozenset({"cd", "pushd", "popd"})
 #: Commands that need no file of the folder to exist: they print, test, make or remove.
 _ONLY_SPEAKS: Final = frozenset({"echo", "printf", "[", "[[", "test", ":", "mkdir", "rm", "cat"})
 
@@ -219,12 +224,16 @@ def files_beside_the_script_are_found(submission: Submission) -> Violations:
     Fix: use $SLURM_SUBMIT_DIR, or an absolute path
     """
     for request in blocks(submission):
-        shell, path, file_beside = request.shell, request.shell.text.path, _beside(request.shell)
+        shell, path = request.shell, request.shell.text.path
+        found = (
+            (word, name) for word, name in _beside(shell) if submission.files.exists(name, path)
+        )
+        file_beside = next(chain(found, _started_in_own_folder(request)), None)
         if file_beside is None:
             continue
         word, name = file_beside
         content = "\n".join(line for line in shell.text.lines if not line.startswith("#SBATCH"))
-        if _KNOWS_BETTER.search(content) or not submission.files.exists(name, path):
+        if _KNOWS_BETTER.search(content) or _is_filled_in_by_writer(shell):
             continue
         message = (
             f"{name} is looked for in the script's folder: sbatch copies the script to the spool "
@@ -236,8 +245,15 @@ def files_beside_the_script_are_found(submission: Submission) -> Violations:
         yield Violation(shell.locate(word), message, hint, severity=severity)
 
 
-def _beside(shell: ShellScript) -> tuple[Word, str] | None:
-    """The first word that names a file by the folder of the script, and that file's path."""
+def _is_filled_in_by_writer(shell: ShellScript) -> bool:
+    """Whether a script writes the job, and fills in its own folder."""
+    directive = next(iter(shell.directives), None)
+    job = shell.heredoc_at(directive.offset) if directive is not None else None
+    return job is not None and not (job.literal and job.complete)
+
+
+def _beside(shell: ShellScript) -> Iterator[tuple[Word, str]]:
+    """The words that name a file by the folder of the script, each with that file's path."""
     content = shell.text.content
     own_folder = _variables_of_own_folder(shell)
     for command in shell.commands:
@@ -247,10 +263,27 @@ def _beside(shell: ShellScript) -> tuple[Word, str] | None:
             continue
         for word in command.words:
             if not own_folder.isdisjoint(word.variables) or _OWN_FOLDER.search(word.raw):
-                name = word.path
-                if name and word.value is None and "." in name.rpartition("/")[2]:
-                    return word, name
-    return None
+                name = (word.path or "").rpartition("=")[2]  # of `--option=$DIR/file`, too
+                if word.value is None and "." in name.rpartition("/")[2]:
+                    yield word, name
+
+
+def _started_in_own_folder(request: Request) -> Iterator[tuple[Word, str]]:
+    """The programs that a script starts in its own folder, to which it changes, with their paths.
+
+    Of the folder's name `cd` takes what `dirname "$0"` is in the job: the spool folder.
+    """
+    shell = request.shell
+    moves = [each for each in shell.commands if each.words and each.words[0].value in _MOVES]
+    for launch in request.launches:
+        first, program = launch.calls[0].command, launch.program
+        move = next((each for each in reversed(moves) if each.index < first.index), None)
+        if move is None or program is None or not program.value or len(move.words) != 2:
+            continue
+        folder = path_from_script(move.words[1].raw, shell)
+        is_certain = not move.guarded and move.inside is None and first.inside is None
+        if folder is not None and is_certain and is_there(folder / program.value):
+            yield program, program.value
 
 
 def _variables_of_own_folder(shell: ShellScript) -> set[str]:

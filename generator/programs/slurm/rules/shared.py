@@ -145,12 +145,10 @@ def _made_before(folder: str, script: str) -> bool:
 
 def _made_by_writer(folder: str, log: Argument[str]) -> bool:
     """Return whether the script that writes a job from a here-document makes the job's folder."""
-    shell, at = log.shell, log.option.written.offset
-    spans = [range(body.offset, body.offset + len(body.content)) for body in shell.heredocs]
-    job = next((span for span in spans if at in span), None)
+    job = log.shell.heredoc_at(log.option.written.offset)
     if job is None:
         return False
-    folders = (word for word in _folders_made(shell) if word.offset not in job)
+    folders = (word for word in _folders_made(log.shell) if word.offset not in job.span)
     return any(map(_pattern_of(folder).fullmatch, map(_path_of, folders)))
 
 
