@@ -144,8 +144,8 @@ def one_bf16_block(config: Config) -> Violations:
 )
 def inputs_are_cast_for_fp16(config: Config) -> Violations:
     """fp16.auto_cast is true only with fp16 enabled: it casts positional inputs to half either way.
-    Not said of a config with auto values: the Trainer, which fills them in, calls by keywords.
-    Prevents: Half inputs meet a model of another type in the first matrix product.
+    Prevents: Half inputs meet a model of another type in the first matrix product. Not said of a
+    config with auto values: the Trainer, which fills them in, calls by keywords.
     Fix: remove auto_cast, or enable fp16"""
     pointer = "/fp16/auto_cast"
     is_of_trainer = has_auto(config)
