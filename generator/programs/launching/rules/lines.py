@@ -616,32 +616,23 @@ def _unended_heredoc(shell: ShellScript, at: int) -> Violations:
     "launcher",
     torch("distributed/run.py:955, config_from_args"),
 )
-def files_are_started_as_such(launch: Launch) -> Violations:
-    """A module is started with -m, and a command by itself: launchers take a name for a file's.
-    Prevents: can't open file 'trl.scripts.grpo': no such file. An error for the command of a
-    training program, such as llamafactory-cli.
-    Fix: write -m before a module, and start a command without the launcher
+def modules_are_started_as_such(launch: Launch) -> Violations:
+    """A module is started with -m; without it, its name is that of a file.
+    Prevents: can't open file 'trl.scripts.grpo': no such file.
+    Fix: write -m before it
     """
     program, last = launch.program, launch.calls[-1]
     name = program.value if program is not None else None
     if program is None or name is None or last.program not in _RUN_FILES:
         return
-    is_started_otherwise = launch.starts_module or last.has("--no-python", "--no_python")
-    if is_started_otherwise or program_of(launch) is not None:
+    if not is_module_name(name) or launch.starts_module or program_of(launch) is not None:
+        return
+    if last.has("--no-python", "--no_python"):
         return
 
-    where = launch.script.locate(program)
-    if is_module_name(name):
-        option = "--module" if last.program == "deepspeed" else "-m"
-        message = f"{name} is started as a file of that name, which isn't here, and not as a module"
-        yield Violation(where, message, f"write {option} {name}")
-    elif of_command((program, *launch.arguments)) is not None:
-        message = f"{name} is a command, and {last.program} looks for a Python file of that name"
-        option = "--no-python" if last.program == "torchrun" else "--no_python"
-        hint = f"start {name} without {last.program}"
-        if last.program != "python":
-            hint += f"; if it starts no ranks by itself, write {option} before it"
-        yield Violation(where, message, hint, severity=ERROR)
+    option = "--module" if last.program == "deepspeed" else "-m"
+    message = f"{name} is started as a file of that name, which isn't here, and not as a module"
+    yield Violation(launch.script.locate(program), message, f"write {option} {name}")
 
 
 @launcher_calls.rule(
@@ -658,16 +649,20 @@ def launchers_run_python_themselves(call: LauncherCall) -> Violations:
     if call.has(*own) or "PET_NO_PYTHON" in call.launch.environment:
         return
     name = program_name(program)
-    is_python, is_known = name == "python", name in TABLES or name in SHELLS
+    is_known = name in TABLES or name in SHELLS
+    is_front_end = of_command((program, *call.launch.arguments)) is not None
     if name in LAUNCHERS:
         return  # LNCH020 judges launchers that start one another
-    if not is_known and not _is_own_command(program.value, call.launch):
+    if not (is_known or is_front_end or _is_own_command(program.value, call.launch)):
         return
     option = "--no-python" if call.program == "torchrun" else "--no_python"
     message = f"{call.program} starts Python itself, on a file that is called {program.value}"
-    hint = f"leave {program.value} out, or " if is_python else ""
-    where = call.launch.script.locate(program)
-    yield Violation(where, message, f"{hint}give {call.program} {option}")
+    hint = f"give {call.program} {option}"
+    if name == "python":
+        hint = f"leave {program.value} out, or {hint}"
+    elif is_front_end:  # most of them call a launcher
+        hint = f"leave {call.program} out; or, if {name} starts no ranks by itself, {hint}"
+    yield Violation(call.launch.script.locate(program), message, hint)
 
 
 def _is_own_command(name: str, launch: Launch) -> bool:
