@@ -221,7 +221,8 @@ def parses_classes(program: Path) -> bool:
 def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
     """Return, by each of `options` that is a slip of an option that a program has, what was meant.
 
-    An option that its first modules have anywhere in their text is no slip.
+    An option that its first modules have anywhere in their text is no slip, and none is where they
+    make names of options as the program runs.
     """
     names = {option: as_field(option) for option in options}
     unread = {option: name for option, name in names.items() if lacks_word(program, name)}
@@ -234,7 +235,14 @@ def slips(program: Path, options: Iterable[str]) -> dict[str, str]:
         # argparse takes the beginning of an option for the option.
         if meant and not meant.startswith(name):
             meant_by_option[option] = f"--{meant}"
-    return meant_by_option
+    return {} if meant_by_option and _makes_names(program) else meant_by_option
+
+
+@until_next_check(64)
+def _makes_names(program: Path) -> bool:
+    """Return whether the first modules of a program add options whose names aren't written out."""
+    modules = (module for module in first_modules(program) if ADDS in module.text)
+    return any(option.has_other_names for module in modules for option in added_options(module))
 
 
 def trained_by(launch: Launch) -> tuple[str, ...] | None:
