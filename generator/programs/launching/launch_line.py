@@ -61,7 +61,9 @@ LAUNCHERS: Final = frozenset({"torchrun", "deepspeed", "accelerate"})
 #: Programs that start what follows several times, on other nodes too.
 _STARTS_TASKS: Final = frozenset({"srun", "mpirun"})
 STARTS_PROCESSES: Final = LAUNCHERS | _STARTS_TASKS  #: whose options are judged
-_STARTS_JOBS: Final = LAUNCHERS | _STARTS_TASKS | {"python"}
+#: What is given a module as Python is, and may be a launcher: `$LAUNCHER -m package.train`.
+_UNKNOWN_STARTER: Final = "an unknown launcher"
+_STARTS_JOBS: Final = LAUNCHERS | _STARTS_TASKS | {"python", _UNKNOWN_STARTER}
 #: Signs of the shell between commands, as words of a command line that is handed on.
 _JOINS_COMMANDS: Final = frozenset({"&&", "||", ";"})
 MOST_LAUNCHES: Final = 100  #: of a script; each has its own environment, and is a run of its own
@@ -398,13 +400,26 @@ class _Walk:
         self.calls.append(
             Call(
                 shell=self.script,
-                program="python",
+                program="python" if _may_only_be_python(first) else _UNKNOWN_STARTER,
                 options=options,
                 command=self.command,
                 word=first,
             )
         )
         return self._end(words)
+
+
+def _may_only_be_python(word: Word) -> bool:
+    """Return whether a word that is given a script or a module is no launcher: it is known, all
+    that branches put in its place is Python, or its variable is called so.
+    """
+    if word.value is not None:
+        return True
+    alternatives = (text.rpartition("/")[2] for text in word.either)
+    if word.either:
+        return all(name.startswith(("python", "pypy")) for name in alternatives)
+    # What branches fill with different words is placed at the words of one of them.
+    return word.raw.strip("\"'").startswith(("$", "`")) and "py" in word.raw.lower()
 
 
 def _is_module(words: Sequence[Word]) -> bool:
