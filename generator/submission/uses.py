@@ -20,10 +20,10 @@ _CODE: Final = frozenset(
     | {".j2", ".jl", ".js", ".mk", ".py", ".pyx", ".rs", ".sbatch", ".sh", ".slurm", ".toml"}
     | {".ts", ".yaml", ".yml", ""}
 )
-#: The ways in which a variable is set: `NAME=1`; `NAME: 1` and `name: NAME` of YAML, each also with
-#: quotes; and `os.environ["NAME"] = "1"`.
+#: The ways in which a variable is set: `NAME=1`, also `NAME=${NAME:-1}`; `NAME: 1` and `name: NAME`
+#: of YAML, each also with quotes; and `os.environ["NAME"] = "1"`.
 _SETS: Final = (
-    r"(?<![\w$%{.-])[\"']?NAME(?:\+?=(?!=)|[\"']?[ \t]*:(?![-=?+]))"
+    r"(?<![\w$%{.-])[\"']?NAME(?:\+?=(?!=)(?:[\"']?\$\{NAME\b)?|[\"']?[ \t]*:(?![-=?+]))"
     r"|\bname[\"']?:[ \t]*[\"']?NAME\b(?![.\w-])"
     r"|\[[\"']NAME[\"']\][ \t]*=(?!=)"
 )
@@ -52,7 +52,7 @@ def is_surely_unread(name: str, holder: str) -> bool:
         is_cut = len(text) >= _MOST_BYTES and path.suffix in _CODE
         if count >= _MOST_FILES or bytes_left < 0 or is_cut:
             return False
-        if name in text and len(named.findall(text)) > len(sets.findall(text)):
+        if name in text and named.search(sets.sub("", text)):
             return False
     return True
 
