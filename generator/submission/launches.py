@@ -16,7 +16,7 @@ from ..text.shell.records import Assignment, Command, ShellScript, Word
 
 #: Options of optimizers and of the number of steps, which a program that only asks or converts a
 #: model has none of.
-_OF_STEPS: Final = frozenset(
+OF_STEPS: Final = frozenset(
     {
         "--lr",
         "--learning-rate",
@@ -139,4 +139,4 @@ class Launch:
     def makes_steps(self) -> bool:
         """Return whether there are options that only a training program has."""
         options = (word.raw.partition("=")[0] for word in self.arguments)
-        return any(option.replace("_", "-") in _OF_STEPS for option in options)
+        return any(option.replace("_", "-") in OF_STEPS for option in options)

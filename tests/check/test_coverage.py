@@ -148,6 +148,16 @@ def test_a_text_that_trains_is_not_checked(tmp_path: Path) -> None:
     assert validate([tmp_path]).documents == 1
 
 
+def test_a_command_of_a_package_that_trains_is_not_checked(tmp_path: Path) -> None:
+    """A package's command with one of its own is named where its options are those of training."""
+    (tmp_path / "pyproject.toml").write_text('[project.scripts]\nwork = "work:main"\n')
+    (tmp_path / "work.py").write_text("def main(): loss().backward()\n")
+    (tmp_path / "run.sh").write_text("#!/bin/bash\nwork export --to a\nwork fit --lr 1e-4\n")
+    answer = validate([tmp_path])
+    said = [(each.of, each.where.line, each.reason) for each in answer.not_checked]
+    assert said == [("launch", 3, "the options of work are its own")]
+
+
 def test_jobs_in_substitutions_are_launches(tmp_path: Path) -> None:
     """A script that keeps the numbers of the jobs that it submits is told by what it submits, as
     one that submits them alone is.

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dsgen.programs.launching.entry_points import file_of_code, file_of_command
+from dsgen.programs.launching.entry_points import (
+    file_of_code,
+    file_of_command,
+    program_trains,
+)
 from dsgen.text.around import checking
 
 _DECLARED = {
@@ -36,6 +40,7 @@ def test_a_text_is_the_program_that_it_calls(tmp_path: Path) -> None:
     (tmp_path / "ports.py").write_text("def free(): return 29500\n")
     script = str(tmp_path / "run.sh")
     with checking([tmp_path]):
+        assert program_trains("steps.py", script) and not program_trains("ports.py", script)
         assert file_of_code("from steps import run; run()", script) == "steps.py"
         assert file_of_code("import steps; steps.run()", script) == "steps.py"
         assert file_of_code("import steps; print(steps.__file__)", script) is None

@@ -76,6 +76,12 @@ def file_of_code(code: str, holder: str) -> str | None:
     return next((path.relative_to(folder).as_posix() for folder in above), None)
 
 
+def program_trains(path: str, holder: str) -> bool:
+    """Return whether a Python file, from a folder above the file `holder`, trains."""
+    files = (folder / path for folder in folders_above(holder))
+    return any(is_readable(file, file.parent) and _trains(file) for file in files)
+
+
 def trains_by_itself(code: str) -> bool:
     """Return whether a text of `python -c` is a program that trains."""
     return _TRAINS.search(code) is not None
