@@ -31,7 +31,7 @@ from dsgen.estimate.flops import (
 from dsgen.estimate.layout import Layout, Modules, Offload, Recompute
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
-from dsgen.job.records import Cluster, Framework, Job, JobLaunch, Origin, Pins, Training
+from dsgen.job.records import NARROW, Cluster, Framework, Job, JobLaunch, Origin, Pins, Training
 from dsgen.programs.frameworks import FRAMEWORKS
 from dsgen.units import GBIT_PER_S
 
@@ -250,9 +250,14 @@ def _fp8_recipe(text: str) -> str:
 
 
 @cache
-def _closest(program: str, kernels: str | None) -> Framework:
-    """Ours that is closest to a program, with the kernels of attention that it had."""
+def _closest(program: str, kernels: str | None, *, narrow: bool) -> Framework:
+    """Ours that is closest to a program, with the kernels of attention that it had.
+
+    A `narrow` run's layers computed in 8 or 4 bits, whatever those of ours do.
+    """
     ours = FRAMEWORKS[OURS.get(program.split(" ")[0].lower(), "megatron-lm")]
+    if narrow and not ours.engine.computes_narrowly:
+        ours = replace(ours, engine=replace(ours.engine, computes_narrowly=True))
     return replace(ours, attention_kernels=kernels) if kernels else ours
 
 
@@ -264,7 +269,8 @@ def _framework(row: dict[str, str]) -> Framework:
     sweep.sh.
     """
     kernels = "flash-attention-1" if "llm-foundry" in row["framework"] else None
-    return _closest(row["framework"], kernels)
+    narrow = _precision(row["precision"]) in NARROW
+    return _closest(row["framework"], kernels, narrow=narrow)
 
 
 def _dispatcher(row: dict[str, str]) -> str | None:
