@@ -132,10 +132,11 @@ def fits_host(job: Job, layout: LayoutLike, memory: Memory) -> Judgement:
     else:
         limit, more = "no node type of the catalog has over", "nodes"
     headroom = f", less {job.headroom:.0%} headroom" if job.headroom else ""
+    is_range = needed.high > needed.low
+    pinned = f", and up to {gib(needed.high)} with pinned buffers" if is_range else ""
     message = (
-        f"{job.says('offload', layout.offload)} needs {gib(needed.low)} GiB of host memory a node, "
-        f"and up to {gib(needed.high)} with pinned buffers; "
-        f"{limit} {gib(min(host, requested))} GiB{headroom}"
+        f"{job.says('offload', layout.offload)} needs {gib(needed.low)} GiB of host memory a node"
+        f"{pinned}; {limit} {gib(min(host, requested))} GiB{headroom}"
     )
     less = Offload.NONE if layout.offload == Offload.OPTIMIZER else Offload.OPTIMIZER
     yield message, f"use {job.says('offload', less)}, or more {more}"

@@ -85,7 +85,7 @@ def memory_text(plan: Plan) -> str:
 def host_text(plan: Plan) -> str:
     """`342-512 of 1,900 GiB per node`: states once, and with pinned buffers."""
     job, band = plan.job, host_band(plan.job, plan.memory)
-    needed = f"{gib(band.low)}-{gib(band.high)}"
+    needed = gib(band.low) if band.low == band.high else f"{gib(band.low)}-{gib(band.high)}"
     has = job.cluster.host_memory_bytes
     if not has:
         return f"{needed} GiB per node; set cluster.host_memory_gib to check it"
