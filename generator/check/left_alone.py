@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..findings import Finding, Location
+from ..job.schema import answer_with
 from ..submission.script import is_template
 from ..text.wording import with_article
 from . import codes, kinds
@@ -43,6 +44,9 @@ def refusal_of(file: File) -> Finding:
     elif file.other_job is not None:
         job = with_article(file.other_job)
         message = f"this is {job}; of AzureML's files dsgen checks command jobs only"
+    elif file.is_json and (answer := answer_with(file.keys)) is not None:
+        message = f"this is an answer of dsgen's (`dsgen schema {answer}`)"
+        hint = "name the folder of the files that dsgen generate wrote, or the job spec"
     return codes.UNKNOWN_KIND.at(Location(path=file.text.path), message, hint)
 
 

@@ -235,6 +235,9 @@ def test_an_answer_in_the_place_of_a_spec_is_one_error(command: str, workdir: Pa
     assert f"is an answer of dsgen's (`dsgen schema {schema}`)" in result.stderr
     assert result.stderr.count("error:") == 1
     assert "hint: name the job spec that it was made from" in result.stderr
+    checked = run("validate", "answer.json")
+    assert checked.exit_code == ExitStatus.FINDINGS
+    assert f"this is an answer of dsgen's (`dsgen schema {schema}`)" in checked.output
 
 
 def test_a_name_too_long_to_write_is_told_as_that(workdir: Path) -> None:
