@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from itertools import pairwise
 from typing import Final
 
 from ..dataclass import dataclass
 from ..findings import Finding, Location
 from ..patterns import lazy_pattern
-from ..programs.launching.entry_points import trains_by_itself
+from ..programs.launching.entry_points import not_followed
 from ..programs.launching.launch_line import LAUNCHERS, STARTS_PROCESSES
 from ..programs.launching.settings import Settings, settings_of
 from ..programs.launching.tables import PROGRAMS as PROGRAMS_OF_SHELL
@@ -40,7 +39,6 @@ _PRINT: Final = frozenset({"echo", "printf"})
 _NO_LAUNCH: Final = "no launch is recognized in it"
 #: Programs that start others on nodes.
 _STARTERS: Final = STARTS_PROCESSES | {"sbatch", "salloc"}
-_CODE: Final = "the text that `python -c` runs trains, and is not read"
 _OF_FRONT_ENDS: Final = "FRONT"  # how the ids of the rules on front ends' options begin
 
 
@@ -219,8 +217,8 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
     """The scripts that are jobs, though no launch is recognized and nothing was judged in them.
 
     They have directives of a scheduler that isn't read, an unknown program starts a launcher, or
-    they call Slurm, a launcher or a container for something that isn't known. A text that `python
-    -c` runs isn't read either.
+    they call Slurm, a launcher or a container for something that isn't known. Of
+    others a line that trains isn't followed.
     """
     scripts = {script.path: script for group in submissions for script in group.scripts}
     # The launches of a script that another calls are that one's.
@@ -228,10 +226,13 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
     launches = (launch for script in scripts.values() for launch in script.launches)
     launched_in = {call.where.path for launch in launches for call in launch.calls}
     for path, script in sorted(scripts.items()):
-        code = _code_that_trains(script)
-        if code is not None:
-            has_others = bool(script.launches or script.directives.entries)
-            yield NotChecked(where=script.shell.locate(code), reason=_CODE, in_part=has_others)
+        has_others = bool(script.launches or script.directives.entries)
+        lines = [
+            NotChecked(where=script.shell.locate(word), reason=reason, in_part=has_others)
+            for word, reason in not_followed(script)
+        ]
+        if lines:
+            yield from lines
             continue
         if script.launches or script.directives.entries or path in launched_in:
             continue
@@ -251,17 +252,6 @@ def jobs_not_recognized(submissions: Iterable[Submission]) -> Iterator[NotChecke
             place = hidden or _launch_in_text(script)
             if place is not None:
                 yield NotChecked(where=place, reason=_NO_LAUNCH, of="script")
-
-
-def _code_that_trains(script: LaunchScript) -> Word | None:
-    """The first text of `python -c` in a script that trains, and by no program of the project."""
-    followed = {launch.program.offset for launch in script.launches if launch.program is not None}
-    for command in script.shell.commands:
-        for before, word in pairwise(command.words):
-            is_code = before.value == "-c" and word.offset not in followed
-            if is_code and trains_by_itself(word.value or ""):
-                return word
-    return None
 
 
 def _launch_in_text(script: LaunchScript) -> Location | None:

@@ -155,7 +155,7 @@ def test_a_command_of_a_package_that_trains_is_not_checked(tmp_path: Path) -> No
     (tmp_path / "run.sh").write_text("#!/bin/bash\nwork export --to a\nwork fit --lr 1e-4\n")
     answer = validate([tmp_path])
     said = [(each.of, each.where.line, each.reason) for each in answer.not_checked]
-    assert said == [("launch", 3, "the options of work are its own")]
+    assert said == [("launch", 3, "what work fit starts is not followed")]
 
 
 def test_jobs_in_substitutions_are_launches(tmp_path: Path) -> None:

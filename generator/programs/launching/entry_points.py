@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from ...patterns import lazy_pattern
+from ...submission.launches import OF_STEPS
+from ...submission.script import LaunchScript
 from ...text.around import folders_above, is_readable, text_around, until_next_check
+from ...text.shell.records import Word
 from ..releases import parsed
 from .program_modules import bound_name, file_of, module_of, name_of
+from .tables import program_name
 
 #: Where a package declares its commands: tables of pyproject.toml, and a key of setuptools'.
 #: Source: PyPA's specification of entry points; Poetry's manual, `tool.poetry.scripts`
@@ -33,6 +38,8 @@ def file_of_command(name: str, holder: str) -> str | None:
     """The Python file that a command of the repository's own package runs, from a folder above the
     file `holder`; None for other commands, and where the file isn't here.
     """
+    if "/" in name:
+        return None
     for folder in folders_above(holder):
         module = _commands_in(folder).get(name)
         if module is not None:
@@ -80,6 +87,33 @@ def program_trains(path: str, holder: str) -> bool:
     """Return whether a Python file, from a folder above the file `holder`, trains."""
     files = (folder / path for folder in folders_above(holder))
     return any(is_readable(file, file.parent) and _trains(file) for file in files)
+
+
+def has_command(words: Sequence[Word]) -> bool:
+    """Return whether a program is given a command of its own: `train` in `tool train --lr 1e-4`."""
+    return len(words) > 1 and not words[1].raw.startswith("-")
+
+
+def not_followed(script: LaunchScript) -> Iterator[tuple[Word, str]]:
+    """The words of a script that start training in a way that isn't followed, each with a reason.
+
+    They are texts of `python -c` that train by themselves, and commands of the repository's package
+    with commands of their own and options of training.
+    """
+    followed = {call.command.index for launch in script.launches for call in launch.calls}
+    for command in script.shell.commands:
+        words = command.run
+        if command.index in followed or len(words) < 2:
+            continue
+        is_python = any(program_name(word) == "python" for word in words)
+        for before, word in pairwise(words if is_python else ()):
+            if before.value == "-c" and trains_by_itself(word.value or ""):
+                yield word, "the text that `python -c` runs trains, and is not read"
+        name = words[0].value or ""
+        path = file_of_command(name, script.path) if has_command(words) else None
+        options = {word.raw.partition("=")[0].replace("_", "-") for word in words if path}
+        if path and not options.isdisjoint(OF_STEPS) and program_trains(path, script.path):
+            yield words[0], f"what {name} {words[1].raw} starts is not followed"
 
 
 def trains_by_itself(code: str) -> bool:

@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import Final
 
 from ...dataclass import dataclass
-from ...submission.launches import OF_STEPS, Call, Launch
+from ...submission.launches import Call, Launch
 from ...text.options import Options, basename
 from ...text.shell.records import SHELLS, TEXT_FOLLOWS, Assignment, Command, ShellScript, Word
 from .cut_off import cut_commands
-from .entry_points import file_of_code, file_of_command, program_trains
+from .entry_points import file_of_code, file_of_command, has_command, program_trains
 from .front_ends import FrontEnd, of_command, of_program
 from .launched_by import split_off_launcher
 from .tables import BARE, PROGRAMS, TABLES, looks_like_program, program_name, read_options
@@ -385,16 +385,14 @@ class _Walk:
 
     def _own_command(self, words: Sequence[Word]) -> Sequence[Word]:
         """The words of a command of the repository's own package, as Python runs them; none for
-        another command, and for one that trains nothing where no launcher starts it.
+        another command, for one that has commands of its own, which it may start in any way, and
+        for one that trains nothing where no launcher starts it.
         """
         name, script = words[0].value, self.script.text.path
-        path = file_of_command(name, script) if name and "/" not in name else None
+        is_followed = bool(name) and not has_command(words)
+        path = file_of_command(name, script) if name and is_followed else None
         if path is None or not (self.calls or program_trains(path, script)):
             return ()
-        if len(words) > 1 and not words[1].raw.startswith("-"):
-            # What a command of its own does, and by which options, isn't known.
-            options = {word.raw.partition("=")[0].replace("_", "-") for word in words}
-            return () if options.isdisjoint(OF_STEPS) else words
         return (words[0]._replace(value=path, parts=(path,)), *words[1:])
 
     def _run_by_python(
