@@ -102,14 +102,6 @@ _GROUPS_OF: Final = {
 }
 
 
-def sets_up_group(launch: Launch) -> bool:
-    """Return whether a launch's program, or a module that it imports, makes the group of ranks by
-    itself: it calls `init_process_group`.
-    """
-    program = program_of(launch)
-    return program is not None and any(_SETS_UP in each.text for each in _modules_of(program))
-
-
 def may_make_group(launch: Launch) -> bool:
     """Return whether a launch's program makes a group of ranks, by itself or by a library.
 

@@ -17,7 +17,7 @@ from ....text.shell.background import in_background
 from ....text.shell.records import Command, ShellScript
 from ...launching.launch_line import LAUNCHERS
 from ...launching.launcher_call import ON_EVERY_NODE
-from ...launching.ranks_read import may_make_group, sets_up_group
+from ...launching.ranks_read import may_make_group
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, launches_within, starts_alone, starts_one_machine, steps
 
@@ -88,7 +88,9 @@ def _waits_for_others(step: Step) -> bool:
         return True
     if "python" not in programs:
         return False
-    if sets_up_group(step.launch):
+    # A module that a program imports may have more than the program calls: where nothing says at
+    # which address ranks meet, only its own text counts.
+    if "init_process_group" in (program_text(step.launch) or ""):
         return True
     return not _MEETING.isdisjoint(step.variables) and may_make_group(step.launch)
 
