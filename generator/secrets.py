@@ -314,6 +314,12 @@ def _prefixes() -> dict[str, list[str]]:
 
 
 @cache
+def _shortest_token() -> int:
+    """Characters that every token has."""
+    return min(len(prefix) + max(kind.least, _LEAST) for prefix, kind in _tokens().items())
+
+
+@cache
 def _needed() -> frozenset[str]:
     """The parts that forms need, in small letters, of which most texts have none."""
     parts = set[str]()
@@ -333,7 +339,7 @@ def _by_form(text: str) -> Iterator[Secret]:
     """The secrets that are told by what they look like."""
     small = text.lower()
     parts = {part for part in _needed() if part in small}
-    words = {word for word in text.split() if len(word) > _LEAST}
+    words = set(text.split())
     longest = max(map(len, words), default=0)
     for form in patterns()["forms"]:
         if longest >= form.get("word", 0) and _may_have(text, form, parts):
@@ -341,8 +347,9 @@ def _by_form(text: str) -> Iterator[Secret]:
     yield from _tokens_in(text, words)
 
 
-def _tokens_in(text: str, long_words: Iterable[str]) -> Iterator[Secret]:
+def _tokens_in(text: str, words: Iterable[str]) -> Iterator[Secret]:
     """The tokens in a text. They are in long words, of which most texts have few."""
+    long_words = [word for word in words if len(word) >= _shortest_token()]
     firsts = set(_FIRST.findall("\n".join(long_words)))
     prefixes = [
         prefix for first in firsts for prefix in _prefixes().get(first, ()) if prefix in text

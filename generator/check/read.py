@@ -321,7 +321,8 @@ def _is_template_by_name(file: File, items: Iterable[Document | Finding]) -> boo
 
 def _read_script(file: File, reading: Reading) -> None:
     shell = read_script(filled_in(file.text))
-    if any(command.words[0].raw.startswith("{%") for command in shell.commands):
+    has_templates = shell.mentions("{%")
+    if has_templates and any(command.words[0].raw.startswith("{%") for command in shell.commands):
         reason, message = "a template for a script", TEMPLATE.format("script")
         _leave(file, reading, reason, message=message, hint="check what that program makes")
         return

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path, PurePath
-from posixpath import abspath, exists, isfile, islink, join, realpath, split
+from posixpath import abspath, dirname, exists, isfile, islink, join, realpath, split
 from types import MappingProxyType
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -131,19 +131,24 @@ def folders_above(holder: str | os.PathLike[str]) -> Iterator[Path]:
     A home folder, and what holds it, is left out. The project is its Git repository, else the
     folder that was named, else what is below the working directory.
     """
+    return folders_from(dirname(os.fspath(holder)))
+
+
+def folders_from(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder and those above it in its project, as `folders_above` has them."""
     checked = _checked.get()
     if checked.alone:
         return iter(())
-    return iter(_above(os.fspath(holder), checked.named, _real(".")))
+    return iter(_above(os.fspath(folder), checked.named, _real(".")))
 
 
-@until_next_check(64)
-def _above(holder: str, named: tuple[Path, ...], _working: str) -> tuple[Path, ...]:
-    """The folders above a file; a file is asked for a dozen times.
+@until_next_check(256)
+def _above(folder: str, named: tuple[Path, ...], _working: str) -> tuple[Path, ...]:
+    """The folders from one on; those around a file are asked for a dozen times.
 
     The answer also depends on the working directory.
     """
-    return _folders(Path(holder).absolute().parent, named)
+    return _folders(Path(folder).absolute(), named)
 
 
 @until_next_check(1024)
@@ -375,11 +380,16 @@ def is_left_out(name: str, holder: str | os.PathLike[str]) -> bool:
     Such a folder is there for whoever works with the project. Where the file is in a folder below
     the .gitignore, the name may begin there.
     """
-    holders_folder = Path(holder).absolute().parent
-    for folder in folders_above(holder):
-        from_holder = (holders_folder / name).as_posix()
-        names = (name.strip("/"), from_holder.removeprefix(f"{folder.absolute().as_posix()}/"))
+    return _is_left_out(name, dirname(os.fspath(holder)))
+
+
+def _is_left_out(name: str, holders_folder: str) -> bool:
+    from_holder = (Path(holders_folder).absolute() / name).as_posix()
+    for folder in folders_from(holders_folder):
         patterns = ignored_in(folder)
+        if not patterns:
+            continue
+        names = (name.strip("/"), from_holder.removeprefix(f"{folder.absolute().as_posix()}/"))
         # gitignore(5): a pattern without a slash is one of names at any depth.
         parts = {part for each in names for part in each.split("/")}
         for pattern in reversed(patterns):
@@ -399,12 +409,18 @@ def is_ignored(path: PurePath, holder: str | os.PathLike[str]) -> bool:
     """
     if len(str(path)) > _MAX_PATH:  # its folders together would take the square of its length
         return False
+    return _is_ignored(str(path), dirname(os.fspath(holder)))
+
+
+@until_next_check(1024)
+def _is_ignored(name: str, holders_folder: str) -> bool:
+    path = PurePath(name)
     folders = {str(folder) for folder in path.parents} - {".", "/"}
-    if any(is_left_out(folder, holder) for folder in folders):
+    if any(_is_left_out(folder, holders_folder) for folder in folders):
         return True
-    if any(_is_kept(path, patterns) for patterns in map(ignored_in, folders_above(holder))):
+    if any(_is_kept(path, patterns) for patterns in map(ignored_in, folders_from(holders_folder))):
         return False
-    return any(is_left_out(name, holder) for name in {str(path), path.name} - {".", "/"})
+    return any(_is_left_out(name, holders_folder) for name in {str(path), path.name} - {".", "/"})
 
 
 def _is_kept(path: PurePath, ignored_by_pattern: dict[str, bool]) -> bool:

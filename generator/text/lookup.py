@@ -14,7 +14,7 @@ from pathlib import Path
 from posixpath import basename, dirname, isabs, isdir, isfile, join, normpath
 from typing import Any, Final, Protocol, cast
 
-from .around import is_readable, names_in
+from .around import is_readable, names_in, until_next_check
 from .document import Document, Kind
 from .slips import slips_among
 
@@ -64,6 +64,9 @@ class Files:
         self.links: dict[int, tuple[Any, ...]] = {}
         self._names_by_folder: dict[tuple[str, Kind], tuple[str, ...]] = {}
         self._tails_by_depth: dict[int, tuple[str, ...]] = {}
+        #: the end of a document's place of which one is a slip, by that end
+        self._near_by_end: dict[str, str | None] = {}
+        self._starts_by_folder: dict[str, tuple[str, ...]] = {}
 
     def roots_of(self, folder: str) -> Iterator[str]:
         """Those of the checked folders that a folder is in, or is itself."""
@@ -173,7 +176,8 @@ class Files:
     def exists(self, path: str, holder: str, starts: Iterable[str] = ()) -> bool:
         """Return whether there is a file that `holder` may mean by `path`, document or not."""
         return any(
-            place in self._by_place or isfile(place) for place in self._places(path, holder, starts)
+            place in self._by_place or _is_file(place)
+            for place in self._places(path, holder, starts)
         )
 
     def readable_at(self, path: str, holder: str, starts: Iterable[str] = ()) -> str | None:
@@ -202,15 +206,17 @@ class Files:
         written = place_of(path)
         if not isabs(path):
             for place in self._places(written, holder, starts):
-                near = _near_at(place, path, holder)
+                near = _near_at(place, path, dirname(holder))
                 if near is not None:
                     return near
 
         # An absolute path may be another machine's: its name and its folder's count.
         end = "/".join(_parts(written)[-2:]) if isabs(path) else written
-        depth = end.count("/")
-        tails = self._tails(depth) if depth else ()
-        return next(slips_among(end, tails), None)
+        if end not in self._near_by_end:
+            depth = end.count("/")
+            tails = self._tails(depth) if depth else ()
+            self._near_by_end[end] = next(slips_among(end, tails), None)
+        return self._near_by_end[end]
 
     def _tails(self, depth: int) -> tuple[str, ...]:
         """The end of each document's place, with so many slashes in it."""
@@ -250,19 +256,27 @@ class Files:
         for folder in dict.fromkeys((*starts, *self.folders(holder))):
             yield place_of(join(folder, path))
 
-    def folders(self, holder: str) -> Iterator[str]:
-        """Yield the folders from which a file may be started, likely ones first.
+    def folders(self, holder: str) -> tuple[str, ...]:
+        """The folders from which a file may be started, likely ones first.
 
         They are its own, those above it up to the highest path that was named, and the working
         directory.
         """
-        folders = list(_above(dirname(place_of(holder))))
-        named = [number for number, folder in enumerate(folders) if (folder or ".") in self._roots]
-        yield from folders[: max(named, default=0) + 1]
-        yield ""
+        own = dirname(holder)
+        if own not in self._starts_by_folder:
+            folders = list(_above(dirname(place_of(holder))))
+            named = [at for at, folder in enumerate(folders) if (folder or ".") in self._roots]
+            self._starts_by_folder[own] = (*folders[: max(named, default=0) + 1], "")
+        return self._starts_by_folder[own]
 
 
-def _near_at(place: str, path: str, holder: str) -> str | None:
+@until_next_check(4096)
+def _is_file(place: str) -> bool:
+    return isfile(place)
+
+
+@until_next_check(1024)
+def _near_at(place: str, path: str, holders_folder: str) -> str | None:
     """`path` as it should be, where a slip in it keeps it from a file; None where it is none.
 
     `place` is where it leads to as it is written. The slip may be in the file's name, else in the
@@ -273,7 +287,7 @@ def _near_at(place: str, path: str, holder: str) -> str | None:
     there = list(takewhile(lambda folder: isdir(folder or "."), folders))
     for at, folder in reversed([*enumerate(there)]):
         below = "/".join(parts[at + 1 :])
-        for name in slips_among(parts[at], names_in(folder, dirname(holder))[:_MOST]):
+        for name in slips_among(parts[at], names_in(folder, holders_folder)[:_MOST]):
             if not below or isfile(join(folder, name, below)):
                 above = path
                 for _ in parts[at:]:

@@ -5,6 +5,7 @@ A script of many launches is asked the same for each of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
@@ -24,9 +25,9 @@ _SUBMITTED_IN: Final = lazy_pattern(
 #: A file that is no program, as its ending says: `config.yaml`.
 _DATA: Final = lazy_pattern(r"[^*?\[]*\.(?!py\b|sh\b)[A-Za-z]\w*")
 #: Files that a script tests for: `[ -f setup.sh ]`.
-_TESTED: Final = lazy_pattern(r"(?<!\S)-[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
-#: A program on a line, with or without folders.
-PROGRAM: Final = lazy_pattern(r"(?<![^\s])((?:\w[\w.-]{0,80}/){0,10}\w[\w-]{0,80}\.py)(?!\S)")
+_TESTED: Final = lazy_pattern(r"-(?<!\S-)[efrsx][ \t]+[\"']?([^\s\"';\]]+)")
+#: The path of a program, with or without folders.
+_PROGRAM: Final = lazy_pattern(r"(?:\w[\w.-]{0,80}/){0,10}\w[\w-]{0,80}\.py")
 _MOST_SCRIPTS: Final = 64  # whose answers are kept: launches come script by script
 
 
@@ -79,4 +80,9 @@ def names_made(script: ShellScript) -> frozenset[str]:
 @until_next_check(_MOST_SCRIPTS)
 def programs_named(script: ShellScript) -> frozenset[str]:
     """The paths of programs in a script's texts, relative ones or bare names."""
-    return frozenset(path for text in script.texts for path in PROGRAM.findall(text.content))
+    return frozenset(path for text in script.texts for path in programs_among(text.content))
+
+
+def programs_among(text: str) -> Iterator[str]:
+    """The words of a text that are paths of programs, relative ones or bare names."""
+    return (word for word in text.split() if word.endswith(".py") and _PROGRAM.fullmatch(word))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
+from posixpath import dirname
 from typing import Final
 
 from ...findings import ERROR, NOTE, WARNING, Location, Violation, Violations
@@ -33,6 +34,7 @@ from ...submission.submission import PLAN
 from ...text.around import (
     files_below,
     folders_above,
+    folders_from,
     is_before_writing,
     is_ignored,
     is_there,
@@ -44,13 +46,14 @@ from ...text.shell.follow import called, sourced
 from ...text.shell.records import Command, Word
 from ...text.slips import slips_among
 from .files_brought import (
-    PROGRAM,
     bringing_files,
     bringing_programs,
     names_made,
+    programs_among,
     programs_named,
 )
 
+_MOST_PROGRAMS: Final = 512  #: of which answers are kept: a folder's scripts start the same ones
 _MOST_NAMES: Final = 300  #: programs of a folder whose names may be meant
 _MOST_FILES: Final = 20_000  #: of a project that are searched for a program; one of code has fewer
 _MOST_PARTS: Final = 32  #: of a program's path, each of which may be the slip
@@ -84,7 +87,7 @@ def program_is_there(launch: Launch) -> Violations:
 
     path = PurePath(program)
     where = launch.script.locate(word)
-    near = _like_named(path, launch) or _by_folder(path, launch.script.text.path)
+    near = _like_named(path, launch) or _by_folder(program, dirname(launch.script.text.path))
     if near is not None:
         yield Violation(where, f"the program {program} is not there", f"did you mean {near}?")
         return
@@ -115,7 +118,8 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
     if names_kinds(launch.script):
         return  # a form, whose user names the program too
     hint = _CORRECT
-    near = _of_like_words(program, launch)
+    holders_folder = dirname(launch.script.text.path)
+    near = _of_like_words(str(program), holders_folder)
     if near is not None:
         hint = f"did you mean {near}? Else add the program"
     if _others_start_here(program, launch):
@@ -123,7 +127,7 @@ def _judge_by_surroundings(program: PurePath, launch: Launch, where: Location) -
         yield Violation(where, message, hint, severity=WARNING)
         return
 
-    starts = _folders(program, launch)
+    starts = _folders(str(program), holders_folder)
     starts_here = _names_a_file(launch, starts) or _is_known_start(program, launch, starts)
     is_bare_name = len(program.parts) == 1
     if not starts:
@@ -181,16 +185,23 @@ def _is_known_start(program: PurePath, launch: Launch, folders: Iterable[Path]) 
 def _named_beside(folder: Path) -> frozenset[str]:
     """The programs that the scripts of a folder name, by a name or a relative path."""
     texts = texts_of(folder, _SCRIPTS, ".py")
-    return frozenset(path for text in texts for path in PROGRAM.findall(text))
+    return frozenset(path for text in texts for path in programs_among(text))
 
 
 def _like_named(program: PurePath, launch: Launch) -> str | None:
     """The path of a program in the same folder whose name is a slip away from this one's."""
-    holder = launch.script.text.path
-    project, above = Path(holder).parent, list(folders_above(holder))
+    is_elsewhere = program.is_absolute() or launch.program is None or launch.program.value is None
+    return _slip_of(str(program), dirname(launch.script.text.path), is_elsewhere=is_elsewhere)
+
+
+@until_next_check(_MOST_PROGRAMS)
+def _slip_of(path: str, holders_folder: str, *, is_elsewhere: bool) -> str | None:
+    """As `_like_named`, of a program that a script in a folder starts."""
+    program, project = PurePath(path), Path(holders_folder)
+    above = list(folders_from(holders_folder))
     folders = [(folder / program).parent for folder in above]
     # A path of another machine: its folder may be here, by its name alone.
-    if program.is_absolute() or launch.program is None or launch.program.value is None:
+    if is_elsewhere:
         name = program.parent.name
         folders += [folder / name for folder in above]
         folders += [folder for folder in above if folder.name == name]
@@ -202,12 +213,13 @@ def _like_named(program: PurePath, launch: Launch) -> str | None:
     return None
 
 
-def _of_like_words(program: PurePath, launch: Launch) -> str | None:
+@until_next_check(_MOST_PROGRAMS)
+def _of_like_words(path: str, holders_folder: str) -> str | None:
     """The one program of the folder whose name has all words of this one's, or lacks some."""
-    holder = launch.script.text.path
+    program, project = PurePath(path), Path(holders_folder)
     words = _words_of(program.name)
-    for folder in folders_above(holder):
-        names = names_of_programs((folder / program).parent, Path(holder).parent)[:_MOST_NAMES]
+    for folder in folders_from(holders_folder):
+        names = names_of_programs((folder / program).parent, project)[:_MOST_NAMES]
         like = [name for name in names if _have_like_words(words, _words_of(name))]
         if names:
             return str(program.with_name(like[0])) if len(like) == 1 else None
@@ -224,15 +236,15 @@ def _words_of(name: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(name.removesuffix(".py").lower()))
 
 
-def _folders(program: PurePath, launch: Launch) -> list[Path]:
+@until_next_check(_MOST_PROGRAMS)
+def _folders(path: str, holders_folder: str) -> list[Path]:
     """The folders from which a program's relative path leads into a folder with programs."""
+    program, project = PurePath(path), Path(holders_folder)
     if program.is_absolute():
         return []
-    holder = launch.script.text.path
-    project = Path(holder).parent
     return [
         folder
-        for folder in folders_above(holder)
+        for folder in folders_from(holders_folder)
         if programs_in((folder / program).parent, project)
     ]
 
@@ -421,8 +433,10 @@ def _script_of(command: Command) -> Word | None:
     return words[index] if index is not None else None
 
 
-def _by_folder(program: PurePath, holder: str) -> str | None:
+@until_next_check(_MOST_PROGRAMS)
+def _by_folder(path: str, holders_folder: str) -> str | None:
     """The path of a program from which this one's differs by a slip in the name of a folder."""
+    program = PurePath(path)
     if program.is_absolute():
         return None
     # `../../tools/train.py` is looked for from the folder that the dots lead to.
@@ -430,12 +444,13 @@ def _by_folder(program: PurePath, holder: str) -> str | None:
     up, parts = program.parts[:dots], program.parts[dots:]
     if len(parts) > _MOST_PARTS:
         return None
-    folders = [Path(os.path.normpath(folder.joinpath(*up))) for folder in folders_above(holder)]
+    above = folders_from(holders_folder)
+    folders = [Path(os.path.normpath(folder.joinpath(*up))) for folder in above]
     for number, name in enumerate(parts[:-1]):
-        above, below = parts[:number], parts[number + 1 :]
+        before, below = parts[:number], parts[number + 1 :]
         for folder in folders:
-            for other in slips_among(name, names_in(str(folder.joinpath(*above)), str(folder))):
-                meant = PurePath(*above, other, *below)
+            for other in slips_among(name, names_in(str(folder.joinpath(*before)), str(folder))):
+                meant = PurePath(*before, other, *below)
                 if programs_in(folder, folder, str(meant)):
                     return str(PurePath(*up, meant))
     return None

@@ -9,13 +9,15 @@ from typing import Final, NamedTuple
 
 from ...patterns import lazy_pattern
 from ...text.shell.records import Command, ShellScript
+from ...text.text import Text
 
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
 _ARGUMENT: Final = lazy_pattern(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-]*)+=")
 #: An array's words, those of a variable, or a short option; and what follows the last word of a
 #: command whose line lacks a backslash.
 _FURTHER_IN: Final = lazy_pattern(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
-_COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"^[ \t]*#.*\\$", re.MULTILINE)
+_COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"[ \t]*#[^\n]*\\(?=\n|\Z)")
+_BELOW_A_LINE: Final = lazy_pattern(rf"\n{_COMMENT_THAT_GOES_ON.pattern}")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number, the
 #: script's own arguments.
 _NO_COMMAND: Final = lazy_pattern(
@@ -84,16 +86,16 @@ def _cut_off(
     shell: ShellScript, above: Command, command: Command, *, is_below_launch: bool
 ) -> CutOff | None:
     """A command as a line that was meant for the command above it; None where it wasn't."""
+    content, at = _content_at(shell, command.offset)
+    begins_here = bool(command.words) and command.words[0].offset == command.offset
+    option = _ARGUMENT.match(content, at) if begins_here else None
+    if option is None and not is_below_launch:
+        return None
     is_in_text = any(
         word.offset <= command.offset < word.offset + len(word.raw) for word in above.words
     )
     if is_in_text or command.offset <= above.offset:
         # The first command of a text: `bash -c "` with `$PYTHON train.py` below; or a function's.
-        return None
-    content, at = _content_at(shell, command.offset)
-    begins_here = bool(command.words) and command.words[0].offset == command.offset
-    option = _ARGUMENT.match(content, at) if begins_here else None
-    if option is None and not is_below_launch:
         return None
 
     # A command within a line isn't cut off; below a backslash with blanks behind it the backslash
@@ -114,7 +116,7 @@ def _cut_off(
 
 def _keys_cut_off(shell: ShellScript, launches: Container[int]) -> Iterator[CutOff]:
     """Keys of a launch, such as `max_turns=10`, that a comment above them makes variables."""
-    if not any(_COMMENT_THAT_GOES_ON.search(text.content) for text in shell.texts):
+    if not any(map(_has_comment_that_goes_on, shell.texts)):
         return  # as in most scripts
     of_commands = {
         assignment.offset for command in shell.commands for assignment in command.environment
@@ -141,6 +143,11 @@ def _keys_cut_off(shell: ShellScript, launches: Container[int]) -> Iterator[CutO
         ):
             told_at = above.index
             yield CutOff(above.index, assignment.offset, key[0].rstrip("="), sets=True)
+
+
+def _has_comment_that_goes_on(text: Text) -> bool:
+    is_first = _COMMENT_THAT_GOES_ON.match(text.content) is not None
+    return is_first or _BELOW_A_LINE.search(text.content) is not None
 
 
 def _begin_with_array(shell: ShellScript) -> frozenset[int]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -344,15 +344,25 @@ def of_command(words: Sequence[Word]) -> FrontEnd | None:
 def of_program(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
     """The front end that a module or a script of Python is, by its name and its options."""
     end = (program.parts[-1] or "") if program.parts else ""  # behind a folder in a variable
-    module, script = program.value or end, PurePosixPath(end).name
+    by_name = _by_name(program.value or end, PurePosixPath(end).name)
+    if not by_name:
+        return None
     options = {word.prefix.partition("=")[0] for word in arguments}
-
-    for row in front_ends().values():
-        is_module = any(fnmatchcase(module, pattern) for pattern in row.modules)
-        is_script = script in row.scripts and len(options & set(row.signs)) >= _ENOUGH_SIGNS
-        if is_module or is_script:
+    for row, is_sure in by_name:
+        if is_sure or len(options & set(row.signs)) >= _ENOUGH_SIGNS:
             return row
     return None
+
+
+@lru_cache(maxsize=1024)
+def _by_name(module: str, script: str) -> tuple[tuple[FrontEnd, bool], ...]:
+    """The front ends that a module or a script may be, and whether the name alone tells."""
+    return tuple(
+        (row, is_module)
+        for row in front_ends().values()
+        if (is_module := any(fnmatchcase(module, pattern) for pattern in row.modules))
+        or script in row.scripts
+    )
 
 
 def of_library(program: Word, arguments: Iterable[Word]) -> FrontEnd | None:
