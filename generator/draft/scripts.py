@@ -23,8 +23,8 @@ from ..programs.python_around import release_for
 from ..programs.trainer.accelerate import STAGES, AccelerateConfig, is_true
 from ..programs.trainer.fsdp_config import Fsdp, of_accelerate
 from ..programs.trainer.submission import used_accelerate_config
-from ..programs.trainer.table import BATCH, GROUPS, LENGTHS, ROWS
-from ..programs.trainer.training_arguments import TrainingArguments
+from ..programs.trainer.table import BATCH, GROUPS, ROWS
+from ..programs.trainer.training_arguments import LENGTHS, TrainingArguments
 from ..rules.job.training import FIRST_WITH_FSDP2
 from ..submission.launches import Call, Launch
 from ..text.around import is_readable

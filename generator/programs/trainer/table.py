@@ -11,7 +11,6 @@ DeepSpeed config that must equal an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -24,19 +23,7 @@ from ..deepspeed.options import EIGHT_BIT
 from ..deepspeed.write import FILE_NAME
 from ..program import BETA1, EPSILON, ConfigPath, Value, beta2, log_interval, warmup_steps
 from . import fsdp
-
-#: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory, axolotl, and
-#: scripts of one's own.
-LENGTHS: Final = (
-    "model_max_length",
-    "max_seq_length",
-    "max_seq_len",
-    "max_length",
-    "block_size",
-    "cutoff_len",
-    "sequence_length",
-    "seq_length",
-)
+from .training_arguments import not_negative
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +70,6 @@ def _warmup(plan: Plan) -> Value:
     Source: transformers 5.23, training_args.py, get_warmup_steps.
     """
     return None if gives(plan.job.launch.arguments, "--warmup_ratio") else warmup_steps(plan)
-
-
-def not_negative(value: object) -> int | float | None:
-    """The value if it is a finite number of at least 0, else None; a switch is no number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if 0 <= value < inf else None
 
 
 def _positive(value: object) -> int | float | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache, lru_cache
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -28,6 +29,18 @@ from ..launching.front_ends import FrontEnd, front_ends
 from ..python_around import declares_its_own, hands_options_on
 from ..releases import release_of
 
+#: Names of the sequence length: those of transformers' examples, TRL, LLaMA-Factory, axolotl, and
+#: scripts of one's own.
+LENGTHS: Final = (
+    "model_max_length",
+    "max_seq_length",
+    "max_seq_len",
+    "max_length",
+    "block_size",
+    "cutoff_len",
+    "sequence_length",
+    "seq_length",
+)
 #: Arguments that only TrainingArguments has: a program with one of these on its launch line accepts
 #: all of them.
 _TELLING: Final = frozenset(
@@ -551,3 +564,10 @@ def read_value(text: str, kind: str) -> object:
         number = python_int(text) if kind == "int" else python_float(text)
         return text if number is None else number
     return text
+
+
+def not_negative(value: object) -> int | float | None:
+    """The value if it is a finite number of at least 0, else None; a switch is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < inf else None

@@ -36,14 +36,15 @@ from ...launching.settings import settings_of
 from ...pins import numbers
 from ...python_around import release_for, tells
 from ..accelerate import is_digits, number_of_text
-from ..table import LENGTHS, not_negative
 from ..training_arguments import (
     FLAGS,
+    LENGTHS,
     TrainingArguments,
     begins_argument,
     gone_arguments,
     known_arguments,
     new_arguments,
+    not_negative,
 )
 from .first_checks import checked_since, release_of
 

@@ -22,7 +22,6 @@ from ...launching.subjects import accelerate_calls
 from ...python_around import release_for, tells
 from ..accelerate import AccelerateConfig, number_of_text
 from ..submission import ds_config_of, model_of, used_accelerate_config
-from ..table import ROWS
 from ..training_arguments import TrainingArguments
 from .first_checks import CHECKS_ENGINE, checked_since, release_of
 
@@ -94,6 +93,8 @@ class _Expected(NamedTuple):
 
 def _expected(arguments: TrainingArguments) -> Iterator[_Expected]:
     """The values that arguments require of the DeepSpeed config."""
+    from ..table import ROWS  # saves start-up time: numpy
+
     for row in ROWS:
         stated = arguments.stated(row.name) if row.pointers else None
         is_searched = arguments.is_on("auto_find_batch_size") and "batch" in row.name
