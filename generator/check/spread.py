@@ -151,12 +151,12 @@ def _parts(sizes: Sequence[int]) -> list[list[range]]:
 def _cut(indices: range, count: int, sizes: Sequence[int]) -> list[range]:
     """Up to so many runs of neighbours, of about as many bytes each."""
     total, before = sum(sizes[index] for index in indices), 0
-    ends = [indices.start] * (count + 1)
+    ends = dict[int, int]()  # of the runs that have an item, by their numbers
     for index in indices:
         middle = before + sizes[index] / 2
-        ends[min(int(middle * count / total), count - 1) + 1] = index + 1
+        ends[min(int(middle * count / total), count - 1)] = index + 1
         before += sizes[index]
-    return [range(start, end) for start, end in pairwise(ends) if end > start]
+    return [range(start, end) for start, end in pairwise((indices.start, *ends.values()))]
 
 
 def _cores() -> int:

@@ -121,6 +121,9 @@ def test_parts_are_of_about_as_many_bytes() -> None:
         patch.setattr(spread, "_STEPS", 2)
         assert spread._parts(sizes) == [[range(2), range(2, 3)], [range(3, 4), range(4, 6)]]
         assert spread._parts(sizes[:1]) == [[range(1)]]
+        patch.setattr(spread, "_STEPS", 50)  # most of which no item falls into
+        steps = [step for part in spread._parts(sizes) for step in part]
+        assert [index for step in steps for index in step] == list(range(6))
         patch.setattr(spread, "_cores", lambda: 1)
         assert spread._parts(sizes) == [[range(6)]]
 
