@@ -247,7 +247,8 @@ def _broken(settings: Settings, rule: str) -> Violations:
     """A violation for each identity of a rule that surely doesn't hold; one for each place."""
     first_at = dict[Location, Violation]()
     for identity in settings.front_end.identities:
-        if identity["rule"] == rule:
+        without_check = settings.front_end.uncalled.get(identity.get("in", ""), ())
+        if identity["rule"] == rule and settings.program not in without_check:
             for violation in _in_its_releases(settings, identity):
                 first_at.setdefault(violation.where, violation)
     yield from first_at.values()
