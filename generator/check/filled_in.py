@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice, takewhile
 from pathlib import Path
 from posixpath import basename
@@ -18,6 +17,7 @@ from ..patterns import lazy_pattern
 from ..text.around import folders_above, matching, text_around, until_next_check
 from ..text.lookup import end_alike
 from ..text.shell.tokens import HOLE
+from ..text.shell.values import Piece
 from ..text.text import Text
 
 #: Files that may fill in a script, and their folder from the one that they work in.
@@ -27,6 +27,7 @@ _MOST_FILES: Final = 64  # of a folder, for each pattern
 _CALL: Final = lazy_pattern(r"(?<![\w./-])(sed|envsubst)[ \t]")
 _MOST_LETTERS: Final = 2_000  # of a call
 _CONTINUED: Final = lazy_pattern(r"\\[ \t]*\n[ \t]*")
+_RUNS: Final = lazy_pattern(rf"{HOLE}+|[^{HOLE}]+")
 #: The beginning of a substitution, with the sign between its parts.
 _BEGINS: Final = lazy_pattern(r"(?<![\w.-])s([/|#,@:!%~+])")
 _FLAGS: Final = lazy_pattern(r"[gpIiMm]*")
@@ -65,8 +66,11 @@ class _Call(NamedTuple):
     substitutions: tuple[_Substitution, ...]
 
 
-def filled_in(text: Text) -> Text:
-    """A script with a hole for each part that another file puts something else in the place of."""
+def pieces_filled_in(text: Text) -> tuple[Piece, ...]:
+    """The pieces of a script of which other files fill some in, which are unknown.
+
+    There are none where no file fills any in.
+    """
     path = Path(text.path)
     substitutions = [
         substitution
@@ -76,9 +80,14 @@ def filled_in(text: Text) -> Text:
         for substitution in call.substitutions
     ]
     if not substitutions:
-        return text
-    lines = text.content.split("\n")
-    return replace(text, content="\n".join(_with_holes(line, substitutions) for line in lines))
+        return ()
+    lines = (_with_holes(line, substitutions) for line in text.content.split("\n"))
+    runs = tuple(_RUNS.finditer("\n".join(lines)))
+    if len(runs) == 1:
+        return ()
+    return tuple(
+        Piece(None if run[0].startswith(HOLE) else run[0], run.start(), run.end()) for run in runs
+    )
 
 
 def _is_meant(operand: str, path: Path, folder: Path) -> bool:

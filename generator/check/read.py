@@ -27,7 +27,7 @@ from ..text.wording import with_article
 from . import codes, folder_files, job_signs, kinds
 from .embedded import embedded_configs
 from .file import File
-from .filled_in import filled_in
+from .filled_in import pieces_filled_in
 from .folder_files import may_be_script, may_hold_launch_line
 from .job_signs import LAUNCH_LINES
 from .left_alone import (
@@ -320,7 +320,7 @@ def _is_template_by_name(file: File, items: Iterable[Document | Finding]) -> boo
 
 
 def _read_script(file: File, reading: Reading) -> None:
-    shell = read_script(filled_in(file.text))
+    shell = read_script(file.text, pieces=pieces_filled_in(file.text))
     has_templates = shell.mentions("{%")
     if has_templates and any(command.words[0].raw.startswith("{%") for command in shell.commands):
         reason, message = "a template for a script", TEMPLATE.format("script")

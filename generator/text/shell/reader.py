@@ -68,13 +68,19 @@ def read_command_text(
     return read_script(Text(path=path, content=content, lines=content.splitlines()), place)
 
 
-def read_script(text: Text, place: Callable[[int], Location] | None = None) -> ShellScript:
+def read_script(
+    text: Text,
+    place: Callable[[int], Location] | None = None,
+    pieces: Sequence[Piece] = (),
+) -> ShellScript:
     """Read a bash script.
 
-    `place` gives the place of an offset where the text is part of another document.
+    `place` gives the place of an offset where the text is part of another document. `pieces` are
+    the text's, where some of them are filled in before the script runs, and aren't known.
     """
     script = ShellScript(text=text, place=place, lines=Lines(text))
-    shell = Shell(script, Source(text.content), State())
+    to_read = "".join(HOLE if piece.text is None else piece.text for piece in pieces)
+    shell = Shell(script, Source(to_read or text.content, pieces), State())
     with lasting():
         reader = Reader(shell)
         reader.read()
