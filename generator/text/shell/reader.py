@@ -37,6 +37,8 @@ _RESERVED: Final = _HEADERS | _BODY_WORDS | frozenset(_OPENING) | frozenset(_CLO
 _NO_FUNCTION: Final = _BODY_WORDS | frozenset(_OPENING) | {"in"}
 _PIPES: Final = frozenset({"|", "|&"})
 _LISTS: Final = frozenset({"&&", "||"})
+#: Behind these an empty line says nothing.
+_GO_ON: Final = JOINS | {"\n"}
 #: Commands that succeed.
 _ALWAYS: Final = frozenset({"echo", "export"})
 #: Commands that start nothing and set nothing.
@@ -156,7 +158,7 @@ class Reader:
                     shell.script.unterminated = None
                 break
             if token.kind in (NEWLINE, OPERATOR):
-                if command or token.kind == OPERATOR or self._before not in JOINS:
+                if command or token.kind == OPERATOR or self._before not in _GO_ON:
                     self._read_command(command, token.text)
                     command, self._before = [], token.text
             elif token.kind != COMMENT:

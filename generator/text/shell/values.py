@@ -338,7 +338,7 @@ def split(pieces: Sequence[Piece]) -> list[Element]:
     """
     words: list[list[Piece]] = [[]]
     for piece in pieces:
-        if piece.text is None:
+        if piece.text is None or (piece.text and not _SEVERAL_RUNS.search(piece.text)):
             words[-1].append(piece)
             continue
         for start, end, blank in blanks(piece.text):
