@@ -16,7 +16,7 @@ from ....text.hjson.text import JsonText
 from ....text.slips import is_slip
 from ....text.wording import dots, escape, show
 from .. import schema as tables
-from ..config import HANDED_ON, ZERO, Config
+from ..config import BATCH_KEYS, HANDED_ON, ZERO, Config
 from ..schema import (
     Deprecation,
     Key,
@@ -204,12 +204,22 @@ def _certainty(
         (_is_unused(place), Severity.NOTE),
         (had_own_rule, Severity.NOTE),
         (can_be_default and _is_default(place, meant.near, may_be_ignored), Severity.NOTE),
+        (_is_filled_in(place, name), Severity.WARNING),
         # Refused or ignored, a slip has no effect.
         (is_slip_of_one, Severity.ERROR),
         (is_like_one and not reads_key(name, place.config.path), Severity.ERROR),
         (may_be_ignored, Severity.NOTE),
     )
     return next((severity for holds, severity in by_certainty if holds), None)
+
+
+def _is_filled_in(place: Place, name: str) -> bool:
+    """Whether the batch key that was meant is one that the Trainer, whose config it is, fills in.
+
+    The run then has the Trainer's batch, whatever this key says.
+    """
+    is_batch_key = not place.section.pointer and _NAMES_INSTEAD.get(name) in BATCH_KEYS
+    return is_batch_key and any(place.config.value(f"/{key}") == "auto" for key in BATCH_KEYS)
 
 
 def _move(place: Place, name: str, home: str | None) -> Fix | None:
@@ -471,8 +481,12 @@ def _meant(place: Place, name: str, near: str | None) -> _Meant:
     instead = _instead(place, name)
     if instead is not None:
         shown, pointer = instead
-        is_there = place.config.has(pointer)
-        return _there_already(shown) if is_there else _Meant(f"write {shown}", near, None)
+        if place.config.has(pointer):
+            return _there_already(shown)
+        hint = f"write {shown}"
+        if _is_filled_in(place, name):
+            hint = f'remove it, or write {shown} with "auto": the Trainer fills the batch in'
+        return _Meant(hint, near, None)
     homes = _sections_by_key(place.config.schema.version).get(name, ())
     if homes:
         return _at_home(place, name, near, homes)
