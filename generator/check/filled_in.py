@@ -39,10 +39,12 @@ _GOES_ON: Final = lazy_pattern(r">[ \t]*[^&\s]|\|[ \t]*(?:sbatch|bash|sh|tee|sed
 _VARIABLE: Final = lazy_pattern(r"\$(?:\w+|\{[^{}]*\}|\([^()]*\))")
 _OF_DIRECTIVE: Final = lazy_pattern(r"[ \t]*#SBATCH[ \t]+")
 _MOST_LINE: Final = 500  # characters: what a pattern with several `.*` goes through
+#: Steps of all patterns in a script, for a bound on their time: 2 s where every one is needed.
+_MOST_STEPS: Final = 300_000_000
 #: What stands for one thing in a pattern: a letter, with a backslash or not, or a class of them.
 _TOKEN: Final = lazy_pattern(r"\\.|\[\^?\]?(?:\[:[a-z]+:\]|[^\]\[]|\[(?!:)){1,60}\]|.")
 _REPEATS: Final = ("*", "+", "?")
-_MOST_REPEATS: Final = 4  # in a pattern: a bound on its time
+_MOST_REPEATS: Final = 2  # in a pattern: of four a line of 500 letters may take minutes
 _CLASSES: Final = {"space": r"\s", "blank": r" \t", "digit": "0-9", "alpha": "a-zA-Z"} | {
     "alnum": "a-zA-Z0-9",
     "upper": "A-Z",
@@ -57,6 +59,12 @@ class _Substitution(NamedTuple):
     replacement: str  #: as sed reads it
     is_everywhere: bool  #: on a line, not only the first time
     in_directives: bool = False  #: whether it counts in `#SBATCH` lines only
+
+    def steps(self, line: str) -> int:
+        """How many steps the pattern may take in a line: each repetition may begin anywhere."""
+        repeats = sum(map(self.pattern.pattern.count, _REPEATS))
+        steps: int = len(line) ** (repeats + 1)
+        return steps
 
 
 class _Call(NamedTuple):
@@ -81,7 +89,10 @@ def pieces_filled_in(text: Text) -> tuple[Piece, ...]:
     ]
     if not substitutions:
         return ()
-    lines = (_with_holes(line, substitutions) for line in text.content.split("\n"))
+    lines, steps = list[str](), 0
+    for line in text.content.split("\n"):
+        steps += sum(substitution.steps(line[:_MOST_LINE]) for substitution in substitutions)
+        lines.append(_with_holes(line, substitutions) if steps < _MOST_STEPS else line)
     runs = tuple(_RUNS.finditer("\n".join(lines)))
     if len(runs) == 1:
         return ()

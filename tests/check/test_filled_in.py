@@ -83,3 +83,13 @@ def test_workflows_and_folders_above_fill_in_too(tmp_path: Path) -> None:
         assert _shown(tmp_path, _LINE, filling, "run.sh", "below/job.sh") == "#SBATCH --nodes=_"
     filling = "sed -i 's/=0/=4/' job.sh"  # another file of that name
     assert _shown(tmp_path, _LINE, filling, "run.sh", "below/job.sh") == _LINE
+
+
+def test_patterns_that_take_long_are_left_out(tmp_path: Path) -> None:
+    """A pattern of many repetitions isn't tried, nor any where the lines before took its time."""
+    filling = "sed -i 's/a.*a.*a.*b/x/' job.sh"
+    assert _shown(tmp_path, "aaaaab", filling) == "aaaaab"
+    filling = "sed -i 's/nodes.*=.*/nodes=4/' job.sh"
+    assert _shown(tmp_path, f"ls\n{_LINE}", filling) == f"ls\n{_LINE[:-1]}_"
+    long_lines = f"{'a' * 500}\n" * 20 + _LINE
+    assert _shown(tmp_path, long_lines, filling) == long_lines
