@@ -12,7 +12,7 @@ from pathlib import Path
 from posixpath import basename
 from typing import Final, NamedTuple
 
-from ..numerals import read_whole
+from ..numerals import is_whole, read_whole
 from ..patterns import lazy_pattern
 from ..text.around import folders_above, matching, text_around, until_next_check
 from ..text.lookup import end_alike
@@ -218,7 +218,7 @@ def _part_as_python(token: str, *, is_extended: bool) -> str | None:
             return re.escape(letter)
         return None if letter in "{}" else letter
     if is_escaped:
-        is_back = letter.isdigit()
+        is_back = is_whole(letter)
         return token if letter in "wWsSbBnt" else None if is_back else re.escape(letter)
     if token in ".*":
         return token

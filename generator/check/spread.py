@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from ..dataclass import dataclass
 from ..faults import Fault, collected, note_again
 from ..lasting import lasting
 
@@ -89,7 +90,8 @@ def spread(
     return results
 
 
-class _Work(NamedTuple, Generic[_T, _R]):
+@dataclass(frozen=True, slots=True)
+class _Work(Generic[_T, _R]):
     """What one process does."""
 
     work: Callable[[_T], _R]

@@ -21,8 +21,8 @@ from tests.workers import answers, once
 WORKER: Final = Path(__file__).with_name("fsdp_says_worker.py")
 #: Rules on releases of torch and accelerate that aren't installed here.
 OF_OTHER_RELEASES: Final = ("FSDP047", "FSDP048", "FSDP049")
-#: Endings of cases on what another program reads: dsgen, or a front end.
-OF_OTHER_PROGRAMS: Final = ("_spec", "_axolotl", "_front_end")
+#: Endings of cases on what another program reads: dsgen, a front end, or bash with its branches.
+OF_OTHER_PROGRAMS: Final = ("_spec", "_axolotl", "_front_end", "_branches")
 CASES: Final = [
     name
     for name in NAMES
