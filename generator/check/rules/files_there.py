@@ -61,7 +61,7 @@ _WORD: Final = lazy_pattern(r"[^\W_]+")  #: of a program's name
 _SCRIPTS: Final = ("*.sh", "*.sbatch", "*.slurm")
 #: A program on a line, without a folder.
 _BARE_PROGRAM: Final = lazy_pattern(r"(?<![^\s])(\w[\w-]{0,80}\.py)(?!\S)")
-_TESTS: Final = ("[", "[[", "test")
+_TESTS: Final = ("[", "[[", "test")  #: commands that ask whether a file is there
 _BATCH_SCRIPTS: Final = (".sh", ".sbatch", ".slurm", ".job", ".bash")
 
 

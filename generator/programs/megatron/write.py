@@ -91,8 +91,9 @@ def planned(plan: Plan) -> Planned:
         model=job.model,
         attention=job.model.softmax,
         mlp=job.model.feed_forward,
+        # Rows of a part that the model lacks are left out.
         delta=job.model.part(GatedDelta),  # type: ignore[arg-type]
-        latent=job.model.part(Latent),  # type: ignore[arg-type]  # its rows are left out without one
+        latent=job.model.part(Latent),  # type: ignore[arg-type]
         routed=job.model.part(Experts),  # type: ignore[arg-type]
         training=job.training,
         layout=layout,
