@@ -271,7 +271,7 @@ def _beside(shell: ShellScript) -> Iterator[tuple[Word, str]]:
 def _started_in_own_folder(request: Request) -> Iterator[tuple[Word, str]]:
     """The programs that a script starts in its own folder, to which it changes, with their paths.
 
-    Of the folder's name `cd` takes what `dirname "$0"` is in the job: the spool folder.
+    In the job `cd "$(dirname "$0")"` leads to the spool folder, where they aren't.
     """
     shell = request.shell
     moves = [each for each in shell.commands if each.words and each.words[0].value in _MOVES]
@@ -280,6 +280,8 @@ def _started_in_own_folder(request: Request) -> Iterator[tuple[Word, str]]:
         move = next((each for each in reversed(moves) if each.index < first.index), None)
         if move is None or program is None or not program.value or len(move.words) != 2:
             continue
+        if program.value.startswith("/"):
+            continue  # the same file wherever the script is
         folder = path_from_script(move.words[1].raw, shell)
         is_certain = not move.guarded and move.inside is None and first.inside is None
         if folder is not None and is_certain and is_there(folder / program.value):
