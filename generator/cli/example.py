@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -81,9 +80,9 @@ def fitted_example(
     if "framework" not in sections:
         # A sweep gives the number later; one node shows whether a framework takes the model.
         machines = {} if {"gpus", "nodes"} & sections else {"nodes": 1}
-        framework = _usual_framework({**taken_out, **defaults, **machines, **overrides})
-        defaults = {"framework": framework, **defaults}
-        told = [framework, *told]
+        usual = _usual_framework({**taken_out, **defaults, **machines, **overrides})
+        defaults = {"framework": usual.name, **defaults}
+        told = [usual.in_words, *told]
     sentence = f"from the flags; defaults: {', '.join(told)}" if told else "from the flags"
     return {**taken_out, **defaults, **overrides}, sentence
 
@@ -117,7 +116,23 @@ def _batch_in_words(batch: object) -> str:
 _USUAL: Final = (DEFAULT_FRAMEWORK, "megatron-lm", "huggingface")
 
 
-def _usual_framework(overrides: Mapping[str, object]) -> str:
+class _Usual(NamedTuple):
+    """A framework for a job that names none."""
+
+    name: str
+    refused: Mapping[str, Sequence[str]]  #: rules by which those before it refuse the job
+
+    @property
+    def in_words(self) -> str:
+        """Its name, and why none of those before it was taken."""
+        if not self.refused:
+            return self.name
+        rules = ", ".join(sorted({rule for each in self.refused.values() for rule in each}))
+        verb = "refuses" if len(self.refused) == 1 else "refuse"
+        return f"{self.name} ({' and '.join(self.refused)} {verb} the job: {rules})"
+
+
+def _usual_framework(overrides: Mapping[str, object]) -> _Usual:
     """The first usual framework that can train the model which the flags name.
 
     It is the one that gives the job the fewest warnings. Warnings on other things, such as the
@@ -125,14 +140,21 @@ def _usual_framework(overrides: Mapping[str, object]) -> str:
     findings say why.
     """
     warnings: dict[str, int] = {}
+    refused: dict[str, Sequence[str]] = {}
     for name in _USUAL:
-        with suppress(InvalidJob):
+        try:
             asked = {**overrides, "framework": name}
             _, findings = check_job(built_in_job(), overrides=asked, check_pins=False)
-            warnings[name] = sum(finding.severity is Severity.WARNING for finding in findings)
-            if not warnings[name]:
-                return name
-    return min(warnings, key=warnings.__getitem__, default=DEFAULT_FRAMEWORK)
+        except InvalidJob as problem:
+            errors = (each for each in problem.findings if each.severity is Severity.ERROR)
+            refused[name] = sorted({error.rule for error in errors})
+            continue
+        warnings[name] = sum(finding.severity is Severity.WARNING for finding in findings)
+        if not warnings[name]:
+            return _Usual(name, refused)
+    if not warnings:
+        return _Usual(DEFAULT_FRAMEWORK, {})
+    return _Usual(min(warnings, key=warnings.__getitem__), refused)
 
 
 def usual_batch(purpose: str, answers: Mapping[str, object]) -> object:

@@ -62,22 +62,30 @@ def test_another_model_takes_nothing_from_the_example(model: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize(
-    ("model", "more", "framework"),
+    ("model", "more", "framework", "why"),
     [
-        ("llama-2-7b", (), "megatron-deepspeed"),
-        ("qwen3-next-80b-a3b", (), "megatron-lm"),
-        ("glm-5", (), "huggingface"),
-        ("qwen3-14b", ("--cluster", "8xh100"), "megatron-lm"),  # with a warning on the network
-        ("llama-2-7b", ("--set", "training.lora.rank=8"), "huggingface"),
+        ("llama-2-7b", (), "megatron-deepspeed", ""),
+        ("qwen3-next-80b-a3b", (), "megatron-lm", " (megatron-deepspeed refuses the job: MDS"),
+        (
+            "glm-5",
+            (),
+            "huggingface",
+            " (megatron-deepspeed and megatron-lm refuse the job: MDS019, MDS020, MLM137)",
+        ),
+        # with a warning on the network
+        ("qwen3-14b", ("--cluster", "8xh100"), "megatron-lm", ""),
+        ("llama-2-7b", ("--set", "training.lora.rank=8"), "huggingface", " (megatron-deepspeed"),
     ],
 )
 def test_framework_that_has_the_whole_model_is_the_default(
-    model: str, more: tuple[str, ...], framework: str
+    model: str, more: tuple[str, ...], framework: str, why: str
 ) -> None:
-    """Flags that name no framework get the first usual one without an error or a warning."""
+    """Flags that name no framework get the first usual one without an error or a warning, and are
+    told which ones refuse the job.
+    """
     plan, said = estimated("--model", model, "--gpus", "64", "--cluster", "dgx-h100", *more)
     assert plan["job"]["framework"] == framework
-    assert f"defaults: {framework}, " in said.splitlines()[0]
+    assert f"defaults: {framework}{why or ','}" in said.splitlines()[0]
 
 
 def test_framework_of_a_sweep_is_chosen_before_its_counts() -> None:
