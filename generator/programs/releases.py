@@ -89,6 +89,8 @@ _PINNED_BESIDE: Final = (
     "*/*.lock",
     "*/*env*.y*ml",
     "*/Dockerfile*",
+    "*/*install*.sh",
+    "*/*setup*.sh",
 )
 _REQUIRED_BELOW: Final = ("*/*requirement*.txt",)
 _PINNED_IN: Final = (

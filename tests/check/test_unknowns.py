@@ -426,6 +426,12 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
             id="a name that may be found",
         ),
         pytest.param(
+            "SLM008",
+            f"{_JOB}MASTER_ADDR=$(hostname -i)\nsrun torchrun --master_addr=$MASTER_ADDR train.py\n",
+            ["note"],
+            id="an address that is one in most clusters",
+        ),
+        pytest.param(
             "SLM051",
             "#!/bin/bash\n#SBATCH -n 1\ntorchrun train.py\n",
             ["note"],

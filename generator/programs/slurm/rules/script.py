@@ -32,8 +32,9 @@ _NODE_LIST: Final = lazy_pattern(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
 _OWN_NAME: Final = lazy_pattern(
     r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
 )
-#: A command that prints the node's own addresses.
-_OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|-I|--ip-address|--all-ip-addresses)\b")
+#: Commands that print the node's own address, which is one in most clusters, and all of them.
+_OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|--ip-address)\b")
+_ALL_ADDRESSES: Final = lazy_pattern(r"hostname\s+(?:-I|--all-ip-addresses)\b")
 #: Commands by which a script takes one of several addresses.
 _CHOOSES: Final = lazy_pattern(r"\b(?:head|tail|awk|cut|getent|grep|sed|tr|python3?)\b")
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
@@ -105,11 +106,14 @@ def _fault_of_address(
     if _NODE_LIST.fullmatch(raw):
         text = f"is the list of all {nodes} nodes, such as n[1-{nodes}], and not the name of a host"
         return text, ERROR
-    if _OWN_ADDRESS.search(raw) and not _CHOOSES.search(raw):
-        text = "may be several addresses, or one that the others can't reach"
+    chooses = _CHOOSES.search(raw)
+    if _ALL_ADDRESSES.search(raw) and not chooses:
+        text = "is every address of the node, and a node has several"
         if is_on_line and not re.search(r"\bsrun\b", raw):
             return f"{text}; a launcher accepts one", WARNING
         return text, NOTE
+    if _OWN_ADDRESS.search(raw) and not chooses:
+        return "may be several addresses, or one that the others can't reach", NOTE
     if _OWN_NAME.match(raw) and "-s" not in raw:
         return "is the node's own name for itself, under which the others may not reach it", NOTE
     return None
