@@ -427,7 +427,7 @@ def severities(folder: Path, files: Mapping[str, str], rule: str) -> list[str]:
         ),
         pytest.param(
             "SLM008",
-            f"{_JOB}MASTER_ADDR=$(hostname -i)\nsrun torchrun --master_addr=$MASTER_ADDR train.py\n",
+            f"{_JOB}FIRST=$(hostname -i)\nsrun torchrun --master_addr=$FIRST train.py\n",
             ["note"],
             id="an address that is one in most clusters",
         ),
