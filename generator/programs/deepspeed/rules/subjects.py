@@ -152,12 +152,19 @@ def unused(config: Config, pointers: Iterable[str], why: str) -> Violations:
             )
 
 
-def while_on(config: Config, pointer: str, effect: str, hint: str | None = None) -> Violations:
+def while_on(
+    config: Config,
+    pointer: str,
+    effect: str,
+    hint: str | None = None,
+    severity: Severity | None = None,
+) -> Violations:
     """A violation where a flag is on; `effect`: what it does then."""
     if config.switch(pointer):
         block, name = pointer.split("/")[-2:]
         what = f"{block} is enabled:" if name == "enabled" else f"{name}: true"
-        yield violation(config, pointer, f"{what} {effect}", hint or f'set "{name}" to false')
+        hint = hint or f'set "{name}" to false'
+        yield violation(config, pointer, f"{what} {effect}", hint, severity=severity)
 
 
 def counted_from_1(config: Config, pointer: str, hint: str) -> Violations:

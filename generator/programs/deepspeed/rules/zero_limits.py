@@ -308,13 +308,16 @@ def frozen_weights_are_half(config: Config) -> Violations:
 @configs.rule("ZERO066", ERROR, "training", deepspeed_0_19_8(_KERNEL), before=(0, 19, 6))
 def quantized_weights_are_half(config: Config) -> Violations:
     """In this version quantized weights are fp16: its kernel reads bf16 bits as fp16.
-    Prevents: Weights that are silently wrong, or a first product of two types.
+    Prevents: Weights that are silently wrong, or a first product of two types. A note of those that
+    don't train: what a program freezes after it is built isn't quantized.
     Fix: use fp16"""
     if config.stage != 3 or config.precision != "bf16":
         return
     for pointer in (_WEIGHTS, _FROZEN):
         effect = "with bf16: up to DeepSpeed 0.19.5 the kernel reads bf16's bits as fp16's"
-        yield from while_on(config, pointer, effect, "use fp16, or DeepSpeed 0.19.6 or later")
+        severity = ERROR if pointer == _WEIGHTS else NOTE
+        hint = "use fp16, or DeepSpeed 0.19.6 or later"
+        yield from while_on(config, pointer, effect, hint, severity=severity)
 
 
 @configs.rule("ZERO032", WARNING, "silent", deepspeed_0_19_8("runtime/engine.py:2669"))

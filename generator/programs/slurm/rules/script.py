@@ -19,6 +19,7 @@ from ....text.shell.records import Assignment, Command, ShellScript, Word
 from ...deepspeed.submission import configs_of
 from ...launching.launch_line import LAUNCHERS
 from ...launching.launcher_call import ADDRESSES
+from ...launching.own_options import trained_by
 from ...launching.ranks_read import asks_slurm
 from ..request import GPU_OPTIONS, Request, Step
 from ..subjects import blocks, requests, steps
@@ -422,9 +423,12 @@ def _is_unread(number: _EarlyNumber, step: Step) -> str:
         has_gpus = step.block.has(*GPU_OPTIONS) or step.srun.has(*GPU_OPTIONS)
         return "srun sets it anew for its tasks" if has_gpus else ""
     is_given = any(number.variable in word.variables for word in step.launch.arguments)
-    if number.variable.endswith("RANK") and not is_given and asks_slurm(step.launch, number.name):
-        return "the program asks Slurm itself"
-    return ""
+    if not number.variable.endswith("RANK") or is_given:
+        return ""
+    # Lightning asks Slurm too. Source: lightning_fabric/plugins/environments/slurm.py @ 2.5.5.
+    is_lightning = "lightning" in (trained_by(step.launch) or ())
+    asks = is_lightning or asks_slurm(step.launch, number.name)
+    return "the program asks Slurm itself" if asks else ""
 
 
 class _EarlyNumber(NamedTuple):

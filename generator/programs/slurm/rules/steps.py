@@ -95,6 +95,13 @@ def _waits_for_others(step: Step) -> bool:
     return not _MEETING.isdisjoint(step.variables) and may_make_group(step.launch)
 
 
+def _may_be_ranks(step: Step) -> bool:
+    """Whether a step's tasks train, or its program is named and may make a group of ranks."""
+    program = step.launch.program
+    is_named = program is not None and program.value is not None
+    return step.launch.makes_steps or (is_named and may_make_group(step.launch))
+
+
 def _is_chosen_in_task(step: Step, call: Call) -> bool:
     """Whether a condition in the shell of each task decides which of them start the launcher."""
     return call.command.guarded and not step.launch.calls[0].command.guarded
@@ -166,7 +173,8 @@ def _starts_all_hosts(step: Step, call: Call) -> bool:
 )
 def tasks_are_the_gpus(step: Step) -> Violations:
     """Where srun starts the training program itself, each node has one task for each of its GPUs.
-    Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal.
+    Prevents: A world size other than the number of GPUs: unused GPUs, or invalid device ordinal. A
+    note where it isn't known that the tasks are ranks.
     Fix: start one task per GPU: set --ntasks-per-node to the GPUs per node"""
     if not step.starts_python or step.tasks is None:
         return
@@ -178,7 +186,8 @@ def tasks_are_the_gpus(step: Step) -> Violations:
     tasks = f"{step.tasks} task{'s' * (step.tasks > 1)} per node"
     message = f"srun starts {tasks}, and a node gives {gpus.value} GPUs: start one task per GPU"
     hint = f"write --ntasks-per-node={gpus.value}, or start torchrun once per node"
-    severity = NOTE if step.tasks == 1 else ERROR  # the program may start a node's ranks itself
+    # One task may start a node's ranks itself; others may be workers that share GPUs.
+    severity = ERROR if step.tasks > 1 and _may_be_ranks(step) else NOTE
     yield Violation(step.where_tasks or step.where, message, hint, severity=severity)
 
 
