@@ -40,6 +40,7 @@ _STARTS: Final = (
     rb"accelerate[\"',\s]+launch\b",
     rb"-m[ \t]+torch\.distributed\.(?:run|launch)\b",
     rb"ray job submit\b",
+    rb"(?:mpirun|mpiexec|horovodrun)[ \t]+-",
     rb"#SBATCH[ \t]+-",
     rb"#PBS[ \t]+-",
     rb"#BSUB[ \t]+-",

@@ -314,6 +314,7 @@ def test_launch_lines_in_other_files_are_named(tmp_path: Path) -> None:
         "job.jinja": "command: torchrun --nproc_per_node={{ gpus }} train.py\n",
         "pixi.toml": '[tasks]\ntrain = "accelerate launch train.py"\n',
         "cluster.yaml": "gpu:\n  job: srun -n {tasks} {command}\n",
+        "fabfile.py": "c.run(f'mpirun --host {hosts} {command}')\n",
         "queue.yaml": "start: |\n  sbatch --nodes=2 {script}\n",
         "LICENSE": "You may accelerate whatever you like.\n",
         "other.yaml": "text: srun is a command\nproducts:\n  - script: echo torchrun\n",
