@@ -31,7 +31,14 @@ from ...text.around import (
 from ..releases import parsed, release_of
 from .front_ends import FrontEnd
 from .hydra_config import Defaults, defaults_of
-from .program_modules import DEFINITIONS, FUNCTIONS, as_field, assignments, name_of
+from .program_modules import (
+    DEFINITIONS,
+    FUNCTIONS,
+    as_field,
+    assignments,
+    modules_from,
+    name_of,
+)
 
 _MOST_FILES: Final = 2_000  # of a copy; verl has 400
 _DOTTED: Final = lazy_pattern(r"[A-Za-z_][\w.]*")  # a key in a text
@@ -78,6 +85,13 @@ class Copy:
         launch chooses.
         """
         return None if self.program is None else defaults_of(self.program, name, chosen)
+
+    def program_calls(self, function: str) -> bool:
+        """Whether the program that is started calls a function, or a module does that it imports.
+
+        A module that may be started by itself calls it for itself.
+        """
+        return self.program is not None and _calls(self.program, function)
 
     def has_word(self, text: str) -> bool:
         """Whether its Python has a text in quotes, as the name of a choice."""
@@ -174,6 +188,17 @@ def _raises(
         if exceptions:
             return frozenset(exceptions)
     return frozenset()
+
+
+@until_next_check(64)
+def _calls(program: Path, function: str) -> bool:
+    """Whether a program calls a function, as `Copy.program_calls` has it."""
+    call = re.compile(rf"(?<!def )(?<!\w){re.escape(function)}\(")
+    return any(
+        call.search(module.text)
+        for module in islice(modules_from(program), _MOST_FILES)
+        if module.path == program or "__main__" not in module.text
+    )
 
 
 @until_next_check(256)

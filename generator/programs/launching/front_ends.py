@@ -143,8 +143,8 @@ class FrontEnd:
     accumulates_to: int = 0  #: the batch to which gradients are accumulated without an option
     #: the settings with which an engine for generation keeps its share of the card in training
     shares: Mapping[str, str] = field(default_factory=dict)
-    #: functions with checks, and the modules of its own that start without calling them
-    uncalled: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: functions with checks, and the modules of its own that call them
+    called: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: what has to hold of counts and settings; of some, `since` which release, or `in` which
     #: function it is checked
     identities: Sequence[Mapping[str, Any]] = ()

@@ -106,7 +106,13 @@ class _Config:
             package = header[1].replace(_GLOBAL, "")
         own = {key: value for key, value in data.items() if key != "defaults"}
         entries = data.get("defaults", [])
-        for entry in entries if isinstance(entries, list) else []:
+        entries = entries if isinstance(entries, list) else []
+        overrides = dict(filter(None, map(_override, entries)))
+        # What the command line, or a file that names this one, chose counts.
+        self._choices = {**overrides, **self._choices}
+        for entry in entries:
+            if _override(entry) is not None:
+                continue
             if entry == _OWN:
                 self.values.update(_flat(own, package))
             elif isinstance(entry, str):
@@ -114,7 +120,7 @@ class _Config:
                 self.add(file, group, ".".join(filter(None, (package, inner))))
             else:
                 self._add_choice(entry, group, package)
-        if not isinstance(entries, list) or _OWN not in entries:
+        if _OWN not in entries:
             self.values.update(_flat(own, package))
 
     def _add_choice(self, entry: object, group: str, package: str) -> None:
@@ -123,7 +129,7 @@ class _Config:
             raise _UnreadableConfig
         ((key, default),) = entry.items()
         inner_group, _, inner_package = _OPTIONAL.sub("", str(key)).partition("@")
-        if " " in inner_group:  # `override`
+        if " " in inner_group:
             raise _UnreadableConfig
         option = self._choices.get(inner_group, default)
         if option is None:
@@ -139,6 +145,19 @@ class _Config:
         if path.startswith(".."):
             raise _UnreadableConfig
         self.add(name.removesuffix(".yaml"), path, ".".join(filter(None, inside)))
+
+
+def _override(entry: object) -> tuple[str, str] | None:
+    """The group and the option of `override GROUP: OPTION`, which changes what another file chose;
+    None for other entries.
+    """
+    if not isinstance(entry, dict) or len(entry) != 1:
+        return None
+    ((key, option),) = entry.items()
+    words = str(key).split()
+    if words[0] != "override" or len(words) != 2 or not isinstance(option, str):
+        return None
+    return words[1].partition("@")[0].strip("/"), option
 
 
 def _flat(data: Mapping[str, object], package: str) -> Iterator[tuple[str, object]]:

@@ -247,11 +247,25 @@ def _broken(settings: Settings, rule: str) -> Violations:
     """A violation for each identity of a rule that surely doesn't hold; one for each place."""
     first_at = dict[Location, Violation]()
     for identity in settings.front_end.identities:
-        without_check = settings.front_end.uncalled.get(identity.get("in", ""), ())
-        if identity["rule"] == rule and settings.program not in without_check:
+        if identity["rule"] == rule and _calls(settings, identity.get("in", "")):
             for violation in _in_its_releases(settings, identity):
                 first_at.setdefault(violation.where, violation)
     yield from first_at.values()
+
+
+def _calls(settings: Settings, function: str) -> bool:
+    """Whether the program calls a function with checks; True where they are in none.
+
+    The table knows it of the front end's own programs, else the copy of it that runs does.
+    """
+    if not function:
+        return True
+    word = settings.launch.program
+    program = "" if word is None else (word.parts[-1] or "").removesuffix(".py").replace("/", ".")
+    known = settings.front_end.called[function]
+    if any(program and f".{module}".endswith(f".{program}") for module in known):
+        return True
+    return settings.copy is not None and settings.copy.program_calls(function)
 
 
 def _in_its_releases(settings: Settings, identity: Mapping[str, Any]) -> Violations:
