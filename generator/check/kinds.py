@@ -34,7 +34,11 @@ CONFIG_NAME: Final = lazy_pattern(
 _OUR_SPECS: Final = ("dsgen.yaml", "dsgen.yml")
 SHEBANG: Final = lazy_pattern(r"#![^\n]*\b(?:ba|da|k|z)?sh\b")
 #: A first line that names a program other than a shell with the grammar of sh: expect, csh, fish.
-_OTHER_SHEBANG: Final = lazy_pattern(r"#![ \t]*/(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)")
+#: `#!/usr/bin` names none, and bash reads such a script where it is handed one.
+_OTHER_SHEBANG: Final = lazy_pattern(
+    r"#![ \t]*/(?![\w/]*\b(?:bin|env)[ \t]*(?:\n|\Z))"
+    r"(?:(?![^\n]*sh\b)|[^\n]*\b(?:t?csh|fish)\b)"
+)
 #: Of Slurm, PBS, LSF, Moab, Cobalt and the Fujitsu scheduler.
 DIRECTIVE: Final = lazy_pattern(rb"^#(?:SBATCH|PBS|BSUB|MSUB|COBALT|PJM)[ \t]+-", re.MULTILINE)
 _HOST_LINE: Final = lazy_pattern(r"\s*\S+\s+slots\s*=", re.IGNORECASE)

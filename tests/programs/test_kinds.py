@@ -280,8 +280,11 @@ def test_a_script_of_no_shell_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "old.sh").write_text("#!/bin/csh\nforeach f (a b)\n  echo $f\nend\n")
     (tmp_path / "all.sh").write_text("#!/usr/bin/expect -f\nfor {set i 0} {$i < 1} {incr i} {\n}\n")
     (tmp_path / "run.sh").write_text("#!/usr/bin/env -S bash -eu\ntorchrun train.py\n")
+    (tmp_path / "train.sh").write_text("#!/usr/bin\ntorchrun train.py\n")  # names no program
     reading = read_documents([tmp_path])
-    assert [document.path for document in reading.documents] == [str(tmp_path / "run.sh")]
+    assert [document.path for document in reading.documents] == [
+        str(tmp_path / name) for name in ("run.sh", "train.sh")
+    ]
     assert dict(reading.left_alone) == {
         str(tmp_path / name): "a script that bash doesn't read" for name in ("all.sh", "old.sh")
     }

@@ -295,8 +295,9 @@ def _in_copy(
 ) -> Violations:
     """The violations of an identity, as far as the copy of the program that runs asks it.
 
-    They are as in the table where its Python has the check, or it is of the table's release. Where
-    the copy lacks a key that is set, that is what is wrong.
+    They are as in the table where its Python has the check, or it is of the table's release; of a
+    check that isn't in the copy they are notes, as where the launch has options that only the copy
+    has. Where the copy lacks a key that is set, that is what is wrong.
     """
     shorts = [short for short in _shorts_of(settings, identity) if short != "program"]
     for violation in violations:  # the copy is read only where there is any
@@ -310,17 +311,21 @@ def _in_copy(
         elif copy.is_of(numbers(identity["since"]) if "since" in identity else None):
             yield violation
         else:
-            yield _of_own_release(violation, copy, is_check=_EXCEPTION.search(then) is not None)
+            is_check = _EXCEPTION.search(then) is not None
+            severity = NOTE if is_check or _has_options_of(settings, copy) else WARNING
+            message = f"{violation.message} in {copy.front_end.name}'s own release; "
+            message += (
+                f"no such check is found in {copy.shown}"
+                if is_check
+                else f"{copy.shown} may differ"
+            )
+            yield replace(violation, message=message, severity=severity)
 
 
-def _of_own_release(violation: Violation, copy: Copy, *, is_check: bool) -> Violation:
-    """A violation by a program's own release, where a copy of another one runs.
-
-    Of a check that isn't in the copy it is a note.
-    """
-    message = f"{violation.message} in {copy.front_end.name}'s own release; "
-    message += f"no such check is found in {copy.shown}" if is_check else f"{copy.shown} may differ"
-    return replace(violation, message=message, severity=NOTE if is_check else WARNING)
+def _has_options_of(settings: Settings, copy: Copy) -> bool:
+    """Whether a launch has options that only the copy has, which may change what it does."""
+    names = (name for name, _ in settings.options() if name not in copy.front_end.options)
+    return any(map(copy.has_option, names))
 
 
 def _exceptions_in(copy: Copy, settings: Settings, identity: Mapping[str, Any]) -> frozenset[str]:
