@@ -89,6 +89,7 @@ _PINNED_BESIDE: Final = (
     "*/*.lock",
     "*/*env*.y*ml",
     "*/Dockerfile*",
+    "*/*env*.sh",
     "*/*install*.sh",
     "*/*setup*.sh",
 )
@@ -108,11 +109,10 @@ _PINNED_IN: Final = (
     "Dockerfile*",
     "*.[Dd]ockerfile",
     "*.def",
-    "*install*.sh",
-    "*setup*.sh",
     "[Rr][Ee][Aa][Dd][Mm][Ee]*",
     "INSTALL*",
     "requirements/*.txt",
+    "*.sh",  # those that install packages
 )
 #: Files of prose, which may name several releases.
 _TOLD_IN: Final = lazy_pattern(r"[Rr][Ee][Aa][Dd][Mm][Ee]|INSTALL(?!.*\.sh$)")
@@ -562,7 +562,11 @@ def _texts(folder: Path) -> Mapping[Path, str]:
         for name in _PINNED_IN
         for path in matching(inner + name, folder, folder)
     )
-    paths = list(dict.fromkeys(may_pin))
+    paths = [
+        path
+        for path in dict.fromkeys(may_pin)
+        if path.suffix != ".sh" or _INSTALLS.search(text_around(path, folder))
+    ]
     texts = dict[Path, str]()
     for path in islice(paths, _MOST_FILES):  # the list grows by the files that these install from
         texts[path] = text_around(path, folder)

@@ -77,7 +77,7 @@ def test_of_a_missing_file_nothing_is_known(tmp_path: Path) -> None:
     assert defaults.lacks("run.actor.clip")
 
 
-@pytest.mark.parametrize("entry", ["- override actor: other", "- ../../actor: dp_actor"])
+@pytest.mark.parametrize("entry", ["- override actor: [a, b]", "- ../../actor: dp_actor"])
 def test_what_is_not_followed_gives_no_defaults(tmp_path: Path, entry: str) -> None:
     """A list that isn't followed to its end says nothing of the program's keys."""
     assert read(tmp_path, {**FILES, "train.yaml": f"defaults:\n{entry}\nrun: 1\n"}) is None
