@@ -360,10 +360,13 @@ def named_files_are_there(submission: Submission) -> Violations:
 
 
 def _is_fetched(link: Reference) -> bool:
-    """Return whether a script, Makefile or Dockerfile around fetches the file, or its folder."""
+    """Return whether a script, Makefile or Dockerfile around fetches the file or its folder, or
+    writes the file.
+    """
     folder_name = link.path.strip("./").partition("/")[0]
     names = "|".join(re.escape(name) for name in {folder_name, link.name} if name)
-    fetched = re.compile(rf"{_FETCHES}[^\n]*(?<![\w.-])(?:{names})(?![\w-])")
+    written = _WRITES_TO + re.escape(link.path.removeprefix("./"))
+    fetched = re.compile(rf"(?:{_FETCHES}[^\n]*(?<![\w.-])(?:{names})|{written})(?![\w-])")
     return any(
         has_text(folder, fetched, ("*.sh", "*/*.sh", "Makefile", "Dockerfile*"))
         for folder in folders_above(link.where.path)
@@ -375,6 +378,8 @@ _FETCHES: Final = (
     r"\b(?:git clone|wget|curl|hf download|huggingface-cli download|aws s3|gsutil|azcopy|rsync|scp"
     r"|tar|unzip)\b"
 )
+#: What stands before the path of a file that a command writes.
+_WRITES_TO: Final = r">[ \t]*[\"']?(?:\./|\$[\w{}]{1,80}/)?"
 _OF_SIZES: Final = (
     "DeepSpeed config",
     "launch script",
