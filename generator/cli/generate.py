@@ -198,7 +198,7 @@ def _next_steps(made: Prepared) -> Iterator[tuple[str, str]]:
         yield "Next", "; ".join((not_ready(best.missing), *needed))
         return
     notes = [
-        *launcher.lost(best.job),
+        *launcher.lost(best),
         *_adapters(made),
         *needed,
         launcher.before(launch, made.folder),

@@ -23,7 +23,13 @@ from .alike import once_each
 from .buffers import MAX_LIVE_ELEMENTS, bucket_elements, prefetch_elements
 from .collectives import all_gather_s, all_reduce_s, all_to_all_s, dispatch_s, send_s
 from .compute import LayerTime, busiest, core_time, repeated, repeated_share, ring_steps
-from .groups import Group, group, sends_tokens_once_per_node, sends_tokens_once_per_rank
+from .groups import (
+    Group,
+    group,
+    segment,
+    sends_tokens_once_per_node,
+    sends_tokens_once_per_rank,
+)
 from .layout import LayoutLike, Modules, Offload, Recompute
 from .products import exposed_s, spread_s, stream_s
 from .rates import rates
@@ -51,7 +57,7 @@ def tensor_s(
     LinearWithGradAccumulationAndAsyncCommunication; Transformer Engine, docs on `ub_overlap_ag` and
     `ub_overlap_rs`.
     """
-    ring = group(job, layout.tensor, 1)
+    ring = group(job, layout.tensor, 1, layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.hidden
     parts = bool(layer.mixer.parts) + bool(layer.feed_forward.width)
     of_pass = parts * all_reduce_s(job, ring, size)
@@ -72,13 +78,14 @@ def tensor_s(
     return np.where(layout.tensor > 1, exposed, 0.0), np.where(layout.tensor > 1, total, 0.0)
 
 
-#: Fields that the exchange of a layer's context depends on, beside the share that is repeated.
+#: Fields that the exchange of a layer's context depends on, beside the share that is repeated and
+#: the segment.
 CONTEXT_BY = ("tensor", "context", "context_heads", "micro_batch")
 
 
-def context_s(job: Job, layout: LayoutLike, again: Any) -> Any:
+def context_s(job: Job, layout: LayoutLike, again: Any, _segment: Any = None) -> Any:
     """Seconds of the exchange of context in an average layer; a share `again` of layers repeats its
-    mixer.
+    mixer. Layouts that are alike have the same segment, which follows from them.
     """
     model, total = job.model, 0.0 * layout.context
     for mixer, count in model.averaged.mixers.items():
@@ -112,7 +119,7 @@ def _context_s(job: Job, layout: LayoutLike, again: Any, mixer: Mixer) -> Any:
     )
 
     # The ring: each step's send runs beside the attention of a chunk.
-    ring = group(job, chunks, layout.tensor * heads)
+    ring = group(job, chunks, layout.tensor * heads, layout)
     send = send_s(job, sum(keys_and_values), ring.size > ring.per_node)
     further = ring_steps(job, layout, mixer)  # kernels
     attention = core_time(job, layout, mixer) + further
@@ -121,7 +128,7 @@ def _context_s(job: Job, layout: LayoutLike, again: Any, mixer: Mixer) -> Any:
     kernels = (1 + again) * further.forward_s + further.backward_s
 
     # All-to-alls of heads, and the copies that they wait for.
-    inner = group(job, heads, layout.tensor)
+    inner = group(job, heads, layout.tensor, layout)
     inputs = all_to_all_s(job, inner, queries + sum(keys_and_values))
     sent = inputs + all_to_all_s(job, inner, output)
     copies_bytes = 2 * (queries + keys_and_values[-1] + 2 * output)
@@ -135,10 +142,10 @@ def exchange_saves(job: Job, layout: LayoutLike) -> Any:
     if not job.framework.rings_context or not np.any(layout.context > 1):
         return 0.0
     again = repeated(layout, Modules.CORE_ATTN, repeated_share(job, layout))
-    return once_each(job, layout, CONTEXT_BY, _exchange_saves, again)
+    return once_each(job, layout, CONTEXT_BY, _exchange_saves, again, segment(job, layout))
 
 
-def _exchange_saves(job: Job, layout: LayoutLike, again: Any) -> Any:
+def _exchange_saves(job: Job, layout: LayoutLike, again: Any, _segment: Any) -> Any:
     """The same, computed: with one row for each number of ranks, the layout's own first."""
     most = min(job.model.kv_heads, int(np.max(layout.context)))
     counts = [heads for heads in range(2, most + 1) if job.model.kv_heads % heads == 0]
@@ -204,7 +211,7 @@ def expert_s(
     once_per_node = sends_tokens_once_per_node(job, layout)
     deduplicated = dispatch_s(job, ring, size, part)
     exchange = np.where(once_per_node, deduplicated, all_to_all_s(job, ring, size * copies)) * load
-    cut = group(job, layout.expert_tensor, 1)
+    cut = group(job, layout.expert_tensor, 1, layout)
     gathered = all_gather_s(job, cut, layout.expert_tensor * size * copies * load)
     exchanges = 4 + 2 * again
     alone = exchanges * (
@@ -226,7 +233,7 @@ def _counts_s(job: Job, layout: LayoutLike, ring: Group, copies: Any, again: Any
     **Source**: Megatron-LM core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher
     (preprocess, token_dispatch) @ core_v0.16.1. Flex dispatchers send both with the tokens.
     """
-    members = group(job, layout.expert * layout.expert_tensor, 1)
+    members = group(job, layout.expert * layout.expert_tensor, 1, layout)
     gathered = all_gather_s(job, members, 0.0)
     weights = all_to_all_s(job, ring, _WEIGHT_BYTES * copies)
     apart = np.logical_not(sends_tokens_once_per_rank(job, layout)) & (layout.expert > 1)
@@ -252,7 +259,7 @@ def boundary_s(job: Job, layout: LayoutLike) -> Any:
     """
     cut = layout.tensor if job.engine.cuts_sends else sequence_cut(layout)
     size = weight_bytes(job) * local_tokens(job, layout) * job.model.state_width / cut
-    crosses = layout.world > job.cluster.accelerators_per_node * job.nodes_together
+    crosses = layout.world > job.cluster.accelerators_per_node * segment(job, layout)
     return np.where(layout.pipeline > 1, send_s(job, size, crosses), 0.0)
 
 
@@ -374,10 +381,10 @@ def _seconds(
     """
     is_sharded, is_stage_3 = layout.zero_stage > 0, layout.zero_stage >= 3
     copies = np.where(is_sharded, np.minimum(layout.zero_copies, replicas), 1)
-    ring = group(job, replicas / copies, stride)
-    across = group(job, copies, stride * ring.size)
+    ring = group(job, replicas / copies, stride, layout)
+    across = group(job, copies, stride * ring.size, layout)
     near_size = np.where(layout.zero_hpz > 1, np.minimum(layout.zero_hpz, ring.size), ring.size)
-    near = group(job, near_size, stride)
+    near = group(job, near_size, stride, layout)
 
     gradients = (summed_bytes(job) if job.engine.reduces_sums else weight_bytes(job)) * updated
     gathered = _gathered_bytes(job) * np.where(is_stage_3, base_share(job) * count, updated)

@@ -67,7 +67,7 @@ def _tokens_per_expert(job: Job, layout: LayoutLike) -> Any:
 
 def _leaves_its_rack(job: Job, layout: LayoutLike) -> Any:
     """Whether experts are sent tokens out of a fabric that joins several nodes."""
-    if job.nodes_together == 1:
+    if job.segments == (1,):
         return False
     return (layout.expert > 1) & (group(job, layout.expert, layout.expert_tensor).nodes > 1)
 

@@ -54,18 +54,62 @@ class Group:
         return np.maximum(self.size / self.per_node, 1)
 
 
-def group(job: Job, size: Any, stride: Any) -> Group:
+def segment(job: Job, layout: LayoutLike) -> Any:
+    """Nodes of one rack that are filled one after the other, before those of the next.
+
+    Of the sizes that divide the job's nodes it is the one in which most of the layout's groups are
+    whole, else their smallest piece is largest: experts' first, whose tokens fill the network most,
+    then tensor's and context's, then those that share gradients. Of several it is the largest.
+    """
+    ranks = layout.data * layout.context
+    return _best_segment(
+        job,
+        (layout.expert, layout.expert_tensor),
+        (layout.tensor, 1),
+        (layout.context, layout.tensor),
+        (ranks / layout.zero_copies, layout.tensor),
+        (ranks, layout.tensor),
+    )
+
+
+def _best_segment(job: Job, *groups: tuple[Any, Any]) -> Any:
+    """The size of segments with the largest pieces of the first of some groups, each given by its
+    ranks and their distance; where that is the same, of the next.
+    """
+    best: Any = job.segments[0]
+    for other in job.segments[1:]:
+        gain: Any = 0
+        for size, stride in groups:
+            more = _piece(job, other, size, stride) - _piece(job, best, size, stride)
+            gain = np.where(gain == 0, more, gain)
+        best = np.where(gain > 0, other, best)
+    return best
+
+
+def group(job: Job, size: Any, stride: Any, layout: LayoutLike | None = None) -> Group:
     """The communicator of `size` ranks that lie `stride` apart in rank order.
 
-    Nodes are filled in that order. Of groups that neither divide a node nor are its multiples, some
-    are split unequally, and all wait for the smallest piece: in racks of 72, the second 64 ranks
-    lie 8 in the first rack and 56 in the next.
+    Nodes are filled in that order. Of groups that neither divide a segment nor are its multiples,
+    some are split unequally, and all wait for the smallest piece: in segments of 72, the second 64
+    ranks lie 8 in the first and 56 in the next. The segments are the layout's; without one, those
+    that are best for this group, as they are for experts' in any layout.
     """
-    domain = job.cluster.accelerators_per_node * job.nodes_together
+    nodes = _best_segment(job, (size, stride)) if layout is None else segment(job, layout)
+    return Group(size=size, per_node=_piece(job, nodes, size, stride), stride=stride)
+
+
+def experts_together(job: Job, layout: LayoutLike) -> Any:
+    """Ranks of one group of experts that lie in one node or segment."""
+    return group(job, layout.expert, layout.expert_tensor).per_node
+
+
+def _piece(job: Job, nodes: Any, size: Any, stride: Any) -> Any:
+    """Ranks of the smallest piece of such groups in segments of so many nodes."""
+    domain = job.cluster.accelerators_per_node * nodes
     room = np.maximum(domain // stride, 1)
-    in_one_domain = job.gpus <= domain
-    together = np.minimum(room, size) if in_one_domain else _smallest_piece(room, size)
-    return Group(size=size, per_node=together, stride=stride)
+    if job.segments[0] >= job.nodes:
+        return np.minimum(room, size)
+    return _smallest_piece(room, size)
 
 
 def _smallest_piece(room: Any, size: Any) -> Any:
@@ -106,7 +150,7 @@ def sends_tokens_once_per_node(job: Job, layout: LayoutLike) -> Any:
     crosses_nodes = ring.size > ring.per_node
     takes_token = deepep_takes(job.model.feed_forward, between_nodes=True)
     # Its peers open one another's memory by CUDA IPC, which ends with a node, not with a rack.
-    in_nodes = (job.nodes_together == 1) & (ring.per_node == _DEEPEP_RANKS)
+    in_nodes = (job.segments == (1,)) & (ring.per_node == _DEEPEP_RANKS)
     has_kernels = in_nodes & is_among(ring.nodes, _DEEPEP_NODES)
     reaches = (has_kernels & takes_token) | (dispatcher == "hybridep")
     return may_send & crosses_nodes & reaches

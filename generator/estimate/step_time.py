@@ -16,6 +16,7 @@ from . import adapters, communication, compute, flops, muon, units
 from .alike import distinct, once_each
 from .communication import TRAFFIC_BY, Traffic, boundary_s, traffic
 from .compute import repeated, repeated_modules_s, repeated_share
+from .groups import segment
 from .layout import Layout, LayoutLike, Modules, Offload
 from .ledgers import StepTime, Throughput
 from .products import exposed_s, stream_s
@@ -196,8 +197,9 @@ def per_layer(job: Job, layout: LayoutLike) -> dict[str, Any]:
     The model's kinds of layers are weighted by their number. `backward` is a part of `compute`;
     `head` is the output's, beside the layers.
     """
-    once = distinct(layout, _LAYER_TIME_BY, repeated_share(job, layout))
-    seconds = once.spread(_average_layer(job, once.layout, *once.columns))
+    # Layouts in other segments differ in what their groups reach.
+    once = distinct(layout, _LAYER_TIME_BY, repeated_share(job, layout), segment(job, layout))
+    seconds = once.spread(_average_layer(job, once.layout, once.columns[0]))
 
     # What is left depends on fields that `_average_layer` doesn't read.
     tensor_waiting = seconds.pop("tensor_waiting")
@@ -245,7 +247,12 @@ def _average_layer(job: Job, layout: LayoutLike, again: Any) -> dict[str, Any]:
             of_kind["expert_overlapped"] = count / layers_with_experts * overlapped
         total |= {cause: total[cause] + seconds for cause, seconds in of_kind.items()}
     context = once_each(
-        job, layout, communication.CONTEXT_BY, communication.context_s, repeats_attention
+        job,
+        layout,
+        communication.CONTEXT_BY,
+        communication.context_s,
+        repeats_attention,
+        segment(job, layout),
     )
     return {**total, "context": context, "head": compute.head_time_s(job, layout)}
 

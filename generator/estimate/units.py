@@ -154,8 +154,8 @@ def traffic(job: Job, layout: LayoutLike, held: StageContents) -> Traffic:
     (accelerate 1.15, parallelism_config.py, `_get_mesh`).
     """
     ranks = layout.data * layout.context / layout.zero_copies
-    ring = group(job, ranks, 1)
-    across = group(job, layout.zero_copies, ring.size)
+    ring = group(job, ranks, 1, layout)
+    across = group(job, layout.zero_copies, ring.size, layout)
     b, units = weight_bytes(job), moved(job, layout, held)
     sent = reduced_bytes(job) * units.reduced
     part = all_reduce_s(job, across, sent / ranks / units.reductions)

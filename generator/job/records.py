@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cache
 from typing import Any, Final, Literal
 
 from ..catalog.layers.mixer import Mixer
@@ -13,6 +14,7 @@ from ..catalog.model import Model
 from ..catalog.records import NodeType
 from ..dataclass import dataclass
 from ..findings import Location, Version
+from ..numerals import read_whole
 from ..text.wording import OF_SPECS, Vocabulary
 from .arguments import is_module_name
 from .engine import Engine
@@ -462,6 +464,15 @@ class Calibration:
     memory_factor: float = 1.0  #: of allocated memory that isn't model states
 
 
+@cache
+def _segments(nodes: int, most: int, asked: str) -> tuple[int, ...]:
+    """Return the sizes of `Job.segments`: of at most `most` nodes; `asked`, if it is one."""
+    sizes = [size for size in range(min(nodes, max(most, 1)), 0, -1) if nodes % size == 0]
+    if (size := read_whole(asked)) in sizes:
+        return (size,)
+    return tuple(size for i, size in enumerate(sizes) if all(larger % size for larger in sizes[:i]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One training run, resolved. Immutable; everything after this is a function of it."""
@@ -535,15 +546,20 @@ class Job:
         return -(-self.gpus // self.cluster.accelerators_per_node)
 
     @property
-    def nodes_together(self) -> int:
-        """Nodes in rank order that one fast fabric joins: 1, but in racks the most that all racks
-        can hold as many of.
+    def segments(self) -> tuple[int, ...]:
+        """Sizes in nodes of the parts of a rack of which the job may be made, descending: one node,
+        but in racks those that divide the job's nodes, without divisors of other ones.
 
-        256 nodes lie in racks of 18 by 16, so that no group of 64 accelerators leaves its rack.
-        **Source**: NVIDIA, Slurm block scheduling on GB200 NVL72: segments of 16 nodes.
+        A group of ranks that is whole in a size is whole in its multiples too. The job's options
+        for Slurm may say one. **Source**: NVIDIA, Slurm block scheduling on GB200 NVL72: segments
+        of 16 nodes; `--segment` of sbatch with topology/block, which each rack holds a whole number
+        of.
         """
         most = self.cluster.link_domain // self.cluster.accelerators_per_node
-        return max((count for count in range(1, most + 1) if self.nodes % count == 0), default=1)
+        # Of a run that is known from files the launch may be unknown.
+        options: Mapping[str, Any] = getattr(getattr(self, "launch", None), "options", {})
+        asked = (options.get("directives") or {}).get("segment")
+        return _segments(self.nodes, most, str(asked))
 
     @property
     def computes_in(self) -> str:

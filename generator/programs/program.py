@@ -135,8 +135,8 @@ class Launcher:
     #: Its options, with paths from where the spec is as paths from the files' folder, where only
     #: these lead somewhere.
     placed: Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]] = as_written
-    #: Notes on folders of a job's output that go with its machines.
-    lost: Callable[[Job], Iterable[str]] = lambda _: ()
+    #: Notes on what a plan loses with its machines, or they need.
+    lost: Callable[[Plan], Iterable[str]] = lambda _: ()
     #: what to do first, said above that command
     before: Callable[[JobLaunch, Path], str] = from_the_scripts_folder
     #: words that its commands need for what is in that file

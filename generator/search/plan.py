@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from ..dataclass import dataclass
+from ..estimate.groups import segment
 from ..estimate.layout import FIELDS, Layout
 from ..estimate.layout_words import dimensions, in_words, told_with
 from ..estimate.ledgers import Memory, StepTime, Throughput
@@ -296,6 +297,7 @@ class Plan:
                 "world": layout.world,
                 "tokens_per_step": self.tokens_per_step,
             },
+            "segment": self.segment,
             "memory": {**self.memory.to_dict(), "headroom_fraction": self.job.headroom},
             "step_time": self.step_time.to_dict(),
             "uncertainty": self.uncertainty.to_dict(),
@@ -311,8 +313,16 @@ class Plan:
         }
 
     def in_words(self) -> str:
-        """The layout as one says it."""
-        return in_words(self.layout, self.job.engine)
+        """The layout as one says it, with the segments of racks where it needs several."""
+        words = in_words(self.layout, self.job.engine)
+        if self.segment == 1 or self.segment == self.job.nodes:
+            return words
+        return f"{words}, in segments of {self.segment} nodes"
+
+    @property
+    def segment(self) -> int:
+        """Nodes of one rack that are filled one after the other; 1 where NVLink ends with them."""
+        return int(segment(self.job, self.layout))
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from dsgen.estimate.activations import kept_per_token
 from dsgen.estimate.collectives import all_gather_s, all_to_all_s, dispatch_s
 from dsgen.estimate.communication import expert_s
 from dsgen.estimate.compute import busiest, layer_times, permuted_copies, repeated_modules_s
-from dsgen.estimate.groups import group, sends_tokens_once_per_node
+from dsgen.estimate.groups import group, segment, sends_tokens_once_per_node
 from dsgen.estimate.host import start_s
-from dsgen.estimate.layout import Layout, Modules, Recompute
+from dsgen.estimate.layout import Layout, Layouts, Modules, Recompute
 from dsgen.estimate.stages import stage_contents
 from dsgen.search.feasible import make_plan
 from tests.jobs import SMALL, job
@@ -122,13 +122,24 @@ def test_dispatch_over_nodes_takes_as_long_as_was_measured(ranks: int, milliseco
 
 
 @pytest.mark.parametrize(
-    ("gpus", "expert", "inside"), [(1152, 64, 8), (1152, 24, 24), (256, 64, 64)]
+    ("gpus", "expert", "asked", "nodes", "inside"),
+    [
+        (1152, 64, None, 16, 64),
+        (1152, 24, None, 18, 24),
+        (1152, 48, None, 12, 48),
+        (1152, 1, None, 18, 1),
+        (1152, 64, 18, 18, 8),
+        (1152, 64, 9, 9, 4),
+        (1152, 64, 24, 16, 64),
+        (256, 64, None, 16, 64),
+    ],
 )
-def test_groups_that_a_rack_does_not_hold_evenly_are_split(
-    gpus: int, expert: int, inside: int
+def test_segments_of_racks_hold_groups_of_experts(
+    gpus: int, expert: int, asked: int | None, nodes: int, inside: int
 ) -> None:
-    """Where all 72 GPUs of racks are used, 64 neighbours lie in two of them, of which one has 8;
-    with 64 of each rack used, or groups of 24, none is split.
+    """Of the sizes that divide the nodes the one that holds groups of experts is taken, else the
+    largest; where Slurm is asked for 18 nodes of a rack, 64 neighbours lie in two, of which one has
+    8. A size that racks can't have is as none.
     """
     whole = job(
         model="kimi-k2",
@@ -137,10 +148,67 @@ def test_groups_that_a_rack_does_not_hold_evenly_are_split(
         gpus=gpus,
         training__global_batch=gpus,
     )
-    places = np.arange(gpus) // (4 * whole.nodes_together)
+    options = {} if asked is None else {"directives": {"segment": asked}}
+    whole = replace(whole, launch=replace(whole.launch, options=options))
+    layout = Layout(data=gpus, expert=expert)
+    assert segment(whole, layout) == nodes
+    places = np.arange(gpus) // (4 * nodes)
     groups = places.reshape(-1, expert)
     smallest = min(np.unique(each, return_counts=True)[1].min() for each in groups)
     assert group(whole, expert, 1).per_node == smallest == inside
+    assert group(whole, expert, 1, layout).per_node == inside
+
+
+def test_segments_hold_what_they_can_of_a_layout() -> None:
+    """Where no size holds experts, it is the largest piece that counts; then tensor and context,
+    and what shares gradients. Columns have what their rows have.
+    """
+    whole = job(
+        model="kimi-k2",
+        framework="megatron-lm",
+        cluster="nvidia/gb200-nvl72-compute-tray",
+        gpus=1152,
+        training__global_batch=1152,
+    )
+    expected = {
+        Layout(data=1152, expert=128): 16,
+        Layout(data=192, tensor=2, context=3, expert=64): 16,
+        Layout(data=96, tensor=4, context=3): 18,
+        Layout(data=64, pipeline=18, expert=8): 16,
+        Layout(data=1152, zero_copies=18): 16,
+        Layout(data=72, pipeline=16, expert=8): 18,
+    }
+    assert [int(segment(whole, layout)) for layout in expected] == [*expected.values()]
+    assert segment(whole, Layouts.of([*expected])).tolist() == [*expected.values()]
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "batch"),
+    [
+        ("nemotron-3-ultra-550b-a55b", "nvfp4", 1152),
+        ("qwen3.5-397b-a17b", "fp8", 1152),
+        ("nemotron-3-super-120b-a12b", "nvfp4", 1152),
+        ("deepseek-v3", "fp8", 1152),
+        ("llama-3.1-70b", "bf16", 1152),
+    ],
+)
+def test_larger_racks_are_no_slower(model: str, precision: str, batch: int) -> None:
+    """Racks of 72 GPUs have every segment that racks of 64 have."""
+    whole = job(
+        model=model,
+        framework="megatron-lm",
+        cluster="gb200-nvl72",
+        gpus=576,
+        training__global_batch=batch,
+        training__precision=precision,
+        **({"training__fp8_recipe": "mxfp8"} if precision == "fp8" else {}),
+    )
+    step_s = []
+    for domain in (72, 64, 36, 32):
+        racks = replace(whole, cluster=replace(whole.cluster, link_domain=domain))
+        plan = dsgen.search(racks, top=1).plans[0]
+        step_s.append(plan.choice.decides_s)
+    assert step_s == sorted(step_s)
 
 
 def test_an_expert_keeps_its_output_where_that_is_weighed() -> None:
@@ -173,13 +241,15 @@ def test_deepep_counts_eight_ranks_a_node() -> None:
     )
     assert not sends_tokens_once_per_node(whole, Layout(data=128, expert=128))
 
-    # Racks of 72 split groups of 16 into pieces of eight, which are no nodes of eight.
+    # Segments of 72 split groups of 16 into pieces of eight, which are no nodes of eight.
     racks = job(
         model="qwen3-30b-a3b",
         cluster="nvidia/gb300-nvl72-compute-tray",
         gpus=576,
         training__global_batch=576,
     )
+    launch = replace(racks.launch, options={"directives": {"segment": 18}})
+    racks = replace(racks, launch=launch)
     split = Layout(data=576, expert=16)
     assert group(racks, split.expert, split.expert_tensor).per_node == 8
     assert not sends_tokens_once_per_node(racks, split)
@@ -345,6 +415,6 @@ def test_groups_of_racks_are_those_that_every_rack_can_hold(
 ) -> None:
     """Of 256 nodes, 16 lie together in racks of 18, so that no group of 64 GPUs leaves its rack."""
     racks = job(cluster="gb200-nvl72", gpus=gpus, training__global_batch=gpus)
-    assert racks.nodes_together == nodes
+    assert segment(racks, Layout(data=gpus)) == nodes
     assert int(group(racks, min(64, gpus), 1).per_node) == ranks
-    assert job(cluster="nvidia/dgx-h100", gpus=64, training__global_batch=64).nodes_together == 1
+    assert job(cluster="nvidia/dgx-h100", gpus=64, training__global_batch=64).segments == (1,)

@@ -93,4 +93,4 @@ def test_a_folder_that_goes_with_the_machine_is_named(
     assert (
         f"output.checkpoints {folder} is on no mounted volume" in " ".join(file.text.split(" # "))
     ) is not kept
-    assert ([*LAUNCHERS[target].lost(saving.job)] == []) is kept
+    assert ([*LAUNCHERS[target].lost(saving)] == []) is kept

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import dsgen
 from dsgen.job.records import Output
 from dsgen.programs.launchers import launch_files
 from dsgen.units import clock
+from tests.jobs import job
 from tests.needs import needs_shellcheck, needs_slurm
 from tests.programs.hand_built import HOSTILE, expected_arguments, plan, program
 from tests.programs.places import put, shell_complaints
@@ -115,6 +117,35 @@ def test_nodes_of_racks_are_asked_for_together(cluster: str, nodes: int, told: s
         assert re.findall(r"^#SBATCH --segment=(.*)$", text, re.MULTILINE) == [expected] * (
             expected is not None
         )
+
+
+def test_a_plan_and_its_files_count_on_the_same_racks() -> None:
+    """The size of segments that holds the layout's experts, or that the user asks for, is the
+    script's and the plan's, and counts in its time; the estimate of the layout has the same.
+    """
+    keys = {
+        "model": "qwen3-235b-a22b",
+        "framework": "megatron-lm",
+        "cluster": "gb200-nvl72",
+        "gpus": 576,
+        "training__global_batch": 1152,
+        "launch__target": "slurm",
+    }
+    step_s = {}
+    for asked, size in ((None, 16), (18, 18), (8, 8)):
+        directives = {} if asked is None else {"directives": {"segment": asked}}
+        whole = job(**keys, launch__slurm=directives, layout__expert=64, layout__pipeline=1)
+        best = dsgen.search(whole, top=1).plans[0]
+        text = next(file.text for file in dsgen.render(best) if file.path == "launch.sbatch")
+        assert re.findall(r"^#SBATCH --segment=(.*)$", text, re.MULTILINE) == [str(size)]
+        pins = {name: value for name, value in best.layout.to_dict().items() if value != []}
+        alone = dsgen.estimate(replace(whole, pins=replace(whole.pins, **pins)))
+        assert alone.step_time == best.step_time
+        for found in (best, alone):
+            assert found.to_dict()["segment"] == size
+            assert found.in_words().endswith(f", in segments of {size} nodes")
+        step_s[size] = float(best.step_time.total_s)
+    assert step_s[16] < step_s[8] < step_s[18]
 
 
 def test_time_says_its_unit() -> None:

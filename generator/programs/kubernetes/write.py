@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from ...dataclass import dataclass
 from ...job.needs import IMAGES, written_for
-from ...job.records import Job
 from ...numerals import read_whole
 from ...patterns import lazy_pattern
 from ...search.plan import Plan
@@ -353,7 +352,7 @@ class _Job:
         for key in OF_RUNTIME:
             if self.kind == "TrainJob" and self.options.get(key):
                 yield f"launch.kubernetes.{key} has no field in a TrainJob: its runtime sets it."
-        yield from _lost(self.plan.job)
+        yield from _lost(self.plan)
 
     def _notes_on_resources(self) -> Iterator[str]:
         """Notes on cores and memory, and on restarts."""
@@ -415,11 +414,12 @@ def _claims(options: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
         yield claim, path.removesuffix(":ro"), path.endswith(":ro")
 
 
-def _lost(job: Job) -> Iterator[str]:
+def _lost(plan: Plan) -> Iterator[str]:
     """Notes on racks that pods don't see, and on paths that are on no mounted volume."""
-    if job.nodes_together > 1:
+    job = plan.job
+    if plan.segment > 1:
         yield (
-            f"Racks: the plan counts on NVLink between {job.nodes_together} nodes in rank order: "
+            f"Racks: the plan counts on NVLink between {plan.segment} nodes in rank order: "
             "add the claim of a "
             "ComputeDomain (NVIDIA's DRA driver for GPUs) to the pods, and place them rack by rack."
         )

@@ -15,7 +15,7 @@ from ...catalog.layers.grouped import GroupedQuery
 from ...catalog.layers.latent import Latent
 from ...catalog.layers.mamba import Mamba2
 from ...catalog.model import Model
-from ...estimate.groups import flexible_dispatcher
+from ...estimate.groups import experts_together, flexible_dispatcher
 from ...estimate.layout import Layout, Offload
 from ...estimate.muon import is_muon
 from ...estimate.stages import chunk_sizes, layers_of, split
@@ -127,10 +127,11 @@ def _environment_of_hybridep(job: Job, layout: Layout) -> dict[str, str]:
     cluster = job.cluster
     in_rack = cluster.link_domain > cluster.accelerators_per_node
     most_ranks = 64 if in_rack else cluster.accelerators_per_node
+    ranks = min(int(experts_together(job, layout)), most_ranks)
     variables = {
         "USE_MNNVL": str(int(in_rack)),
         "NVLINK_DOMAIN_SIZE": str(cluster.link_domain),
-        "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": str(min(layout.expert, most_ranks)),
+        "NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN": str(ranks),
     }
     if in_rack:
         variables["NUM_OF_TOKENS_PER_CHUNK_COMBINE_API"] = "128"

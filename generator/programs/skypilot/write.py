@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...job.records import Job, JobLaunch
+from ...job.records import JobLaunch
 from ...patterns import lazy_pattern
 from ...search.plan import Plan
 from ..launching import write
@@ -117,7 +117,7 @@ def _notes(plan: Plan) -> Iterator[str]:
             f"`workdir` is that folder, which is uploaded{holds}; "
             "launch.skypilot.workdir names another."
         )
-    yield from _lost(plan.job)
+    yield from _lost(plan)
     if options.get("use_spot"):
         yield (
             "sky launch starts nothing again when a machine is taken away: sky jobs launch "
@@ -127,11 +127,11 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "The secrets are taken from where it is launched: sky launch --secret NAME for each."
 
 
-def _lost(job: Job) -> Iterator[str]:
+def _lost(plan: Plan) -> Iterator[str]:
     """Notes on paths that are in no bucket and on no mount."""
-    options = job.launch.options
+    options = plan.job.launch.options
     mounts = (*_pairs(options, "buckets"), *_pairs(options, "file_mounts"))
-    return write.not_mounted(job, (target for _, target in mounts), "launch.skypilot.buckets")
+    return write.not_mounted(plan.job, (target for _, target in mounts), "launch.skypilot.buckets")
 
 
 def _secret_options(file: Path) -> tuple[str, ...]:

@@ -150,11 +150,11 @@ def _notes(
             "The node's memory is unknown, so Slurm's default limit applies: "
             "launch.slurm.memory sets another."
         )
-    if plan.job.nodes_together > 1 and not plan.job.elastic:
+    if plan.segment > 1 and not plan.job.elastic:
         yield (
             "--segment (Slurm 23.11, topology/block) keeps groups of ranks within racks as "
             "the plan counts them: "
-            "launch.slurm.directives, segment: N, sets another size."
+            "with launch.slurm.directives, segment: N, it counts on another size."
         )
     set_keys = [f"launch.slurm.{key}" for key in ("modules", "setup") if options.get(key)]
     if set_keys and options.get("container_image"):  # pyxis starts it for srun's tasks alone
@@ -461,9 +461,8 @@ def _resources(plan: Plan, options: Mapping[str, Any]) -> Iterator[tuple[str, ob
     yield "job-name", write.plain_name(plan.job.name)
     yield "nodes", plan.job.nodes
     yield "ntasks-per-node", 1
-    together = plan.job.nodes_together
-    if together > 1 and not plan.job.elastic:
-        yield "segment", together
+    if plan.segment > 1 and not plan.job.elastic:
+        yield "segment", plan.segment
 
     gpus = write.processes_per_node(plan)
     request = options.get("gpu_request", "gpus-per-node")
