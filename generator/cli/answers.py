@@ -13,7 +13,7 @@ from ..job.records import Job
 from ..rules.violations import divisors
 from ..search import Infeasible, Plan, SearchResult, Suggestion
 from ..search.plan import PINNED, Decision
-from ..search.summary import Line, Row, answer, compared, fits, rows, unlike
+from ..search.summary import Line, Row, answer, compared, fits, host_range, rows, unlike
 from ..text.wording import counted, in_spec
 from ..units import GIB, count, gib, same_unit
 from .findings_text import height_below
@@ -65,6 +65,7 @@ _PARTS: Final = {
     "output_bytes": ("logits and loss", OLIVE),
     "buffers_bytes": ("buffers", GREY),
 }
+_PRINTED_BYTES: Final = 0.05 * GIB  #: from which a size is printed as 0.1 GiB
 _BESIDE: Final = 38  #: columns that a row with a bar takes beside the bar
 
 
@@ -502,6 +503,21 @@ class MemoryBars(NamedTuple):
             yield [Text(line, legend_style)]
 
     @property
+    def _parts(self) -> Sequence[tuple[str, float, int]]:
+        """What takes memory: its label, its own peak in bytes, and the colour of its bar."""
+        memory = self.plan.memory
+        sizes = ((*_PARTS[field], float(getattr(memory, field))) for field in _PARTS)
+        parts = [(label, size, colour) for label, colour, size in sizes if size]
+        beside = float(memory.required_bytes) - float(memory.allocated_bytes)
+        return (*parts, ("context and NCCL", beside, GREY))
+
+    @property
+    def _peaks_coincide(self) -> bool:
+        """Whether the parts add up to no more than what is required, to a printed digit."""
+        together = sum(size for _, size, _ in self._parts)
+        return together - float(self.plan.memory.required_bytes) < _PRINTED_BYTES
+
+    @property
     def _limit(self) -> float:
         """The bytes that the job's headroom leaves."""
         return float(self.plan.memory.capacity_bytes) * (1 - self.plan.job.headroom)
@@ -510,15 +526,9 @@ class MemoryBars(NamedTuple):
         memory, enough = self.plan.memory, fits(self.plan)
         cells = max(_NARROWEST, min(_WIDEST, width - _BESIDE))
         capacity, required = float(memory.capacity_bytes), float(memory.required_bytes)
-        parts = [
-            (label, float(getattr(memory, field)), colour)
-            for field, (label, colour) in _PARTS.items()
-            if float(getattr(memory, field))
-        ]
-        parts.append(("context and NCCL", required - float(memory.allocated_bytes), GREY))
 
         table = Table(whole(), numbers(), numbers(), whole())
-        for label, size, colour in parts:
+        for label, size, colour in self._parts:
             bar = Text(_bar(cells * size / capacity, cells), style=style(colour))
             table.add_row(label, f"{gib(size)} GiB", f"{size / capacity:.0%}", bar)
         total = Text(
@@ -538,9 +548,10 @@ class MemoryBars(NamedTuple):
             yield f"nvidia-smi will show {gib(min(memory.device_bytes, capacity))} GiB"
         else:
             yield "a run would end out of memory"
-        host = float(memory.host_bytes_per_node)
-        if host:
-            yield f"{gib(host)} GiB of host memory per node"
+        if not self._peaks_coincide:
+            yield "each part is its own peak: they need not coincide, and add up to more"
+        if memory.host_bytes_per_node:
+            yield f"{host_range(plan)} GiB of host memory per node"
         loading = loading_bytes(plan.job, plan.layout)
         if loading:
             yield f"the peak is loading: each GPU holds the whole 4-bit model, {gib(loading)} GiB"

@@ -309,7 +309,7 @@ def _machines(plan: Plan) -> Iterator[_Factor]:
     for name, step_s in plan.other_precisions.items():
         if abs(log(step_s / own_s)) > _DIFFERENT_PRECISION:
             value = f"in {name} {seconds(step_s)} per step ({step_s / own_s - 1:+.0%})"
-            yield _Factor("", value, "the same layout")
+            yield _Factor("", value, "the plan's layout: with another it may be faster")
 
     rate = sized(rates.tokens_per_s * token_bytes(job))
     value = f"{count(rates.tokens_per_s)} tokens/s = {rate}/s"

@@ -217,8 +217,8 @@ def required_band(memory: Memory) -> Band:
 def host_band(job: Job, memory: Memory) -> Band:
     """The band of a node's host memory, in bytes; for one ledger or columns.
 
-    The upper end has the offloaded states in pinned buffers, the lower end has them once, as with
-    `pin_memory: false`.
+    The upper end has the offloaded states in pinned buffers, the lower end has them once, as
+    without these.
     """
     high = memory.host_bytes_per_node
     return Band(low=high / host_factor(job), high=high)

@@ -69,6 +69,9 @@ class Engine:
     #: Gradients are freed as they are reduced, and made anew by the next step's backward pass.
     frees_gradients: bool = False
     offloads_gradients: bool = False  #: a rank's gradients go to the host with the optimizer
+    #: What its files say so that offloaded states lie in plain host memory and not in pinned
+    #: buffers; empty: nothing they can say does that.
+    unpins: tuple[str, ...] = ()
     #: Until a step's last micro-batch gradients are summed whole, and reduced at its end alone.
     defers_reduction: bool = False
     #: Gradients are reduced, and sent, in buffers of its own, which the job's configuration sizes.

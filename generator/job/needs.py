@@ -227,6 +227,10 @@ IMAGES: Final = {
     "intel": "vault.habana.ai/gaudi-docker/1.21.0/ubuntu22.04/habanalabs/"
     "pytorch-installer-2.6.0:latest",
 }
+#: An image with a vendor's fork of Transformer Engine too, where the one above lacks it. Source:
+#: AMD-AGI/Primus docs/01-getting-started/release-notes.md @ 45328e79 (PyTorch 2.12, Transformer
+#: Engine 2.17, Python 3.12).
+_WITH_TRANSFORMER_ENGINE: Final[Mapping[str, str]] = {"amd": "rocm/primus:v26.7"}
 
 
 #: Packages of kernels by the least version that transformers takes.
@@ -239,12 +243,18 @@ def written_for(job: Job) -> dict[str, str]:
     versions = {**job.framework.versions, **job.framework.packages(job)}
     vendor = job.cluster.accelerator.vendor
     if vendor != "nvidia":
-        versions.pop("Transformer Engine", None)  # ROCm's fork is in its images
-        versions |= {"image": IMAGES[vendor]} if "image" in versions else {}
+        by_te = versions.pop("Transformer Engine", None) is not None  # others have forks of it
+        images = _WITH_TRANSFORMER_ENGINE if by_te else IMAGES
+        versions |= {"image": images.get(vendor, IMAGES[vendor])} if "image" in versions else {}
     versions |= {name: KERNELS.get(name, "any") for name in job.model.kernels}
     if job.training.lora is not None and not job.framework.recipes:
         versions["peft"] = "0.21"  # huggingface/peft @ 0.21 src/peft/tuners/lora/config.py
     return versions
+
+
+def default_image(job: Job) -> str:
+    """The image that containers run where the job names none."""
+    return written_for(job).get("image", IMAGES[job.cluster.accelerator.vendor])
 
 
 def listed_versions(job: Job) -> str:

@@ -84,14 +84,22 @@ def memory_text(plan: Plan) -> str:
 
 def host_text(plan: Plan) -> str:
     """`342-512 of 1,900 GiB per node`: states once, and with pinned buffers."""
-    job, band = plan.job, host_band(plan.job, plan.memory)
-    needed = gib(band.low) if band.low == band.high else f"{gib(band.low)}-{gib(band.high)}"
-    has = job.cluster.host_memory_bytes
+    job, has = plan.job, plan.job.cluster.host_memory_bytes
     if not has:
-        return f"{needed} GiB per node; set cluster.host_memory_gib to check it"
-    unpinned = "" if pins_host_memory(job, plan.memory) else "; fits with pin_memory: false alone"
-    verdict = "; too large" if band.low > host_limit_bytes(job) else unpinned
-    return f"{needed} of {gib(has)} GiB per node{verdict}"
+        return f"{host_range(plan)} GiB per node; set cluster.host_memory_gib to check it"
+    verdict = ""
+    if host_band(job, plan.memory).low > host_limit_bytes(job):
+        verdict = "; too large"
+    elif not pins_host_memory(job, plan.memory):
+        unpinned = " and ".join(job.engine.unpins)
+        verdict = f"; fits with {unpinned} alone" if unpinned else "; too large at the upper end"
+    return f"{host_range(plan)} of {gib(has)} GiB per node{verdict}"
+
+
+def host_range(plan: Plan) -> str:
+    """`342-512`: GiB of a node's host memory."""
+    band = host_band(plan.job, plan.memory)
+    return gib(band.low) if band.low == band.high else f"{gib(band.low)}-{gib(band.high)}"
 
 
 def run_text(plan: Plan) -> str:

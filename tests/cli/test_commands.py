@@ -293,6 +293,18 @@ def test_plan_explains_the_training_time(workdir: Path) -> None:
     assert "210 days (assumed: 102 to 431 days published)" in " ".join(table.split())
 
 
+def test_another_number_format_is_compared_on_the_layout_of_the_plan() -> None:
+    """What a step takes in bf16 is of the layout that was chosen for fp8, and said to be."""
+    shown = run(
+        *("plan", "--model", "llama-3.1-8b", "--framework", "megatron-lm", "--gpus", "8"),
+        *("--cluster", "nvidia/dgx-h100", "--global-batch", "128", "--sequence-length", "4096"),
+        *("--set", "training.precision=fp8", "--explain"),
+    ).stdout
+    [row] = [line for line in shown.splitlines() if line.lstrip().startswith("in bf16 ")]
+    assert "the plan's layout" in row
+    assert "the plan's layout: with another it may be faster" in " ".join(shown.split())
+
+
 def test_plan_as_csv(workdir: Path) -> None:
     """`plan --format csv` has one line per plan, in rank order, with the layout's keys."""
     (workdir / "job.yaml").write_text(SMALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from dsgen.cli.answers import MemoryBars
 from dsgen.cli.tables import lines_of
 
 SGR = re.compile(r"\x1b\[[\d;]*m")
-JOB = {
+JOB: dict[str, Any] = {
     "framework": "megatron-lm",
     "model": "gpt3-175b",
     "cluster": "azure/standard_nd96amsr_a100_v4",
@@ -43,6 +44,34 @@ def test_a_plan_that_does_not_fit() -> None:
     assert total.endswith("]+")
     assert "·" not in total
     assert int(re.search(r"(\d+)%", total)[1]) > 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "coincide"),
+    [
+        ({"layout": {**JOB["layout"], "pipeline": 16}}, True),
+        (
+            {
+                "framework": "huggingface",
+                "training": {"sharding": "fsdp2", "global_batch": 256, "sequence_length": 4096},
+                "model": "gemma-3-27b",
+                "gpus": 64,
+                "layout": {"micro_batch": 4, "zero_stage": 3, "recompute": "full"},
+            },
+            False,
+        ),
+    ],
+)
+def test_parts_that_add_up_to_more_are_explained(changes: dict[str, Any], coincide: bool) -> None:
+    """Where the printed parts are more than what is required, the text says why; else nothing."""
+    job = dsgen.load_job({**JOB, **changes}, check_pins=False)
+    shown = [SGR.sub("", line) for line in lines_of([MemoryBars(dsgen.estimate(job))], 80)]
+    sizes = [
+        float(row[1]) for row in (re.search(r" ([\d.]+) GiB +\d+%", line) for line in shown) if row
+    ]
+    assert (sum(sizes[:-1]) < sizes[-1] + 0.05 * len(sizes)) is coincide
+    said = "each part is its own peak: they need not coincide" in " ".join(shown)
+    assert said is not coincide
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120, 200])

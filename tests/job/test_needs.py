@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dsgen.job.needs import CONDITIONS, gated, missing, not_ready, written_for
+from dsgen.job.needs import CONDITIONS, default_image, gated, missing, not_ready, written_for
 from dsgen.job.schema import load_schema
 from dsgen.programs.frameworks import FRAMEWORKS
 from tests.jobs import job
@@ -202,6 +202,15 @@ def test_files_say_what_they_are_written_for(framework: str) -> None:
     }
     assert own.get(framework, "DeepSpeed") in versions
     assert versions.get("DeepSpeed", "0.16.9") == "0.16.9"
+
+
+@pytest.mark.parametrize(
+    ("framework", "image"),
+    [("megatron-lm", "rocm/primus:v26.7"), ("deepspeed", "rocm/pytorch:latest")],
+)
+def test_the_image_has_what_the_framework_imports(framework: str, image: str) -> None:
+    """AMD's image of PyTorch has no Transformer Engine, which Megatron-LM's layers are."""
+    assert default_image(job(framework=framework, cluster="8xmi300x", gpus=8)) == image
 
 
 LLAMA = "meta-llama/Llama-3.1-8B"

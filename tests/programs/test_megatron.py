@@ -17,6 +17,8 @@ import dsgen
 from dsgen.catalog.model import Model
 from dsgen.catalog.records import load_catalog
 from dsgen.estimate.layout import Layout, Offload, Recompute
+from dsgen.estimate.memory import memory
+from dsgen.estimate.uncertainty import host_band
 from dsgen.job.hf_config import model_from_config
 from dsgen.programs.frameworks import program_for
 from dsgen.programs.megatron.arguments import read_file
@@ -25,6 +27,7 @@ from dsgen.programs.megatron.options import Flavour, option_table
 from dsgen.programs.program import Program
 from dsgen.programs.records import PROGRAMS
 from dsgen.rules.job.model import missing_parts
+from dsgen.search.summary import host_text
 from dsgen.submission.submission import Context, Submission
 from dsgen.text.text import text_of
 from tests.pairs import every_pair
@@ -392,6 +395,37 @@ def test_megatron_lm_offload_brings_what_it_needs() -> None:
         "--use-precision-aware-optimizer",
         "--use-distributed-optimizer",
     } <= read.keys()
+
+
+@pytest.mark.parametrize("framework", ["megatron-lm", "megatron-bridge"])
+def test_offload_is_pinned_where_the_host_has_room(framework: str) -> None:
+    """States that fit in the host's memory once, but not in pinned buffers, aren't pinned: the
+    files have, word for word, what the plan says that it fits with.
+    """
+    job = make_job(framework, LLAMA)
+    layout = replace(THREE_D, pipeline=1, offload=Offload.OPTIMIZER)
+    ends = host_band(job, memory(job, layout))
+    for needed, is_pinned in ((float(ends.high), True), ((ends.low + ends.high) / 2, False)):
+        cluster = replace(job.cluster, host_memory_bytes=needed / (1 - job.headroom) + 1)
+        plan = make_plan(replace(job, cluster=cluster), layout)
+        plan = replace(plan, memory=memory(plan.job, layout))
+        text = host_text(plan)
+        assert len(job.engine.unpins) == 2
+        for unpinned in job.engine.unpins:
+            assert (unpinned in words(program_for(plan))) is not is_pinned
+            assert (unpinned in text) is not is_pinned
+
+
+def test_memory_that_is_always_pinned_has_no_option_against_it() -> None:
+    """FSDP2's files can't keep states out of pinned memory, so that none is named."""
+    job = make_job("huggingface", LLAMA)
+    job = replace(job, framework=job.framework.shardings["fsdp2"], headroom=0.0)
+    layout = Layout(data=8, zero_stage=3, offload=Offload.OPTIMIZER_AND_PARAMETERS)
+    ledger = memory(job, layout)
+    ends = host_band(job, ledger)
+    cluster = replace(job.cluster, host_memory_bytes=(ends.low + ends.high) / 2)
+    plan = replace(make_plan(replace(job, cluster=cluster), layout), memory=ledger)
+    assert host_text(plan).endswith("GiB per node; too large at the upper end")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ...dataclass import dataclass
-from ...job.needs import EXPRESSION, IMAGES, Bindings, Entry, bindings
+from ...job.needs import EXPRESSION, Bindings, Entry, bindings, default_image
 from ...job.records import JobLaunch
 from ...patterns import lazy_pattern
 from ...search.plan import Plan
@@ -303,7 +303,8 @@ def process_fields(plan: Plan, command: str, variables: Mapping[str, str]) -> di
     # Without a compute the service itself runs the job, on the instance type that is asked for.
     serverless = "compute" not in options and provider == "azure"
     vendor = plan.job.cluster.accelerator.vendor
-    name = options.get("environment", _CURATED_ID if vendor == "nvidia" else IMAGES[vendor])
+    default = _CURATED_ID if vendor == "nvidia" else default_image(plan.job)
+    name = options.get("environment", default)
     return {
         "code": options.get("code", OWN_FOLDER),
         "command": command,

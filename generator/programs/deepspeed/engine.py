@@ -26,6 +26,7 @@ ENGINE: Final = Engine(
     flat_gradients=True,  # runtime/bf16_optimizer.py
     frees_gradients=True,  # runtime/engine.py, _take_model_step, which sets gradients to None
     offloads_gradients=True,  # runtime/zero/stage_1_and_2.py, averaged_gradients on the host
+    unpins=("pin_memory: false",),  # runtime/zero/offload_config.py
     has_buckets=True,  # runtime/zero/stage_1_and_2.py, setup_buckets
     # runtime/zero/stage_1_and_2.py, step; runtime/fp16/fused_optimizer.py, step
     converts_gradients=True,

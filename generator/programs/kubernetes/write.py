@@ -19,7 +19,7 @@ from math import ceil, inf, sqrt
 from typing import Any, Final
 
 from ...dataclass import dataclass
-from ...job.needs import IMAGES, written_for
+from ...job.needs import default_image
 from ...numerals import read_whole
 from ...patterns import lazy_pattern
 from ...search.plan import Plan
@@ -152,9 +152,7 @@ class _Job:
     @property
     def image(self) -> str:
         """Return what the pods run."""
-        job = self.plan.job
-        image = written_for(job).get("image", IMAGES[job.cluster.accelerator.vendor])
-        return str(self.options.get("image", image))
+        return str(self.options.get("image", default_image(self.plan.job)))
 
     def command(self) -> list[str]:
         """The words of the container's command: torchrun and what it starts.

@@ -81,6 +81,7 @@ class Planned:
     fsdp: bool  #: whether gradients or parameters are sharded, which is Megatron FSDP's work
     full: bool  #: whether all activations are recomputed
     offloads: bool  #: whether the optimizer is on the host
+    unpinned: bool  #: whether the host has room for it only outside of pinned buffers
     narrow_gradients: bool  #: whether gradients are summed over replicas in bf16
     saves: bool  #: whether the job names a folder for checkpoints
 

@@ -21,6 +21,10 @@ _REGISTERS_MEMORY: Final = frozenset(
         "--fsdp-manual-registration",
     )
 )
+#: Options that keep offloaded states out of pinned memory. Source: core/optimizer/cpu_offloading/
+#: hybrid_optimizer.py @ core_v0.16.1 to core_v0.19.0: the first is what counts; nothing reads the
+#: second yet, for masters are copied to fp32, and thereby out of pinned memory, either way.
+UNPINNED: Final = ("--no-pin-cpu-grads", "--no-pin-cpu-params")
 #: Source: Megatron-LM core_v0.16.1.
 MEGATRON_LM: Final = Engine(
     layers="composed",  # core/models/gpt/gpt_layer_specs.py
@@ -68,6 +72,7 @@ MEGATRON_LM: Final = Engine(
     message_elements=(40e6, 1e6),  # core/distributed/distributed_data_parallel.py
     sorts_local_experts=True,  # core/transformer/moe/token_dispatcher.py, sort_chunks_by_idxs
     several_queues_from=2,  # training/arguments.py:1049
+    unpins=UNPINNED,
     measured_as="Megatron-LM",
 )
 #: Source: deepspeedai/Megatron-DeepSpeed @ 4efb479d; what isn't said here is DeepSpeed's.

@@ -41,6 +41,7 @@ from ..program import (
 )
 from . import encode
 from .encode import Planned, but
+from .engine import UNPINNED
 from .options import LM, MDS, Flavour
 
 if TYPE_CHECKING:  # planning reads no files
@@ -836,6 +837,7 @@ _MEMORY: Final = (
         },
     ),
     Row("--overlap-cpu-optimizer-d2h-h2d", by={LM: lambda p: p.offloads}),
+    *(Row(option, by={LM: lambda p: p.unpinned}) for option in UNPINNED),
     Row("--cpu-optimizer", by={MDS: lambda p: p.offloads}),
     Row(
         "--remote-device",

@@ -23,6 +23,7 @@ from ...estimate.states import is_precision_aware
 from ...findings import Version
 from ...job.arguments import gives
 from ...job.records import Checkpoints, Framework, Job, Need
+from ...rules.fit import pins_host_memory
 from ...rules.job.model import missing_parts
 from ...search.plan import Plan
 from ..program import (
@@ -84,6 +85,7 @@ def planned(plan: Plan) -> Planned:
     # A launch that is adopted may have any number of stages.
     lists_chunks = cut.lists_chunks and layout.pipeline * layout.virtual_pipeline <= _MOST_CHUNKS
     groups_queries = job.model.kv_heads != job.model.heads
+    offloads = layout.offload.label != "none"
     in_half_precision = job.training.precision == "bf16" or job.training.is_narrow
     return Planned(
         plan=plan,
@@ -112,7 +114,8 @@ def planned(plan: Plan) -> Planned:
         grouped_gemm=job.cluster.accelerator.generation.grouped_products,
         fsdp=layout.zero_stage >= 2,
         full=layout.recompute.label == "full",
-        offloads=layout.offload.label != "none",
+        offloads=offloads,
+        unpinned=offloads and not pins_host_memory(job, plan.memory),
         narrow_gradients=in_half_precision and job.training.gradient_dtype == "same",
         saves=job.output.checkpoints is not None,
     )

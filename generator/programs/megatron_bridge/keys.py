@@ -77,6 +77,8 @@ KEYS: Final[Mapping[str, str]] = {
 INVERTED: Final[Mapping[str, str]] = {
     "--untie-embeddings-and-output-weights": "model.share_embeddings_and_output_weights",
     "--disable-bias-linear": "model.add_bias_linear",
+    "--no-pin-cpu-grads": "optimizer.pin_cpu_grads",
+    "--no-pin-cpu-params": "optimizer.pin_cpu_params",
     "--no-gradient-accumulation-fusion": "model.gradient_accumulation_fusion",
 }
 

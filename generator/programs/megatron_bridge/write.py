@@ -22,11 +22,12 @@ from ...search.plan import Plan
 from ...text.wording import dots
 from ..megatron import write as megatron_lm
 from ..megatron.encode import Planned, fp8_format
+from ..megatron.engine import UNPINNED
 from ..megatron.options import LM
 from ..megatron.table import DECIDED, EVALUATION, LENGTHS, NULL_TOKENIZER, OF_FILES
 from ..megatron.write import COMMENTS, Comment, common_notes, planned, written_options
 from ..program import ArgumentGroup, Program, make_program
-from .keys import key_of, override, values_saying
+from .keys import INVERTED, key_of, override, values_saying
 from .recipes import RECIPE, SET_BACK, fine_tuning, left_to_recipe, lora_of, recipe_of
 
 #: In the checkout of Megatron-Bridge, or in NVIDIA's image of it.
@@ -287,7 +288,11 @@ FRAMEWORK: Final = replace(
     name="megatron-bridge",
     only={"kernels": "fused"},
     computes_nvfp4=False,  # nor the block of its precision
-    engine=replace(megatron_lm.FRAMEWORK.engine, has_muon=False),  # its overrides weren't looked at
+    engine=replace(
+        megatron_lm.FRAMEWORK.engine,
+        has_muon=False,  # its overrides weren't looked at
+        unpins=tuple(f"{INVERTED[option]}=false" for option in UNPINNED),
+    ),
     script=SCRIPT,
     exit_option="train.exit_signal_handler",
     starts_anew="checkpoint.finetune",
