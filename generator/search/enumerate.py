@@ -10,6 +10,7 @@ whole product.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -30,11 +31,14 @@ from ..estimate.layout import (
     starts,
     taken,
 )
+from ..estimate.stages import end_layers
 from ..findings import Severity
 from ..job.records import Job
 from ..rule import Rule
 from ..rules.job.model import micro_batches
 from ..rules.layout.identities import pinned_values
+from ..rules.layout.pipeline import chunk_values
+from ..rules.layout.recompute import module_choices
 from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import binding_rules
 from ..rules.violations import divisors
@@ -48,7 +52,7 @@ FACTORS = ("tensor", "context", "pipeline", "data")
 #: differ in `ALTERNATIVES` and the micro-batch alone stay together: of these, one may make another
 #: needless.
 _BLOCK_ROWS = 1 << 16
-ALTERNATIVES = ("offload", "recompute")
+ALTERNATIVES = ("offload", "recompute", "recompute_modules")
 
 
 class Variable(NamedTuple):
@@ -91,8 +95,40 @@ def _copies(job: Job, data: int) -> Sequence[int]:
     return [copies for copies in divisors(ranks) if ranks > copies or ranks == 1]
 
 
+def full_chunks(job: Job, pipeline: int) -> list[int]:
+    """Chunk counts with which all chunks are full, but for what embedding and loss take of them."""
+    layers, ends = job.model.layers, 1 + ceil(end_layers(job))
+    return [
+        count
+        for count in chunk_values(job, pipeline)
+        if count == 1 or -(-layers // (pipeline * count)) * pipeline * count <= layers + ends
+    ]
+
+
+def enumerates_chunks(job: Job) -> bool:
+    """Ask whether a pin needs model chunks, which else are a detail."""
+    return bool(job.pins.expert_overlap) and job.engine.has("virtual_pipeline")
+
+
+def _chunks(job: Job, pipeline: int) -> Sequence[int]:
+    """Model chunks of a stage."""
+    may_cut = enumerates_chunks(job) and 1 < pipeline <= job.model.layers
+    return full_chunks(job, pipeline) if may_cut else (1,)
+
+
+def _modules(job: Job, _: int) -> Sequence[int]:
+    """Sets of modules that are repeated: a detail, but where a pin needs one.
+
+    The default of selective recomputation repeats what fused attention repeats anyway.
+    """
+    usual = DEFAULTS["recompute_modules"]
+    needs_some = job.pins.expert_overlap or job.pins.recompute == Recompute.SELECTIVE.label
+    return [int(usual), *map(int, module_choices(job))] if needs_some else (usual,)
+
+
 #: In the order in which the table grows: those that rules read most come first.
 VARIABLES: tuple[Variable, ...] = (
+    Variable("virtual_pipeline", "pipeline", _chunks),
     Variable("zero_copies", "data", _copies),
     Variable("zero_stage", None, lambda job, _: (0, 1, 2, 3)),
     Variable("sequence_parallel", None, lambda job, _: (0, 1)),
@@ -112,12 +148,13 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable("offload", None, lambda job, _: tuple(o.value for o in Offload)),
     Variable("recompute", None, lambda job, _: tuple(r.value for r in Recompute)),
+    Variable("recompute_modules", None, _modules),
     Variable("micro_batch", "data", _micro_batches),
 )
 #: Fields that no row varies: the details that the search turns later.
 _CONSTANT: Mapping[str, Any] = {
     name: value
-    for name, value in (*DEFAULTS.items(), ("virtual_pipeline", 1))
+    for name, value in DEFAULTS.items()
     if name not in {variable.name for variable in VARIABLES}
 }
 #: Everything that is chosen, in order.

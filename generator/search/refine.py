@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,13 @@ from ..estimate.memory import memory
 from ..estimate.stages import end_layers, inner_layers, layers_of, split
 from ..findings import Severity
 from ..job.records import Job
+from ..rules.layout.identities import pinned_values
 from ..rules.layout.pipeline import chunk_values
 from ..rules.layout.recompute import module_choices
 from ..rules.run import binding_rules
 from ..rules.violations import divisors
 from .choice import deciding_s, first_of_each, ranking, shown_keys
-from .enumerate import Enumeration, joined, joined_column
+from .enumerate import Enumeration, enumerates_chunks, full_chunks, joined, joined_column
 from .feasible import (
     Estimates,
     Feasible,
@@ -65,16 +65,6 @@ def chunk_counts(job: Job, rows: Layouts, values: ChunkValues = chunk_values) ->
     filled = [[*each, *[1] * (most - len(each))] for each in counts]
     columns: NDArray[np.int64] = np.array(filled, np.int64).reshape(-1, most)[number]
     return columns
-
-
-def full_chunks(job: Job, pipeline: int) -> list[int]:
-    """Chunk counts with which all chunks are full, but for what embedding and loss take of them."""
-    layers, ends = job.model.layers, 1 + ceil(end_layers(job))
-    return [
-        count
-        for count in chunk_values(job, pipeline)
-        if count == 1 or -(-layers // (pipeline * count)) * pipeline * count <= layers + ends
-    ]
 
 
 def _other_chunks(job: Job, pipeline: int) -> list[int]:
@@ -132,7 +122,7 @@ _FIRST_WAVE = 256
 class Detail:
     """One detail of a layout that the enumeration leaves alone."""
 
-    #: the fields that it sets; where one of them is pinned, the detail is the user's
+    #: the fields that it sets; where all of them are pinned, the detail is the user's
     turns: tuple[str, ...]
     settings: Callable[[Job, Layouts], Settings]
     saves: str  #: the cause of the step time that it can shorten
@@ -142,6 +132,19 @@ class Detail:
     #: the fastest and largest that it can come to
     largest: Mapping[str, Any] = field(default_factory=dict)
     best: Mapping[str, Any] = field(default_factory=dict)  #: where it is on or off: on
+
+    def within(self, pins: Mapping[str, Any]) -> Detail:
+        """The detail with the settings that some pinned fields leave."""
+        if not pins:
+            return self
+
+        def kept(job: Job, rows: Layouts) -> Settings:
+            for setting in self.settings(job, rows):
+                if all(np.all(setting.get(name, pin) == pin) for name, pin in pins.items()):
+                    yield setting
+
+        largest = {n: value for n, value in self.largest.items() if pins.get(n, value) == value}
+        return replace(self, settings=kept, largest=largest)
 
 
 def _node_choices(job: Job, rows: Layouts) -> Settings:
@@ -207,8 +210,10 @@ _OF_ALL = frozenset({"recompute", "offload"})  #: fields that every engine turns
 
 def open_details(job: Job) -> list[Detail]:
     """The details that the job's engine has and its user left open."""
+    pins = pinned_values(job.pins)
     mine = (d for d in DETAILS if job.engine.has(*{*d.turns} - _OF_ALL))
-    return [d for d in mine if all(getattr(job.pins, name) is None for name in d.turns)]
+    open_ones = (d for d in mine if any(getattr(job.pins, name) is None for name in d.turns))
+    return [d.within({name: pins[name] for name in d.turns if name in pins}) for d in open_ones]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,6 +380,20 @@ def _cuts_chunks(job: Job) -> bool:
     return job.pins.virtual_pipeline is None and job.engine.has("virtual_pipeline")
 
 
+def _uncut(job: Job, estimated: Estimates, chunked: Detail) -> Estimates:
+    """The layouts of several stages of which the model chunks are to be turned: one of those that
+    differ in these alone.
+    """
+    if not _cuts_chunks(job) or (chunked is _FULL_CHUNKS and enumerates_chunks(job)):
+        return estimated.take(slice(0))
+    rows = np.flatnonzero(estimated.layouts.pipeline > 1)
+    if enumerates_chunks(job) and len(rows):
+        names = (name for name in FIELDS if name != "virtual_pipeline")
+        others = [np.asarray(getattr(estimated.layouts, name)[rows], float) for name in names]
+        rows = rows[np.sort(np.unique(np.stack(others), axis=1, return_index=True)[1])]
+    return estimated.take(rows)
+
+
 def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, Any]:
     """Values with which layouts are the fastest, whatever memory that takes."""
     values = _largest(details)
@@ -389,7 +408,7 @@ def _turned(
     """Turn the details of layouts as far as the result is within reach."""
     hiding = [d for d in details if not d.replaces]
     # All these numbers of model chunks, for each leaves other memory to the rest.
-    staged = estimated.take((estimated.layouts.pipeline > 1) & _cuts_chunks(job))
+    staged = _uncut(job, estimated, chunked)
     again = chunked is _OTHER_CHUNKS  # what has one chunk was turned before
     made = [estimated.take(slice(0)) if again else estimated]
     made.append(_made(job, staged, chunked, details, reach)[0])
@@ -513,8 +532,10 @@ def _traded(
     rows = rows.take(reach.holds(rows, _floor_at(job, rows, _largest(details), details)))
     if not len(rows.total_s):
         return rows
-    largest = memory(job, with_columns(rows.layouts, _largest(details)))
-    rows = rows.take(np.broadcast_to(largest.required_bytes > roomy_bytes(job), len(rows.total_s)))
+    if detail.largest:
+        largest = memory(job, with_columns(rows.layouts, _largest(details)))
+        needs_some = largest.required_bytes > roomy_bytes(job)
+        rows = rows.take(np.broadcast_to(needs_some, len(rows.total_s)))
     return _made(job, rows, detail, details[details.index(detail) + 1 :], reach)[0]
 
 

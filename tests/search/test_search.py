@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,13 +13,21 @@ import pytest
 
 import dsgen
 from dsgen.estimate.expected_time import expected_s
-from dsgen.estimate.layout import DEFAULTS, FIELDS, Layout, Layouts, Offload, Recompute
+from dsgen.estimate.layout import (
+    DEFAULTS,
+    FIELDS,
+    Layout,
+    Layouts,
+    Modules,
+    Offload,
+    Recompute,
+)
 from dsgen.estimate.ledgers import Memory
 from dsgen.estimate.memory import memory
 from dsgen.estimate.step_time import step_time
 from dsgen.estimate.uncertainty import host_band, required_band
 from dsgen.findings import Severity
-from dsgen.job.records import Job
+from dsgen.job.records import Job, Pins
 from dsgen.rules.run import FIT_RULES, LAYOUT_RULES
 from dsgen.rules.violations import divisors
 from dsgen.search.enumerate import STAGES, Enumeration, joined
@@ -227,6 +236,56 @@ def test_no_number_of_chunks_is_better() -> None:
         pinned = replace(open_job, pins=replace(open_job.pins, virtual_pipeline=count))
         answer = dsgen.search(pinned, top=1)
         assert all(plan.choice.decides_s >= best * (1 - 1e-3) for plan in answer.plans)
+
+
+_PINNED_AGAIN = {
+    "expert overlap, modules, chunks": {
+        "framework": "megatron-lm",
+        "model": "glm-4.5",
+        "cluster": "azure/standard_nd96isr_h200_v5",
+        "gpus": 512,
+        "training": {"sequence_length": 4096, "global_batch": 1024},
+    },
+    "full recomputation of some layers": {
+        "framework": "megatron-lm",
+        "model": "llama-3.1-70b",
+        "cluster": "azure/standard_nd96asr_v4",
+        "gpus": 64,
+        "training": {"sequence_length": 8192, "global_batch": 128},
+    },
+    "the optimizer offloaded": {
+        "framework": "deepspeed",
+        "model": "llama-3.1-70b",
+        "cluster": "nvidia/dgx-h100",
+        "gpus": 8,
+        "training": {"sequence_length": 4096, "global_batch": 64},
+    },
+}
+
+
+@pytest.mark.parametrize("spec", _PINNED_AGAIN.values(), ids=_PINNED_AGAIN)
+def test_what_was_chosen_may_be_pinned(spec: dict[str, Any]) -> None:
+    """With any value of the chosen plan pinned, a job expects no more time than without."""
+    open_job = dsgen.load_job(spec)
+    chosen = dsgen.search(open_job, top=1).plans[0]
+    for pin in _pins_of(chosen.layout):
+        best = dsgen.search(replace(open_job, pins=Pins(**pin)), top=1).plans[0]
+        assert best.choice.decides_s <= chosen.choice.decides_s * (1 + 1e-3), pin
+
+
+def _pins_of(layout: Layout) -> Iterator[dict[str, Any]]:
+    """Each field of a layout as a pin, in the spelling of a job."""
+    for name in FIELDS:
+        value = getattr(layout, name)
+        if name == "recompute_modules":
+            if layout.recompute == Recompute.SELECTIVE:
+                yield {name: tuple(Modules(value).labels)}
+        elif name in ("recompute", "offload"):
+            yield {name: (Recompute if name == "recompute" else Offload)(value).label}
+        elif name not in ("recompute_layers", "recompute_group", "offload_fraction") or (
+            value != DEFAULTS[name]  # which says something only where its whole is done
+        ):
+            yield {name: value}
 
 
 def test_columns_estimate_what_scalars_do() -> None:
