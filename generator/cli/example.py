@@ -70,7 +70,7 @@ def fitted_example(
     if _changes_folder(overrides.get("framework")):
         chosen.append("output.checkpoints")  # a relative path
     taken_out: dict[str, object] = {key: None for key in chosen if key not in overrides}
-    if "model" not in sections:
+    if not names_another(overrides):
         names = ", ".join(path.rpartition(".")[2] for path in taken_out)
         return {**taken_out, **overrides}, f"the built-in example, less its {names}"
 
@@ -85,6 +85,11 @@ def fitted_example(
         told = [usual.in_words, *told]
     sentence = f"from the flags; defaults: {', '.join(told)}" if told else "from the flags"
     return {**taken_out, **defaults, **overrides}, sentence
+
+
+def names_another(overrides: Mapping[str, object]) -> bool:
+    """Whether a request names another model than the built-in job's, and so a job of its own."""
+    return any(path.partition(".")[0] == "model" for path in overrides)
 
 
 def _changes_folder(framework: object) -> bool:

@@ -22,7 +22,7 @@ from ..job.records import Job
 from ..programs.frameworks import FRAMEWORKS
 from ..programs.program import RenderedFile
 from ..search import Infeasible, Plan, SearchResult, search
-from .example import NamedText, built_in_job, fitted_example
+from .example import NamedText, built_in_job, fitted_example, names_another
 from .findings_text import print_below, stop
 from .options import COMMANDS, DEFAULT_SPEC, Request, assignment_text
 from .printing import ExitStatus, echo, print_json, working
@@ -91,7 +91,9 @@ class JobLoader:
 
     @property
     def text(self) -> str:
-        """The spec as it is written."""
+        """The spec as it is written; empty where the flags name all of the job."""
+        if isinstance(self._source, NamedText) and names_another(self._overrides):
+            return ""
         if isinstance(self._source, str):
             return Path(self._source).read_text(encoding="utf-8")
         return self._text or ""

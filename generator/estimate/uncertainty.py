@@ -192,14 +192,17 @@ def uncertainty(job: Job, layout: Layout, memory: Memory, step_time: StepTime) -
     doubted = DEVIATIONS * log(unmeasured_factor()) * float(unmeasured(job, layout))
     usual = log(time_shares(job, layout).high)
     time = _within_factor(exp(hypot(usual, extrapolated, doubted)))
+    required = required_band(memory)
+    device = memory_shares("device").around(memory.device_bytes)
     return Uncertainty(
         coverage=COVERAGE,
         regime=time_regime(job, layout) if job.calibration.spread is None else "calibrated",
         evidence=likeness,
         step_time=time.around(step_time.total_s),
         allocated=memory_shares("allocated").around(memory.allocated_bytes),
-        required=required_band(memory),
-        device=memory_shares("device").around(memory.device_bytes),
+        required=required,
+        # what a run needs is shown as used, and what the allocator keeps beside it
+        device=Band(low=max(device.low, required.low), high=max(device.high, required.high)),
         host=host_band(job, memory),
     )
 

@@ -94,6 +94,7 @@ def report_page(
         scripts=scripts,
         later=later,
         # Each script, and no other, is allowed to run.
+        in_spec=in_spec,
         hashes=[_hash_of(script) for script in (*scripts, later)],
         beside=[*beside],
         needs=[*needs],

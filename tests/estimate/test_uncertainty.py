@@ -119,6 +119,14 @@ def test_columns_equal_numbers() -> None:
         assert required_band(memory(small, layout)).high == pytest.approx(columns.high[i])
 
 
+def test_a_device_shows_what_a_run_needs() -> None:
+    """nvidia-smi's figure has what is required in it, at both ends of the range."""
+    for micro_batch in (1, 8):
+        ranges = dsgen.estimate(job(layout__micro_batch=micro_batch)).uncertainty
+        assert ranges.device.low >= ranges.required.low
+        assert ranges.device.high >= ranges.required.high
+
+
 def test_a_plan_carries_its_band() -> None:
     """Every plan has both bands, around its own estimates, and the fit rule's number is the upper
     end.

@@ -129,6 +129,25 @@ def test_the_job_is_on_the_page(tmp_path: Path) -> None:
     assert "dsgen report job.yaml" in page and "--global-batch 64" in page
 
 
+def test_a_job_of_flags_has_no_spec_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The built-in job's spec, of another model, isn't shown as the job's; its values are written
+    as a spec has them.
+    """
+    monkeypatch.chdir(tmp_path)
+    flags = ("--model", "llama-3.2-1b", "--cluster", "nvidia/dgx-h100", "--gpus", "8")
+    result = run(
+        *("report", *flags, "--framework", "megatron-lm", "-o", "a.html", "--no-sweep"),
+        *("--global-batch", "64", "--sequence-length", "4096"),
+    )
+    assert result.exit_code == 0, result.output
+    page = Path("a.html").read_text()
+    assert "--model llama-3.2-1b" in page and "from this spec" not in page
+    assert ">True<" not in page and ">False<" not in page
+    assert '<th scope="row">sync_each_batch</th><td>false</td>' in page
+
+
 def test_the_command_writes_once(tmp_path: Path) -> None:
     """`dsgen report` writes a file, leaves an equal one, and refuses to overwrite another without
     --force.
