@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..dataclass import dataclass
 from ..estimate.layout import (
+    DEFAULTS,
     FIELDS,
     Layouts,
     Offload,
@@ -470,17 +472,26 @@ def _floor_at(
 ) -> Floats:
     """Least time of layouts with `values`.
 
-    Details with a best setting have it, and others save all that they can.
+    Switches are on or off, each as it is the fastest: one may cost more than it hides. Other
+    details save all that they can.
     """
-    settled = {name: value for d in details for name, value in d.best.items()}
-    columns = with_columns(rows.layouts, {**settled, **values})
     others = [detail for detail in details if not detail.best]
     is_chunked = "virtual_pipeline" in values
     if is_chunked:
         others.append(_FULL_CHUNKS)
-    total_s, savable = step_seconds(job, columns, _saved(others))
-    floor = total_s - sum(savable.values())
-    return floor * _evened(job, columns) if is_chunked else floor
+    floor: Floats = np.full(len(rows.total_s), np.inf)
+    for switched in _switched(details):
+        columns = with_columns(rows.layouts, {**switched, **values})
+        total_s, savable = step_seconds(job, columns, _saved(others))
+        floor = np.minimum(floor, total_s - sum(savable.values()))
+    return floor * _evened(job, with_columns(rows.layouts, values)) if is_chunked else floor
+
+
+def _switched(details: Sequence[Detail]) -> Iterator[dict[str, Any]]:
+    """Every combination of the details that are on or off: all on first."""
+    switches = [(name, value) for d in details for name, value in d.best.items()]
+    for values in product(*((value, DEFAULTS[name]) for name, value in switches)):
+        yield dict(zip((name for name, _ in switches), values, strict=True))
 
 
 def _evened(job: Job, rows: Layouts) -> Floats:

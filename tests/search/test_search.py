@@ -33,7 +33,7 @@ from dsgen.rules.violations import divisors
 from dsgen.search.enumerate import STAGES, Enumeration, joined
 from dsgen.search.feasible import Floats, feasible_layouts, fitting
 from dsgen.search.plan import Infeasible
-from dsgen.search.refine import DETAILS, chunk_choices, refined
+from dsgen.search.refine import DETAILS, chunk_choices, least_s, refined
 from dsgen.search.search import search_with_estimates
 from tests.jobs import job
 
@@ -216,6 +216,28 @@ def test_refinement_misses_nothing(name: str) -> None:
     assert found.expected_s.min() == pytest.approx(numbers.min(), rel=1e-3)
     best = dsgen.search(wanted, top=1).plans[0]
     assert not [finding for finding in best.findings if finding.severity is Severity.ERROR]
+
+
+def test_no_overlap_is_below_the_bound() -> None:
+    """The least time that a layout is said to come to is never more than what it takes with any
+    overlap on or off: one of them may cost more than it hides.
+    """
+    hybrid = dsgen.load_job(
+        {
+            "framework": "megatron-lm",
+            "model": "nemotron-3-ultra-550b-a55b",
+            "cluster": "gb300-nvl72",
+            "gpus": 1152,
+            "training": {"sequence_length": 8192, "global_batch": 3072, "precision": "nvfp4"},
+        }
+    )
+    feasible = feasible_layouts(hybrid)
+    rows = np.unique(np.linspace(0, len(feasible.layouts) - 1, 40, dtype=np.int64))
+    for row in rows.tolist():
+        bound = least_s(hybrid, feasible.take(np.array([row])))
+        for tensor, expert in itertools.product((False, True), repeat=2):
+            layout = replace(feasible.layouts[row], tensor_overlap=tensor, expert_overlap=expert)
+            assert bound <= step_time(hybrid, layout).total_s * (1 + 1e-9)
 
 
 def test_no_number_of_chunks_is_better() -> None:
