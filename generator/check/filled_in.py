@@ -1,4 +1,5 @@
-"""Scripts that other files of the project fill in by `sed` or `envsubst` before they are run.
+"""Scripts that other files of the project, or the script that writes them, fill in by `sed` or
+`envsubst` before they are run.
 
 What these replace isn't known: `sed "s/##NODES##/$n/g" job.sh > today.sh; sbatch today.sh`.
 """
@@ -74,23 +75,24 @@ class _Call(NamedTuple):
     substitutions: tuple[_Substitution, ...]
 
 
+class _Filling(NamedTuple):
+    """A substitution in some lines of a script."""
+
+    lines: range
+    substitution: _Substitution
+
+
 def pieces_filled_in(text: Text) -> tuple[Piece, ...]:
-    """The pieces of a script of which other files fill some in, which are unknown.
+    """The pieces of a script of which files fill some in, which are unknown.
 
     There are none where no file fills any in.
     """
-    path = Path(text.path)
-    substitutions = [
-        substitution
-        for folder in folders_above(path)
-        for call in _calls_in(folder)
-        if any(_is_meant(operand, path, folder) for operand in call.operands)
-        for substitution in call.substitutions
-    ]
-    if not substitutions:
+    fillings = [*_filled_in_by_others(text), *_filled_in_here(text.content)]
+    if not fillings:
         return ()
     lines, steps = list[str](), 0
-    for line in text.content.split("\n"):
+    for number, line in enumerate(text.content.split("\n")):
+        substitutions = [each.substitution for each in fillings if number in each.lines]
         steps += sum(substitution.steps(line[:_MOST_LINE]) for substitution in substitutions)
         lines.append(_with_holes(line, substitutions) if steps < _MOST_STEPS else line)
     runs = tuple(_RUNS.finditer("\n".join(lines)))
@@ -99,6 +101,35 @@ def pieces_filled_in(text: Text) -> tuple[Piece, ...]:
     return tuple(
         Piece(None if run[0].startswith(HOLE) else run[0], run.start(), run.end()) for run in runs
     )
+
+
+def _filled_in_by_others(text: Text) -> Iterator[_Filling]:
+    """What the files of a script's folders replace in it."""
+    path, every_line = Path(text.path), range(text.content.count("\n") + 1)
+    for folder in folders_above(path):
+        for call in _calls_in(folder):
+            if any(_is_meant(operand, path, folder) for operand in call.operands):
+                yield from (_Filling(every_line, each) for each in call.substitutions)
+
+
+def _filled_in_here(content: str) -> Iterator[_Filling]:
+    """What a script replaces in the files that it writes from here-documents."""
+    for call in _calls(content) if "<<" in content else ():
+        for operand in call.operands:
+            lines = _lines_written_to(operand, content)
+            yield from (_Filling(lines, each) for each in call.substitutions)
+
+
+def _lines_written_to(operand: str, content: str) -> range:
+    """The lines of the first here-document that goes to a file, as it is written there."""
+    to_file = rf">[ \t]*[\"']?{re.escape(operand)}[\"']?(?=\s)"
+    begins = rf"^(?=[^#\n]{{0,300}}{to_file})[^#\n]{{0,300}}<<-?[ \t]*[\"']?(\w+)[^\n]*\n"
+    begin = re.search(begins, content, re.MULTILINE)
+    if begin is None:
+        return range(0)
+    end = re.compile(rf"^\t*{begin[1]}$", re.MULTILINE).search(content, begin.end())
+    stop = end.start() if end else len(content)
+    return range(content.count("\n", 0, begin.end()), content.count("\n", 0, stop))
 
 
 def _is_meant(operand: str, path: Path, folder: Path) -> bool:
