@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ...patterns import lazy_pattern
-from ...text.shell.records import Command, ShellScript
+from ...text.shell.records import Assignment, Command, ShellScript
 from ...text.text import Text
 
 #: A long option, or what hydra's programs accept: `trainer.nodes=2`, `+model.fp8=true`.
@@ -16,6 +16,11 @@ _ARGUMENT: Final = lazy_pattern(r"--[A-Za-z][\w-]*|\+{0,2}[A-Za-z]\w*(?:\.\w[\w-
 #: An array's words, those of a variable, or a short option; and what follows the last word of a
 #: command whose line lacks a backslash.
 _FURTHER_IN: Final = lazy_pattern(r'(?:"?\$\{?\w+(?:\[[@*]\])?\}?"?|-[A-Za-z])(?:\s|\Z)')
+#: Words of a command that are variables, up to its end: those that they stand for are elsewhere.
+_VARIABLES_BEHIND: Final = lazy_pattern(
+    r'(?:(?:[ \t]|\\\n)+"?\$(?:\w+|\{\w+[^\s{}]*\})"?(?=\s|\Z))*'
+)
+_OPTION: Final = lazy_pattern(r"--[A-Za-z]")
 _COMMENT_THAT_GOES_ON: Final = lazy_pattern(r"[ \t]*#[^\n]*\\(?=\n|\Z)")
 _BELOW_A_LINE: Final = lazy_pattern(rf"\n{_COMMENT_THAT_GOES_ON.pattern}")
 #: What is no command's name: an option, data, a program that isn't begun with `./`, a number, the
@@ -88,7 +93,7 @@ def _cut_off(
     """A command as a line that was meant for the command above it; None where it wasn't."""
     content, at = _content_at(shell, command.offset)
     begins_here = bool(command.words) and command.words[0].offset == command.offset
-    option = _ARGUMENT.match(content, at) if begins_here else None
+    option = _ARGUMENT.match(content, at) if begins_here else _variable_of_options(shell, command)
     if option is None and not is_below_launch:
         return None
     is_in_text = any(
@@ -112,6 +117,27 @@ def _cut_off(
         return None
     name = meant[0].strip().rstrip("=")
     return CutOff(above.index, command.offset, name, not line_above.strip())
+
+
+def _variable_of_options(shell: ShellScript, command: Command) -> re.Match[str] | None:
+    """The variable that a command begins with, where its value begins with an option."""
+    first = command.words[0].value if command.words else None
+    if not _OPTION.match(first or ""):
+        return None
+    content, at = _content_at(shell, command.offset)
+    variable = _FIRST_VARIABLE.match(content, at)
+    is_its_word = variable is not None and any(
+        assignment.name == variable[1] and _first_word(assignment) == first
+        for assignment in shell.assignments
+    )
+    return _FURTHER_IN.match(content, at) if is_its_word else None
+
+
+def _first_word(assignment: Assignment) -> str | None:
+    """The first word of a variable's value, as far as it is known."""
+    if assignment.words is not None:
+        return assignment.words[0].value if assignment.words else None
+    return next(iter(((assignment.parts or ("",))[0] or "").split()), None)
 
 
 def _keys_cut_off(shell: ShellScript, launches: Container[int]) -> Iterator[CutOff]:
@@ -186,8 +212,9 @@ def _has_keyword_between(shell: ShellScript, above: Command, offset: int) -> boo
     content, at = _content_at(shell, offset)
     base = offset - at
     ends = (word.offset + len(word.raw) for word in above.words)
-    end = max(ends, default=above.offset) - base
-    lines = content[max(end, 0) : at].split("\n")
+    end = max(max(ends, default=above.offset) - base, 0)
+    variables = _VARIABLES_BEHIND.match(content, end, at)
+    lines = content[variables.end() if variables else end : at].split("\n")
     return any(not line.lstrip().startswith("#") and line.strip(" \t\\") for line in lines)
 
 
