@@ -19,13 +19,15 @@ HOLE: Final = "\ufdd0"
 WORD, OPERATOR, NEWLINE, ARRAY, REDIRECT, TEST, COMMENT = range(7)
 
 
+#: The blanks that end a word. Other spaces of Unicode don't, such as the no-break space.
+_BLANKS: Final = r" \t\n\r\f\v"
 _COMMENT_TEXT: Final = lazy_pattern(r"#[^\n]*")
 _ANSI: Final = lazy_pattern(r"(?:[^'\\]|\\.)*'", re.DOTALL)
 #: By what is open, the characters that mean nothing there. What is open is named by the character
 #: that closes it; `"}` is a `${` inside double quotes, where a single quote is a plain character,
 #: and `=)` arithmetic: `<<` shifts.
 _RUN: Final = {
-    "": re.compile(r"[^\s\\\"'$`|&;()<>]+"),
+    "": re.compile(rf"[^{_BLANKS}\\\"'$`|&;()<>]+"),
     '"': re.compile(r'[^"\\$`]+'),
     ")": re.compile(r"[^'\"\\$`()#<\n]+"),
     "=)": re.compile(r"[^'\"\\$`()]+"),
@@ -34,7 +36,9 @@ _RUN: Final = {
     "`": re.compile(r"[^`\\]+"),
 }
 #: The delimiter of a here-document, any word, and what begins one.
-_DELIMITER: Final = lazy_pattern(r"""[ \t]*((?:[^\s;&|()<>'"\\`]|\\.|'[^'\n]*'|"[^"\n]*")+)""")
+_DELIMITER: Final = lazy_pattern(
+    rf"""[ \t]*((?:[^{_BLANKS};&|()<>'"\\`]|\\.|'[^'\n]*'|"[^"\n]*")+)"""
+)
 _DOCUMENT: Final = lazy_pattern(rf"(?<!<)<<(-?){_DELIMITER.pattern}")
 _QUOTES: Final = lazy_pattern(r"\\(.)|['\"]")
 _LONGEST_TEMPLATE: Final = 500  # characters between `${{` and `}}`
@@ -48,17 +52,17 @@ _NESTED: Final = f"{_BRACES}|{_ARITHMETIC}|{_OLD_ARITHMETIC}"
 _IN_QUOTES: Final = rf'[^"\\$`]*(?:(?:\\.|\$(?![({{\[])|{_NESTED})[^"\\$`]*)*'
 #: The most of a word that is easily passed over; it may go on.
 _EASY: Final = (
-    rf"""(?s:(?:[^\s\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
+    rf"""(?s:(?:[^{_BLANKS}\\"'$`|&;()<>]+|"{_IN_QUOTES}"|'[^']*'|\$(?![({{\['"])|{_NESTED})+)"""
 )
 _OLD: Final = lazy_pattern(_OLD_ARITHMETIC)
 _EASY_END: Final = lazy_pattern(rf'(?s:{_IN_QUOTES})"')
-_EASY_WORD: Final = lazy_pattern(rf"{_EASY}(?=([\s;&|()])?)")
+_EASY_WORD: Final = lazy_pattern(rf"{_EASY}(?=([{_BLANKS};&|()])?)")
 
 ASSIGNMENT: Final = lazy_pattern(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\s]*\])?(\+?)=")
 _PLAIN: Final = r"[A-Za-z0-9_./:=,+@%-]+"
 _PLAIN_WORD: Final = lazy_pattern(_PLAIN)
 # ends a word; what begins with another character needs a closer look
-_AFTER: Final = r"[\s;&|)]|\Z"
+_AFTER: Final = rf"[{_BLANKS};&|)]|\Z"
 #: The tokens that most scripts are made of, each a group; nothing but blanks where another one
 #: comes.
 _USUAL: Final = lazy_pattern(
@@ -253,7 +257,7 @@ class Tokens:
             if character == ")":
                 self.found.append(Token(ARRAY, start, position + 1, words=tuple(words)))
                 return position + 1
-            if character.isspace() or text.startswith("\\\n", position):
+            if character in " \t\n\r\f\v" or text.startswith("\\\n", position):
                 position += 1 + (character == "\\")
             elif character == "#":
                 comment = _COMMENT_TEXT.match(text, position)

@@ -88,6 +88,9 @@ _HEREDOC: Final = lazy_pattern(r"<<-?[ \t]*([\"']?)(\w+)\1")
 _GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
 #: Dashes and quotes that word processors, chats and web pages put in the place of the plain ones.
 _TYPESET: Final = lazy_pattern(r"[\u2010-\u2015\u2212]+-*(?=[A-Za-z])|[\u2018\u2019\u201c\u201d]")
+#: Spaces that pages and word processors put in the place of the plain one (category Zs): they end
+#: no word.
+_TYPESET_SPACE: Final = lazy_pattern(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 #: Names of options, of several words; few values behind a dash look so.
 _NAMES: Final = lazy_pattern(r"[a-z]+(?:[_-][a-z]+)+=?.*")
 _TABLES: Final = torch(
@@ -672,6 +675,18 @@ def _is_own_command(name: str, launch: Launch) -> bool:
     return is_command and not any(is_there(folder / name) for folder in folders_above(path))
 
 
+def _typeset_space(raw: str) -> re.Match[str] | None:
+    """A space of another kind that was meant to end a word: at an end of it, or beside an option.
+
+    In quotes, and in a value, it may be meant.
+    """
+    space = _TYPESET_SPACE.search(raw)
+    if space is None or not {"'", '"'}.isdisjoint(raw[: space.start()]):
+        return None
+    parts = _TYPESET_SPACE.split(raw)
+    return space if any(not part or part.startswith("-") for part in parts) else None
+
+
 @launches.rule(
     "LNCH046",
     ERROR,
@@ -679,12 +694,19 @@ def _is_own_command(name: str, launch: Launch) -> bool:
     derived("bash(1) and argparse know the ASCII hyphen and quotes alone"),
 )
 def dashes_and_quotes_are_plain(launch: Launch) -> Violations:
-    """Options begin with the hyphen of the keyboard, and texts are in plain quotes.
+    """Options begin with the hyphen of the keyboard, texts are in plain quotes, and words are apart
+    by plain spaces.
     Prevents: unrecognized arguments: —lr, as copied from a web page. A note where it may be a
     value.
-    Fix: write -- and plain quotes
+    Fix: write --, plain quotes and spaces
     """
     for before, word in pairwise(launch.calls[-1].command.words):
+        if (space := _typeset_space(word.raw)) is not None:
+            name = unicodedata.name(space[0][0]).lower()
+            message = f"{show(word.raw)} has a {name}, which doesn't end a word as a plain space"
+            where = launch.script.locate(word)
+            yield Violation(where, message, "write a plain space in its place")
+            continue
         typeset = _TYPESET.match(word.raw)
         if typeset is None:
             continue

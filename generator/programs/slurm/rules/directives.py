@@ -7,19 +7,21 @@ import re
 from typing import Final
 
 from ....findings import ERROR, NOTE, WARNING, Edit, Violation, Violations
+from ....numerals import is_whole
 from ....patterns import lazy_pattern
 from ....places import is_placeholder
 from ....rules.violations import slurm, slurm_manual
 from ....submission.script import LaunchScript
 from ....submission.subjects import scripts
 from ....text.options import Argument, Table
-from ....text.shell.records import Directive, ShellScript
+from ....text.shell.records import Directive, ShellScript, Word
 from ....text.shell.tokens import HOLE
 from ....text.slips import is_slip
 from ....text.wording import counted, show
 from ...launching.tables import TABLES
 from ..request import GPU_OPTIONS, Request
 from ..subjects import batch_scripts, blocks, requests
+from .options import MEMORY, memory_meant
 
 _ALIKE: Final = 0.75  # of difflib's ratio: one letter in four differs
 #: Hyphens and dashes that word processors put in the place of the plain one.
@@ -213,12 +215,24 @@ def nothing_but_options(request: Request) -> Violations:
             edits = request.edit(word, plain) if word.raw == text else ()
         elif word in request.left_open:
             hint, severity = "fill it in", NOTE
+        elif (memory := _memory_with_unit(request, word)) is not None:
+            hint = f"write {memory}"
         elif "=" in text and _did_you_mean(text.partition("=")[0], request.table):
             hint = f"did you mean --{text}?"
         message = (
             f"#SBATCH has the word {show(text)}, which is not an option: sbatch refuses the script"
         )
         yield Violation(request.shell.locate(word), message, hint, severity=severity, edits=edits)
+
+
+def _memory_with_unit(request: Request, unit: Word) -> str | None:
+    """The option that an amount of memory and its unit, a word of its own, were meant for."""
+    before = [option for option in request.options.entries if option.written.offset < unit.offset]
+    last = max(before, key=lambda option: option.written.offset, default=None)
+    if last is None or last.name not in MEMORY or not is_whole(last.text or ""):
+        return None
+    meant = memory_meant(f"{last.text}{unit.value}")
+    return None if meant is None else f"{last.name}={meant}"
 
 
 @blocks.rule(

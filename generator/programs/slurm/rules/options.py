@@ -113,14 +113,18 @@ def time_limit_means_hours(request: Request) -> Violations:
             yield limit.bad_value(message, f"write {limit.name}={meaning}", severity=NOTE)
 
 
+#: Options whose value is an amount of memory, or of space on a disk.
+MEMORY: Final = ("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp")
+
+
 @requests.rule("SLM025", ERROR, "submit", slurm("common/proc_args.c:411, str_to_mbytes"))
 def memory_is_read(request: Request) -> Violations:
     """Memory is an integer with K, M, G or T.
     Prevents: sbatch: error: Invalid --mem specification.
     Fix: write an integer with K, M, G or T"""
-    for memory in request.texts("--mem", "--mem-per-cpu", "--mem-per-gpu", "--tmp"):
+    for memory in request.texts(*MEMORY):
         if slurm_values.mebibytes(memory.value) is None:
-            meant = _memory_meant(memory.value)
+            meant = memory_meant(memory.value)
             hint = (
                 f"write {memory.name}={meant}"
                 if meant
@@ -130,7 +134,7 @@ def memory_is_read(request: Request) -> Violations:
             yield _unread(memory, "is not an amount of memory that Slurm reads", hint, edits)
 
 
-def _memory_meant(text: str) -> str | None:
+def memory_meant(text: str) -> str | None:
     """Return what an amount like `64GiB` or `1.5T` stands for, as Slurm reads it."""
     match = re.fullmatch(
         r"([0-9]{1,9})(?:\.([0-9]{1,3}))?([kmgtp])(?:i?bs?|i)?", text, re.IGNORECASE
