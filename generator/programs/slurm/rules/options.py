@@ -201,7 +201,7 @@ def gres_is_read(request: Request) -> Violations:
     Fix: write --gres=gpu:8, or --gpus-per-node=8"""
     for gres in request.texts("--gres", last=True):
         items, text = slurm_values.gres_list(gres.value), gres.value
-        numbers = re.findall(r"[0-9]+", text)
+        numbers = re.findall(r"(?<![A-Za-z0-9_])[0-9]+(?![A-Za-z0-9_])", text)
         hint = f"write --gres=gpu:{numbers[-1] if numbers else 8}"
         if items is None or text == "":
             turned = re.fullmatch(r"gpu:([0-9]+):([A-Za-z]\w*)", text)
