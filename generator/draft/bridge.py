@@ -11,7 +11,7 @@ from ..job.releases import NEWEST
 from ..numerals import python_float, python_int
 from ..programs.frameworks import FRAMEWORKS, program_for
 from ..programs.megatron.table import SHARDINGS
-from ..programs.megatron_bridge.keys import BACKENDS
+from ..programs.megatron_bridge.keys import BACKENDS, LENGTHS
 from ..programs.megatron_bridge.overrides import (
     BRIDGE,
     BridgeOverrides,
@@ -41,7 +41,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "train.micro_batch_size": "layout.micro_batch",
     "train.global_batch_size": "training.global_batch",
     "train.train_iters": "training.duration.steps",
-    "dataset.seq_length": "training.sequence_length",
+    **dict.fromkeys(reversed(LENGTHS), "training.sequence_length"),  # the first name counts
     "dataset.data_path": "data.path",
     "dataset.dataset_root": "data.path",
     "dataset.split": "data.split",
@@ -179,7 +179,8 @@ def _read_model(draft: Draft, overrides: BridgeOverrides) -> None:
         model[name] = _DROPOUT if value is None else value.number
     position = values.get("model.position_embedding_type")
     model["position_embedding"] = _POSITIONS.get(position.text if position else "", "learned")
-    model["max_position_embeddings"] = overrides.integer("dataset.seq_length") or 2048
+    length = overrides.first(LENGTHS)
+    model["max_position_embeddings"] = (length.integer if length is not None else None) or 2048
     bias = values.get("model.add_bias_linear")
     model["mlp_bias"] = model["attention_bias"] = bias is None or bias.text.lower() == "true"
     tokens = overrides.integer("tokenizer.vocab_size")
@@ -274,7 +275,9 @@ def carry_overrides(draft: Draft, overrides: BridgeOverrides, plan: Plan) -> Ite
     decided = {key for key, path in _KEYS.items() if path.startswith("layout.")}
     carried = list[str]()
     for key, override in overrides.last.items():
-        text, planned_text = override.text, of_plan.get(key)
+        same_keys = LENGTHS if key in LENGTHS else (key,)
+        planned_text = next((of_plan[name] for name in same_keys if name in of_plan), None)
+        text = override.text
         if not text:
             draft.leave(key, override.where, "its value is not in the files")
         elif planned_text is not None and (text == planned_text or same_value(text, planned_text)):

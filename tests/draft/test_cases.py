@@ -62,7 +62,7 @@ def test_spec_is_as_expected(name: str, update_golden: bool, tmp_path: Path) -> 
     add.
     """
     spec, expected = tmp_path / "dsgen.yaml", FOLDER / name / "expected.yaml"
-    names_model = ("bridge", "bridge_sft", "front_end", "front_end_trainer")
+    names_model = ("bridge", "bridge_length", "bridge_sft", "front_end", "front_end_trainer")
     has_model = name in ("old_megatron", "uncounted", *names_model)
     flags = () if name == "megatron" else FLAGS[2:] if has_model else FLAGS
     made = run("init", "--from", str(FOLDER / name), *flags, "-o", str(spec))

@@ -239,3 +239,9 @@ def _quoted(text: str) -> str:
     text = _FILLED.sub(r"\1\1\\${", text)
     text = _QUOTED.sub(lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"'{text}'"
+
+
+#: Names of one value, the length of the sequences, in the config of a dataset; where both are
+#: given, the first is taken. Source: the configs that scripts/training/run_recipe.py --dry-run
+#: writes: seq_length @ v0.6.0, sequence_length @ v0.5.0.
+LENGTHS: Final = ("dataset.seq_length", "dataset.sequence_length")

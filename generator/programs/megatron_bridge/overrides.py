@@ -171,6 +171,10 @@ class BridgeOverrides:
         """The override of a key, if there is one."""
         return self.last.get(key)
 
+    def first(self, keys: Iterable[str]) -> Override | None:
+        """The override of the first of several keys that has one."""
+        return next(filter(None, map(self.get, keys)), None)
+
     def integer(self, key: str) -> int | None:
         """The whole number that a key is set to; None where it isn't, or to none."""
         override = self.last.get(key)

@@ -19,7 +19,7 @@ from ...submission.subjects import Subject
 from ...text.wording import dots
 from ..megatron.options import LM, option_table
 from ..megatron.run import chunks_of
-from .keys import UNSAID, key_of
+from .keys import LENGTHS, UNSAID, key_of
 from .overrides import (
     KNOWN,
     TASKS,
@@ -610,7 +610,8 @@ def degrees_divide(run: BridgeRun) -> Violations:
         message = f"{chunks.shown} is refused with one pipeline stage"
         yield _at(chunks, message, "remove it, or set model.pipeline_model_parallel_size")
 
-    ring, length = run.overrides.get(_CP), run.overrides.integer("dataset.seq_length")
+    ring, lengths = run.overrides.get(_CP), run.overrides.first(LENGTHS)
+    length = None if lengths is None else lengths.integer
     halves = 2 * (ring.integer or 0) if ring is not None else 0
     if ring is not None and halves > 2 and length and length % halves:
         message = f"2 × context = {halves} does not divide the sequence of {length} tokens"

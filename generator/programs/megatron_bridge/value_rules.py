@@ -18,7 +18,7 @@ from ...submission.repository import files_started
 from ...text.wording import listed, shortened
 from ..launching.written_parser import WrittenParser, written_parser
 from ..megatron.options import LM, option_table
-from .keys import UNSAID, key_of
+from .keys import LENGTHS, UNSAID, key_of
 from .overrides import GONE, SHORT, SWITCHES, Bounds, BridgeOverrides, Override, recipe_bounds
 from .rules import (
     BRIDGE,
@@ -373,8 +373,7 @@ def lengths_are_one(overrides: BridgeOverrides) -> Violations:
     model, hint = overrides.get("model.seq_length"), "set dataset.seq_length alone"
     if model is None or model.integer is None:
         return
-    names = ("dataset.seq_length", "dataset.sequence_length")
-    data = next(filter(None, map(overrides.get, names)), None)
+    data = overrides.first(LENGTHS)
     if data is not None and data.integer not in (None, model.integer):
         if _takes_the_datas(overrides):
             message = f"{model.shown} changes nothing: {data.shown} decides"
@@ -382,7 +381,7 @@ def lengths_are_one(overrides: BridgeOverrides) -> Violations:
         else:
             message = f"{model.shown} is not {data.shown}"
             yield certain_of(overrides, model, message, hint)
-    elif data is None and overrides.lacks(*names) and _takes_the_datas(overrides):
+    elif data is None and overrides.lacks(*LENGTHS) and _takes_the_datas(overrides):
         message = f"{model.shown} changes nothing: the data's length decides, and is the recipe's"
         yield Violation(model.where, message, hint, severity=WARNING)
 
