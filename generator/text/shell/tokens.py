@@ -266,6 +266,9 @@ class Tokens:
                 end = self._word_end(position)
                 if end > position:
                     words.append((position, end))
+                name = ASSIGNMENT.fullmatch(text, position, end)
+                if name and text.startswith("(", end) and self.unterminated is None:
+                    self.unterminated = bracket  # an array holds no other: it lacks its end
                 position = max(end, position + 1)
         if self.unterminated is None:
             self.unterminated = bracket
