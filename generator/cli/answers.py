@@ -44,6 +44,8 @@ ALWAYS = 2  #: lines on ranges and MFU, the last of `further`, that every answer
 NAMES = 6  #: columns of the longest name in front of a line
 #: Sizes of a layout that can be larger with another batch, as a message calls them.
 _GROW_WITH_BATCH: Final = {"data": "replicas", "virtual_pipeline": "chunks per stage"}
+#: Share of a run's time from which fewer GPUs are said to be sooner: less would be 0%.
+_SOONER: Final = 0.005
 #: What the values mean that are offered for keys because they are faster.
 _KNOWN_AS: Final = {
     "training.kernels": "Liger's kernels",
@@ -336,6 +338,8 @@ def sharding(best: Plan) -> tuple[Line, ...]:
 def _faster(best: Plan, change: Suggestion) -> str:
     """`set training.kernels: fused (Liger's kernels): 41% less time, 61.2 GiB`.
 
+    A change that is the best of some layouts is said as `at least`. A GPU count is said with what
+    it saves of the run's time, where the GPUs are fewer.
     Other keys that change along with it come in brackets: `(then layout.offload: none)`, or `(with
     layout.offload: none)` where the job pins the key, so that it has to be set too.
     """
@@ -344,9 +348,13 @@ def _faster(best: Plan, change: Suggestion) -> str:
     known_as = _KNOWN_AS.get(change.path)
     if change.path == "training.cuda_graphs" and changed_plan.job.replays_experts:
         known_as = "a paged stash; tokens over a rank's capacity are dropped"
-    text = f"set {change.text}{f' ({known_as})' if known_as else ''}: {less:.0%} "
+    text = f"set {change.text}{f' ({known_as})' if known_as else ''}: "
+    text += f"{'at least ' if change.at_least else ''}{less:.0%} "
     if change.path == "gpus":
-        return f"{text}fewer GPU-hours"
+        text += "fewer GPU-hours"
+        sooner = 1 - best.throughput.tokens_per_s / changed_plan.throughput.tokens_per_s
+        is_sooner = changed_plan.job.gpus < best.job.gpus and sooner >= _SOONER
+        return f"{text} and {sooner:.0%} less time" if is_sooner else text
 
     text += "less time"
 

@@ -483,6 +483,8 @@ class Suggestion:
     value: int | str | float | list[str]
     text: str  #: as in the spec: `gpus: 160`
     plan: Plan
+    #: The plan is the best of some layouts alone: that of the changed job may be faster.
+    at_least: bool = False
 
     @property
     def changes_results(self) -> bool:

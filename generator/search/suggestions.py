@@ -73,13 +73,17 @@ class Searches:
         feasible = self._search(job)
         return None if feasible is None else self._best(job, feasible, bold=bold)
 
-    def _best(self, job: Job, feasible: Feasible, *, bold: bool = False) -> Plan | None:
+    def _best(
+        self, job: Job, feasible: Feasible, *, least: float | None = None, bold: bool = False
+    ) -> Plan | None:
+        speed = self._speed if least is None else least
         tokens = job.training.global_batch * job.training.sequence_length / job.gpus
-        possible = len(feasible.layouts) and tokens > self._speed * least_s(job, feasible)
+        possible = len(feasible.layouts) and tokens > speed * least_s(job, feasible)
         return best_plan(job, feasible, bold=bold) if possible else None
 
-    def fastest(self, jobs: Iterable[Job]) -> Plan | None:
-        """The plan with most tokens a second and GPU among those of all jobs.
+    def fastest(self, jobs: Iterable[Job], *, least: float | None = None) -> Plan | None:
+        """The plan with most tokens a second and GPU among those of all jobs; with `least`, one
+        with more than that instead of `speed`.
 
         The jobs are compared by sequences a second and GPU of their fastest layouts, before details
         are turned.
@@ -93,7 +97,7 @@ class Searches:
             speed = job.training.global_batch / job.gpus / float(feasible.total_s.min())
             if speed > most:
                 fastest, most = (job, feasible), speed
-        return None if fastest is None else self._best(*fastest)
+        return None if fastest is None else self._best(*fastest, least=least)
 
     def _search(self, job: Job) -> Feasible | None:
         if self._left <= 0:
@@ -166,9 +170,9 @@ def faster_nearby(plan: Plan, check: Check | None = None) -> Iterator[Suggestion
     CUDA graph of whole iterations. For a plan that spends time to fit they are also keys of
     `training` that save memory.
 
-    Only layouts that are cut like the plan's are searched, as others may be faster for reasons of
-    their own. For a batch that divides far better all layouts are searched, and for keys of
-    `training` too where a program without stages has few.
+    Each is the best plan of the changed job. Of a program that cuts layers only those layouts are
+    searched that are cut like the plan's, a fraction of all: the gain is `at_least` theirs. For a
+    batch that divides far better all layouts are searched.
     """
     searches = Searches(_MUCH_FASTER * _speed(plan))
     batch = dividing_batch(plan)
@@ -185,29 +189,39 @@ def faster_nearby(plan: Plan, check: Check | None = None) -> Iterator[Suggestion
     if batch:
         yield batch
     for change in offers:
-        if _speed(change.plan) > _MUCH_FASTER * _speed(plan):
+        if _speed(change.plan) > _MUCH_FASTER * _speed(plan) or _saves_gpus(plan, change.plan):
             yield change
     yield from (change for change in (dispatched, graphed) if change)
 
 
-def _cut_of(plan: Plan) -> dict[str, Any]:
-    """The keys by which a plan's layers are cut, with its values."""
-    values = plan.layout.to_dict()
-    return {name: values[name] for name in ("tensor", "context", "expert")}
+def _alike(job: Job, plan: Plan) -> Job:
+    """The job whose layers are cut like the plan's; as it is where its program cuts none."""
+    if not job.engine.has_parallel_layers:
+        return job
+    layout = plan.layout
+    return replace(job, pins=replace(job.pins, tensor=layout.tensor, context=layout.context))
+
+
+def _is_narrowed(plan: Plan) -> bool:
+    """Return whether a job alike has fewer layouts than the plan's job."""
+    return _alike(plan.job, plan).pins != plan.job.pins
+
+
+def _saves_gpus(plan: Plan, other: Plan) -> bool:
+    """Return whether another plan trains no slower on fewer GPUs."""
+    is_as_fast = other.throughput.tokens_per_s >= plan.throughput.tokens_per_s
+    return other.job.gpus < plan.job.gpus and is_as_fast
 
 
 def _nearby_sizes(plan: Plan, searches: Searches, *, with_batches: bool) -> Iterator[Suggestion]:
     """The fastest GPU count nearby and, `with_batches`, the fastest batch."""
-    values: dict[str, Any] = plan.layout.to_dict()
-    names = ("sequence_parallel", "zero_stage", "recompute", "offload")
-    pins = {**_cut_of(plan), **{name: values[name] for name in names}}
-    alike = replace(plan.job, pins=replace(plan.job.pins, **pins))
-    on_other_gpus = searches.fastest(_round_counts(alike))
+    alike, is_narrowed = _alike(plan.job, plan), _is_narrowed(plan)
+    on_other_gpus = searches.fastest(_round_counts(alike), least=_speed(plan))
     if on_other_gpus is not None:
-        yield _changed("gpus", on_other_gpus)
+        yield replace(_changed("gpus", on_other_gpus), at_least=is_narrowed)
     with_other_batch = searches.fastest(_round_batches(alike)) if with_batches else None
     if with_other_batch is not None:
-        yield _changed("training.global_batch", with_other_batch)
+        yield replace(_changed("training.global_batch", with_other_batch), at_least=is_narrowed)
 
 
 def _freed_pins(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
@@ -215,10 +229,11 @@ def _freed_pins(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
     for name in _SPENDING:
         if getattr(plan.job.pins, name) is None:
             continue
-        free: dict[str, Any] = {**_cut_of(plan), name: None}
-        freed = searches.best(replace(plan.job, pins=replace(plan.job.pins, **free)))
+        alike = _alike(plan.job, plan)
+        freed = searches.best(replace(alike, pins=replace(alike.pins, **{name: None})))
         if freed is not None:
-            yield _key(f"layout.{name}", freed.layout.to_dict()[name], freed)
+            change = _key(f"layout.{name}", freed.layout.to_dict()[name], freed)
+            yield replace(change, at_least=_is_narrowed(plan))
 
 
 def _lighter_training(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
@@ -226,9 +241,9 @@ def _lighter_training(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
     layout, job = plan.layout, plan.job
     if layout.recompute == Recompute.NONE and layout.offload == Offload.NONE:
         return
-    pins = job.pins
+    pins = _alike(job, plan).pins
     if job.engine.has_parallel_layers:
-        pins = replace(pins, **_cut_of(plan), pipeline=layout.pipeline)
+        pins = replace(pins, pipeline=layout.pipeline)
 
     # What saves memory needn't stay pinned where another key saves it; what the job has without
     # pins is no gain of that key.
@@ -237,14 +252,14 @@ def _lighter_training(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
     unpinned = searches.best(replace(job, pins=Pins())) if saving else None
     least = _MUCH_FASTER * max(_speed(plan), _speed(unpinned) if unpinned else 0.0)
     for name, value, other in lighter(job):
-        smaller = searches.best(replace(other, pins=pins))
+        smaller, is_narrowed = searches.best(replace(other, pins=pins)), pins != job.pins
         is_faster = smaller is not None and _speed(smaller) > _MUCH_FASTER * _speed(plan)
         if saving and not is_faster:
-            smaller = searches.best(replace(other, pins=without_saving))
+            smaller, is_narrowed = searches.best(replace(other, pins=without_saving)), False
             if smaller is None or _speed(smaller) <= least:
                 continue
         if smaller is not None:
-            yield _key(f"training.{name}", value, smaller)
+            yield replace(_key(f"training.{name}", value, smaller), at_least=is_narrowed)
 
 
 def _dispatched(plan: Plan) -> Suggestion | None:
@@ -263,8 +278,22 @@ def _dispatched(plan: Plan) -> Suggestion | None:
             continue
         if {finding.rule for finding in check_job(changed)} <= known:
             offers.append(_key("training.dispatcher", kind, make_plan(changed, layout)))
-    possible = [each for each in offers if _works(each.plan, _LITTLE_FASTER * _speed(plan))]
-    return max(possible, key=lambda each: _speed(each.plan), default=None)
+    least = _LITTLE_FASTER * _speed(plan)
+    possible = [each for each in offers if _works(each.plan, least)]
+    best = max(possible, key=lambda each: _speed(each.plan), default=None)
+    return _planned_anew(best, plan, least) if best else None
+
+
+def _planned_anew(change: Suggestion, plan: Plan, least: float) -> Suggestion | None:
+    """The change with the best plan of its job, where that has more than `least` tokens a second
+    and GPU.
+
+    It is cut like `plan`, whose layout the change had: with the change another may be better.
+    """
+    anew = Searches(least).best(_alike(change.plan.job, plan))
+    if anew is None or _speed(anew) <= least:
+        return None
+    return replace(change, plan=anew, at_least=_is_narrowed(plan))
 
 
 def _works(plan: Plan, least: float) -> bool:
@@ -298,10 +327,13 @@ def _graphed(plan: Plan, speed: float, check: Check) -> Suggestion | None:
     if not {finding.rule for finding in check(other)} <= known:
         return None
     captured = make_plan(other, plan.layout)
-    if not _works(captured, _LITTLE_FASTER * speed):
+    if not _works(captured, _LITTLE_FASTER * _speed(plan)):
         return None
     text = ", ".join(f"training.{name}: {value}" for name, value in keys.items())
-    return Suggestion(path="training.cuda_graphs", value="full_iteration", text=text, plan=captured)
+    graphed = Suggestion(
+        path="training.cuda_graphs", value="full_iteration", text=text, plan=captured
+    )
+    return _planned_anew(graphed, plan, _LITTLE_FASTER * speed)
 
 
 def dividing_batch(plan: Plan) -> Suggestion | None:
