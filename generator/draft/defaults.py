@@ -59,6 +59,8 @@ def name_open_fields(draft: Draft, plan: Plan) -> None:
 def _reason(draft: Draft) -> str:
     """Why the files leave keys of the layout open."""
     found = draft.found
+    if found.trainer is not None and found.trainer.value("deepspeed") and found.config is None:
+        return "the DeepSpeed config that the arguments name isn't among the files"
     if found.trainer is not None and found.launch is not None and is_data_parallel(found.launch):
         return "the launch shards nothing (DDP), which dsgen doesn't write"
     by = "recipe" if draft.overrides is not None else "script"

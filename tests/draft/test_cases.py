@@ -1059,3 +1059,16 @@ def test_a_server_of_a_training_has_no_part_in_its_spec(tmp_path: Path) -> None:
     assert made.get("training.learning_rate") == 1e-6
     assert "--learning_rate" not in made.get("launch.arguments")
     assert any(one.what.startswith("trl vllm-serve") for one in made.left)
+
+
+def test_a_config_that_is_missing_is_not_taken_for_none(tmp_path: Path) -> None:
+    """Of a launch whose DeepSpeed config is missing it isn't said that it shards nothing."""
+    (tmp_path / "run.sh").write_text("torchrun train.py sft.yaml\n")
+    (tmp_path / "sft.yaml").write_text(
+        "deepspeed: ds_z3.json\noutput_dir: out\nper_device_train_batch_size: 1\n"
+        "learning_rate: 1.0e-5\nbf16: true\nnum_train_epochs: 1\n"
+    )
+    flags = ("--model", "llama-2-7b", "--cluster", "dgx-h100", "--gpus", "8")
+    made = run("init", "--from", str(tmp_path), *flags, "-o", str(tmp_path / "dsgen.yaml"))
+    assert "the DeepSpeed config that the arguments name isn't among the files" in made.output
+    assert "shards nothing" not in made.output
