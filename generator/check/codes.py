@@ -58,6 +58,10 @@ UNKNOWN_IGNORE: Final = _warning("""FILE008: A comment that ignores findings nam
     Prevents: No error: the comment ignores nothing.
     Fix: use an id that `dsgen rules` lists
     """)
+CONFLICT: Final = _text("""FILE009: No file has a merge conflict left in it.
+    Prevents: The program that reads the file stops at git's marker, or takes both sides.
+    Fix: keep one side, and remove git's markers
+    """)
 ENGINE_REFUSES: Final = _engine("""ENG001: The installed DeepSpeed's own parser accepts every
     DeepSpeed config (with --engine).
     Prevents: DeepSpeed stops at start with the error in the message.

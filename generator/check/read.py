@@ -20,9 +20,10 @@ from ..submission.launches import Launch
 from ..submission.plan_file import missing_files
 from ..submission.script import CommandDocument
 from ..submission.submission import PLAN
+from ..text.conflicts import conflicts_in, one_side
 from ..text.document import Document, JobSpec, Kind
 from ..text.shell.reader import read_script
-from ..text.text import Text, UnreadableText, read_content
+from ..text.text import Text, UnreadableText, read_content, text_of
 from ..text.wording import with_article
 from . import codes, folder_files, job_signs, kinds
 from .embedded import embedded_configs
@@ -221,9 +222,10 @@ def _read_file(
     try:
         shown, content = read_content(name, MAX_BYTES)
         content = reading.instead.get(shown, content)
-        file = File(shown, content, Path(name).parent, named=named)
+        file = File(shown, one_side(content), Path(name).parent, named=named)
         with guarded(_READER, shown, meant=UnreadableText):
             _take(file, name, reading, consumer)
+            _report_conflicts(file, content, reading)
     except UnreadableText as problem:
         path, finding = Path(name), problem.finding
         is_of_no_job = in_folder and not kinds.tells_by_name(path)
@@ -236,6 +238,18 @@ def _read_file(
         # A shell takes bytes as they are, but no UTF-16, which begins with a mark.
         may_run = in_folder and path.suffix == ".sh" and " at offset 0 " not in finding.message
         reading.findings.append(replace(finding, severity=NOTE) if may_run else finding)
+
+
+def _report_conflicts(file: File, content: str, reading: Reading) -> None:
+    """Report the merge conflicts of a file of which one side was read: it may not be edited."""
+    lines = conflicts_in(content)
+    if not lines or file.name not in reading.texts or file.kind == "job spec":
+        return  # the reader of job specs reports theirs
+    text = text_of(content, file.name, file.folder)
+    reading.untouchable.add(file.name)
+    for line in lines:
+        message = f"the merge conflict at line {line + 1} is not resolved"
+        reading.findings.append(codes.CONFLICT.at(text.locate(line, 0), message, "keep one side"))
 
 
 def _take(file: File, name: str, reading: Reading, consumer: str | None) -> None:

@@ -15,8 +15,9 @@ from ..findings import Finding, InvalidJob, Location, Severity, in_file_order, p
 from ..numerals import is_whole
 from ..patterns import lazy_pattern
 from ..secrets import find, holds, likeness, patterns
+from ..text.conflicts import conflicts_in
 from ..text.source import Source, escape, parse
-from ..text.text import CONTROL, UnreadableText, read_path, read_stream
+from ..text.text import CONTROL, Text, UnreadableText, read_path, read_stream
 from ..text.wording import dotted, kind_in_words, show, walk
 from ..text.yaml_core import STRICT
 from . import codes
@@ -81,8 +82,17 @@ def _read(source: SpecSource) -> Source:
     if isinstance(source, Mapping):
         return plain_source(source)
     if isinstance(source, (str, os.PathLike)):
-        return parse(read_path(source))
-    return parse(read_stream(source))
+        return _parsed(read_path(source))
+    return _parsed(read_stream(source))
+
+
+def _parsed(text: Text) -> Source:
+    """A text as data. Raises `InvalidJob` where a merge conflict is left in it."""
+    lines = conflicts_in(text.content)
+    if lines:
+        message, hint = "a merge conflict is left in the spec", "keep one side"
+        raise InvalidJob([codes.SYNTAX.at(text.locate(line, 0), message, hint) for line in lines])
+    return parse(text)
 
 
 def _no_mapping(read: Source) -> Finding:

@@ -21,6 +21,7 @@ from ...patterns import lazy_pattern
 from ...submission.claims import Claim
 from ...submission.script import CommandDocument, places
 from ...text.around import text_around
+from ...text.conflicts import one_side
 from ...text.document import FileText, Kind, read_yaml
 from ...text.shell.reader import read_command_text
 from ...text.source import Source, escape
@@ -114,7 +115,7 @@ def _component(source: Source, reference: str) -> tuple[Text, Source] | None:
         return None
     try:
         shown = normpath(join(dirname(source.path), file))
-        text = text_of(content, shown, path.parent)
+        text = text_of(one_side(content), shown, path.parent)
     except UnreadableText:
         return None
     of_file = read_yaml(text)

@@ -12,6 +12,7 @@ from typing import Final
 
 from ...patterns import lazy_pattern
 from ..around import folders_above, is_readable, text_around, until_next_check
+from ..conflicts import one_side
 from ..text import Text, UnreadableText, text_of
 from .records import SHELLS, Word
 from .values import Piece
@@ -102,7 +103,7 @@ def _read(path: str, folder: str) -> Text | None:
     """The text of a file that scripts of a folder call or source; None where it is none."""
     content = text_around(Path(path), Path(folder), _MOST_BYTES)
     try:
-        return text_of(content, path, Path(dirname(path)))
+        return text_of(one_side(content), path, Path(dirname(path)))
     except UnreadableText:
         return None
 
