@@ -83,6 +83,8 @@ _BLANK_AT_END: Final = lazy_pattern(r"\\[ \t]+\n")  #: of such a line, which few
 #: A line of a command that begins with #, and goes on.
 _COMMENTED: Final = lazy_pattern(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: The beginning of a here-document, and the word that ends it.
+#: A line of a command, and no comment, that ends in a backslash and a carriage return.
+_BACKSLASH_RETURN: Final = lazy_pattern(r"^(?![ \t]*#)[^\n]*\\\r\n", re.MULTILINE)
 _HEREDOC: Final = lazy_pattern(r"<<-?[ \t]*([\"']?)(\w+)\1")
 #: A line that begins with a redirection or a pipe, below the end of a command.
 _GOES_ON: Final = lazy_pattern(r"[ \t]*\n[ \t]+([0-9]?>>?|&>|\|)")
@@ -338,15 +340,23 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
 
 
 def _carriage_returns(script: LaunchScript) -> Violations:
-    """The first end of a line as on DOS after a backslash, of a script that starts a program."""
-    at = script.shell.text.content.find("\\\r\n")
-    if at >= 0 and script.launches and not script.shell.directives:
+    """Ends of lines as on DOS, of a script that starts a program: of all lines at the first, else
+    behind the first backslash of a command.
+    """
+    content = script.shell.text.content
+    if "\r\n" not in content or not script.launches or script.shell.directives:
+        return
+    hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
+    if content.count("\r\n") == content.count("\n"):
+        message = (
+            "every line ends as on DOS: bash takes the carriage return for a part of the last word"
+        )
+        yield Violation(script.shell.locate(content.index("\r")), message, hint)
+    elif behind := _BACKSLASH_RETURN.search(content):
         message = (
             "a carriage return follows the backslash, as lines end on DOS: the command ends there"
         )
-        yield Violation(
-            script.shell.locate(at + 1), message, "convert the file: dos2unix, or sed -i 's/\\r$//'"
-        )
+        yield Violation(script.shell.locate(behind.end() - 2), message, hint)
 
 
 def _cut_off(script: LaunchScript, lines_of_callers: Container[int | None]) -> Violations:
