@@ -22,7 +22,7 @@ from ..rules.layout.sequence import exchanges_heads_only
 from ..rules.run import binding_rules, is_legal
 from .enumerate import Enumeration, joined
 from .feasible import estimates, fitting, with_known_context
-from .refine import DETAILED, DETAILS, chunk_counts, with_columns
+from .refine import DETAILED, DETAILS, chunk_counts, turned, with_columns
 
 #: Fields that the two identities give where the others are known.
 FOLLOWING: Final = ("data", "gradient_accumulation")
@@ -45,7 +45,8 @@ def neighbour(job: Job, layout: Layout, asked: Mapping[str, Any]) -> Neighbour |
 
     Where all else can stay as it is, it does, whether or not that fits. Else it is the layout that
     fits and differs in the fewest other fields, or one that doesn't fit where none does; of equals,
-    that with the least expected time. `None` where no legal layout has the values.
+    that with the least expected time. Details that can't stay are chosen again. `None` where no
+    legal layout has the values.
     """
     pinned = replace(job, pins=replace(job.pins, **asked))
     values = pinned_values(replace(Pins(), **asked))
@@ -85,8 +86,9 @@ def _with_parts(job: Job, plain: Layout, values: Mapping[str, Any]) -> Iterator[
 def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> Layout | None:
     """The best of the legal layouts that fit and differ in the fewest fields beside `values`.
 
-    Where none fits, it is one that doesn't. Its details are those of `layout` where that is legal
-    and fits.
+    Where none fits, it is one that doesn't. Its details are those of `layout` where all of them can
+    stay, else the best beside its
+    model chunks.
     """
     rows = joined(Enumeration(with_known_context(pinned)))
     if not len(rows):
@@ -100,20 +102,36 @@ def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> La
         detailed = _with_details(pinned, plain, layout, values, _where_legal)
         nearest = detailed if nearest is None else nearest
         fits, _ = fitting(pinned, detailed)
-        if fits.any():
-            return _least_changed_of(pinned, detailed.take(fits), layout, values)
-        fits, _ = fitting(pinned, plain)
-        if fits.any():
-            roomy = _with_details(pinned, plain.take(fits), layout, values, _where_fitting)
-            return _least_changed_of(pinned, roomy, layout, values)
-    return None if nearest is None else _least_changed_of(pinned, nearest, layout, values)
+        kept = fits & (_differing(detailed, layout, _details_beside(values)) == 0)
+        if kept.any():
+            return _best(pinned, detailed.take(kept))
+        some, _ = fitting(pinned, plain)
+        if fits.any() or some.any():
+            both = joined([detailed.take(fits), plain.take(some)])
+            return _best_detailed(pinned, both, layout, values)
+    return None if nearest is None else _best(pinned, nearest)
 
 
-def _least_changed_of(job: Job, rows: Layouts, layout: Layout, values: Mapping[str, Any]) -> Layout:
-    """The best of the rows that differ from a layout in the fewest fields, details too."""
-    others = [name for name in FIELDS if name not in (*FOLLOWING, *values)]
-    differing = _differing(rows, layout, others)
-    return _best(job, rows.take(differing == differing.min()))
+def _details_beside(values: Mapping[str, Any]) -> list[str]:
+    """The details other than `values`, their parts and model chunks, of which the nearest number
+    does.
+    """
+    settled = {*values, *_plain_parts(values), "virtual_pipeline"}
+    return [name for name in FIELDS if name in DETAILED and name not in settled]
+
+
+def _best_detailed(job: Job, rows: Layouts, layout: Layout, values: Mapping[str, Any]) -> Layout:
+    """The best layout that details can make of rows that fit, or the best of these.
+
+    Model chunks stay as they are in `layout` where that fits.
+    """
+    if "virtual_pipeline" not in values:
+        rows = _with_chunks(job, rows, layout.virtual_pipeline, _where_fitting)
+        job = replace(job, pins=replace(job.pins, virtual_pipeline=layout.virtual_pipeline))
+    _, ledger = fitting(job, rows)
+    figures = estimates(job, rows, ledger.required_bytes, ledger.device_bytes)
+    every = turned(job, figures)
+    return every.layouts[int(every.expected_s.argmin())]
 
 
 def _differing(rows: Layouts, layout: Layout, names: list[str]) -> NDArray[np.int64]:

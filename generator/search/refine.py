@@ -331,12 +331,25 @@ def refined(
     The most promising layouts are refined first, since their times show which others can't come
     near.
     """
+    return feasible.extended(*_refinements(job, feasible, top, bold, names))
+
+
+def turned(job: Job, estimated: Estimates) -> Estimates:
+    """Layouts that fit, and those with details that can be the best of them."""
+    made = _refinements(job, estimated, 1, bold=False, names=False)
+    return joined_estimates([estimated, *made])
+
+
+def _refinements(
+    job: Job, feasible: Estimates, top: int, bold: bool, names: bool
+) -> list[Estimates]:
+    """Layouts with details, made of some, that can be among the best."""
     if not len(feasible.layouts):
-        return feasible
+        return []
     details, reach = open_details(job), _reach(job, feasible, top, bold, names)
     rows = feasible.take(reach.holds(feasible, _floor_with_chunks(job, feasible, details)))
     if not len(rows.total_s):
-        return feasible
+        return []
     least = _floor_at(job, rows, _fastest(job, rows, details), details)
     order = np.argsort(least, kind="stable")
     made: list[Estimates] = []
@@ -354,13 +367,13 @@ def refined(
         if chunked is _OTHER_CHUNKS:
             reach = reach.less(_LEAST_GAIN)
         least_reach = reach
-        for better in _turned(job, wave, details, reach, chunked):
+        for better in _with_turned(job, wave, details, reach, chunked):
             if chunked is _OTHER_CHUNKS:
                 gains = least_reach.holds(better, better.total_s)
                 better = better.take(gains & ~before.barely_named(better, _LEAST_GAIN))
             reach = reach.after(better)
             made.append(better)
-    return feasible.extended(*made)
+    return made
 
 
 def lowest_s(job: Job, estimated: Estimates) -> float:
@@ -404,7 +417,7 @@ def _fastest(job: Job, rows: Estimates, details: Sequence[Detail]) -> dict[str, 
     return values
 
 
-def _turned(
+def _with_turned(
     job: Job, estimated: Estimates, details: Sequence[Detail], reach: Reach, chunked: Detail
 ) -> list[Estimates]:
     """Turn the details of layouts as far as the result is within reach."""

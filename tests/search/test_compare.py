@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 import dsgen
 from dsgen.estimate.ledgers import Memory
 from dsgen.search.compare import TIME_BAND, Comparison, compare, compare_row
+from dsgen.search.feasible import feasible_layouts
+from dsgen.search.nearby import neighbour
 from dsgen.search.plan import Plan, SearchResult
+from dsgen.search.refine import DETAILED
+from dsgen.search.suggestions import best_plan
 from tests.jobs import job
 
 BIG = {"model": "gpt3-175b", "framework": "megatron-lm", "gpus": 512, "training__global_batch": 512}
@@ -211,3 +216,29 @@ def test_a_job_without_a_plan_is_answered_too() -> None:
     answer = compare(tight, {"tensor": 8}, None)
     assert answer.verdict == "too large" and answer.difference is None
     assert isinstance(answer.theirs and answer.theirs.memory, Memory)
+
+
+def test_details_that_cannot_stay_are_chosen_again() -> None:
+    """Where a value leaves no room for the chosen details, the layout has the best ones that it
+    can have with all else as it is.
+    """
+    experts = dsgen.load_job(
+        {
+            "framework": "megatron-lm",
+            "model": "kimi-k2",
+            "cluster": "nvidia/dgx-h100",
+            "gpus": 2048,
+            "training": {"sequence_length": 4096, "global_batch": 8192},
+        }
+    )
+    best = best_plan(experts, feasible_layouts(experts))
+    assert best is not None
+    for asked in ({"tensor": 1}, {"sequence_parallel": False}):
+        near = neighbour(experts, best.layout, asked)
+        assert near is not None
+        values = near.layout.to_dict()
+        rest = {name: value for name, value in values.items() if name not in DETAILED}
+        pinned = replace(experts, pins=replace(experts.pins, **rest))
+        answer = best_plan(pinned, feasible_layouts(pinned))
+        assert answer is not None
+        assert answer.layout == near.layout
