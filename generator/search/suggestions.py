@@ -219,9 +219,16 @@ def _nearby_sizes(plan: Plan, searches: Searches, *, with_batches: bool) -> Iter
     on_other_gpus = searches.fastest(_round_counts(alike), least=_speed(plan))
     if on_other_gpus is not None:
         yield replace(_changed("gpus", on_other_gpus), at_least=is_narrowed)
-    with_other_batch = searches.fastest(_round_batches(alike)) if with_batches else None
+    if not with_batches:
+        return
+
+    # A batch nearby saves its memory alike: this spares half of the time.
+    layout = plan.layout.to_dict()
+    saving: dict[str, Any] = {name: layout[name] for name in ("zero_stage", "recompute", "offload")}
+    alike = replace(alike, pins=replace(alike.pins, **saving))
+    with_other_batch = searches.fastest(_round_batches(alike))
     if with_other_batch is not None:
-        yield replace(_changed("training.global_batch", with_other_batch), at_least=is_narrowed)
+        yield replace(_changed("training.global_batch", with_other_batch), at_least=True)
 
 
 def _freed_pins(plan: Plan, searches: Searches) -> Iterator[Suggestion]:
