@@ -13,6 +13,7 @@ from ..estimate.layout import Layout
 from ..job.records import Job
 from ..programs.deepspeed.config import ZERO
 from ..programs.trainer.submission import is_data_parallel
+from ..rules.layout.identities import RECOMPUTE
 from ..search import Plan
 from ..search.refine import DETAILED, open_fields
 from .draft import ASSUMED, Draft
@@ -44,7 +45,8 @@ def assume_length(draft: Draft, job: Job) -> None:
 
 def name_open_fields(draft: Draft, plan: Plan) -> None:
     """Say which keys of the layout the files leave open, and what the plan has for them."""
-    usual, values = Layout(data=1).to_dict(), plan.layout.to_dict()
+    usual = Layout(data=1, recompute=plan.layout.recompute).to_dict()
+    values = plan.layout.to_dict()
     undecided = open_fields(plan.job) & _undecided(draft)
     # A detail that matters little isn't worth a word where it has its usual value.
     details = DETAILED - {"recompute", "offload"}
@@ -83,7 +85,8 @@ def _undecided(draft: Draft) -> frozenset[str]:
 
 def _defaults(draft: Draft, job: Job) -> Mapping[str, Any]:
     """The values that a launch has which asks for nothing, by field."""
-    values = {**Layout(data=1).to_dict(), "zero_copies": _copies(draft, job)}
+    recompute = RECOMPUTE[job.pins.recompute or "none"]
+    values = {**Layout(data=1, recompute=recompute).to_dict(), "zero_copies": _copies(draft, job)}
     return {name: value for name, value in values.items() if name not in _OF_BATCH}
 
 
