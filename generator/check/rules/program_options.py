@@ -6,7 +6,7 @@ They judge programs of which the repository has the whole parser.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise, takewhile
 from pathlib import Path, PurePath
@@ -227,7 +227,7 @@ def options_are_the_programs(launch: Launch) -> Violations:
     for word, name in wrong.items():
         if likely := meant[name]:
             message = f"{path} has no option {name}"
-            hint = did_you_mean(likely, names.values())
+            hint = _meant_of(name, likely, options, names.values())
             yield Violation(launch.script.locate(word), message, hint)
     if strange:
         strange_names = tuple(dict.fromkeys(strange.values()))
@@ -269,15 +269,36 @@ def _meant_by(name: str, options: frozenset[str]) -> str | None:
     return begun[0] if len(begun) == 1 else most_like(name, tuple(sorted(options)), _ALIKE)
 
 
+def _meant_of(name: str, likely: str, options: Iterable[str], present: Collection[str]) -> str:
+    """The hint on an option that is spelt like another one.
+
+    Where that and others have only a word more, such as `eval` or `train`, each of them may be
+    meant that isn't `present`.
+    """
+    longer = _with_a_word_more(name, options)
+    unwritten = [option for option in longer if option not in present]
+    if likely not in longer or not unwritten:
+        return did_you_mean(likely, present)
+    return f"did you mean {listed(unwritten)}?"
+
+
 def _named_longer(name: str, options: Iterable[str]) -> str:
     """The hint on an option of which the program has one with a word more: `--use_fp16`."""
-    bare = name.lstrip("-")
-    longer = [
-        option
-        for option in options
-        if option.endswith((f"_{bare}", f"-{bare}")) or option.startswith((f"{name}_", f"{name}-"))
-    ]
+    longer = _with_a_word_more(name, options)
     return f"remove it, or write {longer[0]}" if len(longer) == 1 else "remove it"
+
+
+def _with_a_word_more(name: str, options: Iterable[str]) -> list[str]:
+    """The options that have all words of a name in their order, and one more."""
+    words = re.split("[-_]", name.lstrip("-"))
+    longer = dict[tuple[str, ...], str]()
+    # Of two spellings of one option, that with the signs of the name.
+    for option in sorted(options, key=lambda option: ("-" in name[2:]) == ("_" in option)):
+        others = re.split("[-_]", option.lstrip("-"))
+        left = iter(others)
+        if len(others) == len(words) + 1 and all(word in left for word in words):
+            longer.setdefault(tuple(others), option)
+    return sorted(longer.values())
 
 
 def _told_as_slips(launch: Launch) -> set[Location]:
