@@ -62,6 +62,11 @@ _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_
 _COUNTS: Final = torch(
     "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
 )
+#: The number of a task among those of its node, and the node's own name, as values.
+_LOCAL_NUMBER: Final = lazy_pattern(r"[\"']?\$\{?SLURM_LOCALID\}?[\"']?")
+_OWN_NAME: Final = lazy_pattern(
+    r"[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?"
+)
 #: A value of --nodelist that is all nodes of the job.
 _ALL_NODES_OF_JOB: Final = lazy_pattern(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")
 _ALL_GPUS: Final = -1  # as --num_gpus has it, whose default it is
@@ -472,9 +477,11 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
     Fix: use SLURM_NODEID, expanded on the node"""
     name = _RANKS[call.program]
     rank, nodes = call.integer(name), call.nodes
-    if rank is None or nodes is None:
+    if nodes is None:
         return
-    if rank.value >= nodes:
+    if rank is None:
+        yield from _rank_of_a_task(call, name, nodes)
+    elif rank.value >= nodes:
         message, severity = f"{rank} is not below {nodes} nodes: ranks count from 0", None
         if own_rendezvous(call):
             message, severity = f"{message}; {own_rendezvous(call)} doesn't read it", NOTE
@@ -484,6 +491,19 @@ def node_rank_is_below_the_nodes(call: LauncherCall) -> Violations:
         line = f"{call.program} launch" if call.program == "accelerate" else call.program
         hint = f"write srun bash -c '{line} {name}=$SLURM_NODEID ...', in single quotes"
         yield rank.bad_value(message, hint)
+
+
+def _rank_of_a_task(call: LauncherCall, name: str, nodes: int) -> Violations:
+    """A rank from SLURM_LOCALID, which counts the tasks of each node by itself."""
+    option = call.options.get(name)
+    words = option.values if option is not None else ()
+    is_local = len(words) == 1 and _LOCAL_NUMBER.fullmatch(words[0].raw)
+    if option is not None and is_local and nodes > 1 and not own_rendezvous(call):
+        message = (
+            f"{name}={words[0].raw} counts a node's own tasks: it is 0 on each of {nodes} nodes"
+        )
+        where = call.shell.locate(words[0])
+        yield Violation(where, message, f"write {name}=$SLURM_NODEID")
 
 
 @launcher_calls.rule(
@@ -507,6 +527,22 @@ def nodes_meet_on_the_network(call: LauncherCall) -> Violations:
             if may_be_one:
                 severity = NOTE
             yield address.bad_value(message, hint, severity=severity)
+        else:
+            yield from _own_name(call, name)
+
+
+def _own_name(call: LauncherCall, name: str) -> Violations:
+    """An address that each task of srun takes from its own node."""
+    option, srun = call.options.get(name), call.launch.call("srun")
+    if option is None or srun is None or len(option.values) != 1:
+        return
+    (word,) = option.values
+    # The batch script's shell expands what is on srun's own line, or in double quotes there.
+    is_before = call.word in srun.command.words or (call.command.shell or "").startswith('"')
+    if not is_before and _OWN_NAME.fullmatch(word.raw):
+        message = f"{name}={word.raw} is another machine in the tasks of each of {call.nodes} nodes"
+        hint = f"use the name of the first node: {call.first_node}"
+        yield Violation(call.shell.locate(word), message, hint)
 
 
 def _has_lines_for_others(call: LauncherCall) -> bool:
