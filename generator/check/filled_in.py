@@ -287,6 +287,9 @@ def _hole(match: re.Match[str], instead: str) -> tuple[int, int]:
     text: str = match[0]
     same = _same_at_start(text, instead)
     same_end = _same_at_start(text[same:][::-1], instead[same:][::-1])
+    kept = text[:same] + text[len(text) - same_end :]
+    if any((text.count(quote) - kept.count(quote)) % 2 for quote in "\"'"):
+        return match.span()  # else one of two quotes would be left
     return match.start() + same, match.end() - same_end
 
 

@@ -123,7 +123,7 @@ def _modules(job: Job, _: int) -> Sequence[int]:
     """
     usual = DEFAULTS["recompute_modules"]
     needs_some = job.pins.expert_overlap or job.pins.recompute == Recompute.SELECTIVE.label
-    return [int(usual), *map(int, module_choices(job))] if needs_some else (usual,)
+    return [usual, *module_choices(job)] if needs_some else (usual,)
 
 
 #: In the order in which the table grows: those that rules read most come first.

@@ -83,6 +83,8 @@ _BLANK_AT_END: Final = lazy_pattern(r"\\[ \t]+\n")  #: of such a line, which few
 #: A line of a command that begins with #, and goes on.
 _COMMENTED: Final = lazy_pattern(r"\\\n([ \t]*#[^\n]*)\\\n[ \t]*[^\s#]")
 #: The beginning of a here-document, and the word that ends it.
+#: A line that is neither a comment nor empty, and ends in a carriage return.
+_COMMAND_RETURN: Final = lazy_pattern(r"^(?![ \t]*(?:#|\r?$))[^\n]*\r\n", re.MULTILINE)
 #: A line of a command, and no comment, that ends in a backslash and a carriage return.
 _BACKSLASH_RETURN: Final = lazy_pattern(r"^(?![ \t]*#)[^\n]*\\\r\n", re.MULTILINE)
 _HEREDOC: Final = lazy_pattern(r"<<-?[ \t]*([\"']?)(\w+)\1")
@@ -340,18 +342,19 @@ def values_follow_their_option(call: LauncherCall) -> Violations:
 
 
 def _carriage_returns(script: LaunchScript) -> Violations:
-    """Ends of lines as on DOS, of a script that starts a program: of all lines at the first, else
-    behind the first backslash of a command.
+    """Ends of lines as on DOS, of a script that starts a program: of all lines at the first that
+    isn't a comment, else behind the first backslash of a command.
     """
     content = script.shell.text.content
     if "\r\n" not in content or not script.launches or script.shell.directives:
         return
     hint = "convert the file: dos2unix, or sed -i 's/\\r$//'"
-    if content.count("\r\n") == content.count("\n"):
+    ended = _COMMAND_RETURN.search(content)
+    if ended is not None and content.count("\r\n") == content.count("\n"):
         message = (
             "every line ends as on DOS: bash takes the carriage return for a part of the last word"
         )
-        yield Violation(script.shell.locate(content.index("\r")), message, hint)
+        yield Violation(script.shell.locate(ended.end() - 2), message, hint)
     elif behind := _BACKSLASH_RETURN.search(content):
         message = (
             "a carriage return follows the backslash, as lines end on DOS: the command ends there"
