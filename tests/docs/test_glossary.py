@@ -23,7 +23,7 @@ from tests.docs.blocks import ROOT
 _ABBREVIATION = re.compile(r"\b(?=\w*[A-Z]{2}|(?:[a-z]*[A-Z]){2}\w{0,3}\b)[A-Za-z][A-Za-z0-9]*\b")
 #: What is quoted, an option, a variable, a path or an address: another's word.
 _QUOTED = re.compile(
-    r"`[^`]*`|'[^']*'|\"[^\"]*\"|--[\w-]+|\$\{\w+(?:\[@\])?\}|\$?\w*_\w+|\S*[/\\]\S*|\w+\([^)]*\)|\b\w+=\S+|\[\w+\]|<[^>]+>"
+    r"`[^`]*`|'[^']*'|\"[^\"]*\"|--[\w-]+|\$\{\w+(?:\[@\])?\}|\$\w+|\w*_\w+|\S*[/\\]\S*|\w+\([^)]*\)|\b\w+=\S+|\[\w+\]|<[^>]+>"
 )
 #: The message and the hint of a finding.
 _MESSAGE = re.compile(r"^ *\S.*?: (?:error|warning|note): (.*) \[\w+\]$|^ *hint: (.*)$", re.M)
