@@ -106,10 +106,11 @@ def kind_of_value(value: object) -> ValueKind:
     return "str"
 
 
-#: `<name>`, `<...>`, `gpu:...`, `{{ name }}`, `{name}`, `[a name]`, `@NAME@`, `__NAME__`, `XXX`,
-#: `your_name`: marks that templates have.
+#: `<name>`, `<...>`, `gpu:...`, `{{ name }}`, `{name}`, `[[NAME]]`, `[a name]`, `@NAME@`,
+#: `__NAME__`, `XXX`, `your_name`: marks that templates have.
 _PLACEHOLDER: Final = lazy_pattern(
     r"<\s*[A-Za-z][^<>]*>|<(?:\.{2,3}|…)>|\{\{|\{%|(?<![${])\{\s*[A-Za-z_]\w*\s*\}"
+    r"|\[\[[A-Za-z]\w*\]\]"
     r"|@[A-Z][A-Z0-9_]+@|\b__[A-Z][A-Z0-9_]*__\b|(?<![\w.$/\])}])(?:\.{3}|…)(?![\w./])|"
     r"\byour[_-]|\bXXX+\b|(?<![\w\]$\[])\[(?=[^\[\]\n]*[A-Za-z])"
     r"[^\[\]\n\"',=$ ][^\[\]\n\"',=$]{0,100} [^\[\]\n\"',=$]{1,100}\]",

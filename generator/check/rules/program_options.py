@@ -209,6 +209,7 @@ def options_are_the_programs(launch: Launch) -> Violations:
         for word, name in names.items()
         if launch.script.locate(word) not in told
         and name not in options
+        and not _is_a_value(word)
         and (
             (is_exact and word.value is not None)
             or not any(option.startswith(name) for option in options)
@@ -235,6 +236,15 @@ def options_are_the_programs(launch: Launch) -> Violations:
         message = f"{path} has no option{'' if is_one else 's'} {', '.join(strange_names)}"
         hint = _named_longer(strange_names[0], options) if is_one else "remove them"
         yield Violation(launch.script.locate(next(iter(strange))), message, hint)
+
+
+def _is_a_value(word: Word) -> bool:
+    """Whether argparse takes a word for a value, though it begins as an option: it has a blank.
+
+    Source: CPython's argparse, _parse_optional, of what is no option of the parser.
+    """
+    text = word.raw.strip("\"'") if word.value is None else word.value
+    return " " in text
 
 
 def _refused_by_fire(launch: Launch, fired: FireOptions, names: Mapping[Word, str]) -> Violations:
