@@ -87,8 +87,7 @@ def _least_changed(pinned: Job, layout: Layout, values: Mapping[str, Any]) -> La
     """The best of the legal layouts that fit and differ in the fewest fields beside `values`.
 
     Where none fits, it is one that doesn't. Its details are those of `layout` where all of them can
-    stay, else the best beside its
-    model chunks.
+    stay, else the best beside its model chunks.
     """
     rows = joined(Enumeration(with_known_context(pinned)))
     if not len(rows):

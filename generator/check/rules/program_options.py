@@ -243,8 +243,7 @@ def _is_a_value(word: Word) -> bool:
 
     Source: CPython's argparse, _parse_optional, of what is no option of the parser.
     """
-    text = word.raw.strip("\"'") if word.value is None else word.value
-    return " " in text
+    return " " in (word.prefix if word.value is None else word.value)
 
 
 def _refused_by_fire(launch: Launch, fired: FireOptions, names: Mapping[Word, str]) -> Violations:

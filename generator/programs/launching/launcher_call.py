@@ -43,6 +43,10 @@ DEVICES: Final = lazy_pattern(
 )
 #: An address that is another machine on each node.
 LOOPBACK: Final = lazy_pattern(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::[0-9]+)?")
+#: The node's own name, as the whole of a value.
+OWN_NAME: Final = lazy_pattern(
+    r"[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?"
+)
 #: Where torchrun has the nodes from without --nnodes: torch/distributed/argparse_util.py @ 2.13.
 _NODES_VARIABLE: Final = "PET_NNODES"
 #: torchrun's --nnodes: N or MIN:MAX.

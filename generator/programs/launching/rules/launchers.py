@@ -21,7 +21,15 @@ from ....text.around import folders_above
 from ....text.options import Options
 from ....text.wording import show
 from ..environment import variable_without_sign
-from ..launcher_call import ADDRESSES, LOOPBACK, NODE_RANGE, NODES, LauncherCall, own_rendezvous
+from ..launcher_call import (
+    ADDRESSES,
+    LOOPBACK,
+    NODE_RANGE,
+    NODES,
+    OWN_NAME,
+    LauncherCall,
+    own_rendezvous,
+)
 from ..subjects import deepspeed_calls, launcher_calls, torchrun_calls
 
 _BACKENDS: Final = ("pdsh", "openmpi", "mpich", "impi", "slurm", "mvapich")
@@ -62,11 +70,8 @@ _RENDEZVOUS: Final = '--rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_
 _COUNTS: Final = torch(
     "distributed/run.py:731, parse_min_max_nnodes, and 745, determine_local_world_size"
 )
-#: The number of a task among those of its node, and the node's own name, as values.
+#: The number of a task among those of its node, as a value.
 _LOCAL_NUMBER: Final = lazy_pattern(r"[\"']?\$\{?SLURM_LOCALID\}?[\"']?")
-_OWN_NAME: Final = lazy_pattern(
-    r"[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?"
-)
 #: A value of --nodelist that is all nodes of the job.
 _ALL_NODES_OF_JOB: Final = lazy_pattern(r"\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']*$")
 _ALL_GPUS: Final = -1  # as --num_gpus has it, whose default it is
@@ -539,7 +544,7 @@ def _own_name(call: LauncherCall, name: str) -> Violations:
     (word,) = option.values
     # The batch script's shell expands what is on srun's own line, or in double quotes there.
     is_before = call.word in srun.command.words or (call.command.shell or "").startswith('"')
-    if not is_before and _OWN_NAME.fullmatch(word.raw):
+    if not is_before and OWN_NAME.fullmatch(word.raw):
         message = f"{name}={word.raw} is another machine in the tasks of each of {call.nodes} nodes"
         hint = f"use the name of the first node: {call.first_node}"
         yield Violation(call.shell.locate(word), message, hint)

@@ -18,7 +18,7 @@ from ....text.around import is_there
 from ....text.shell.records import Assignment, Command, ShellScript, Word
 from ...deepspeed.submission import configs_of
 from ...launching.launch_line import LAUNCHERS
-from ...launching.launcher_call import ADDRESSES
+from ...launching.launcher_call import ADDRESSES, OWN_NAME
 from ...launching.own_options import trained_by
 from ...launching.ranks_read import asks_slurm
 from ..request import GPU_OPTIONS, Request, Step
@@ -29,10 +29,6 @@ from ..values import signal_of
 _OF_ADDRESS: Final = ("MASTER_ADDR", "MASTER_ADDRESS", "HEAD_NODE_IP", "head_node_ip", "MASTER_IP")
 #: The job's list of nodes, as the whole of a value.
 _NODE_LIST: Final = lazy_pattern(r"[\"']?\$\{?SLURM_(?:JOB_)?NODELIST\}?[\"']?")
-#: The node's own name, as the whole of a value.
-_OWN_NAME: Final = lazy_pattern(
-    r"^[\"']?(?:\$\(hostname\b[^)]*\)|`hostname\b[^`]*`|\$\{?HOSTNAME\}?)[\"']?$"
-)
 #: Commands that print the node's own address, which is one in most clusters, and all of them.
 _OWN_ADDRESS: Final = lazy_pattern(r"hostname\s+(?:-i|--ip-address)\b")
 _ALL_ADDRESSES: Final = lazy_pattern(r"hostname\s+(?:-I|--all-ip-addresses)\b")
@@ -101,7 +97,7 @@ def _fault_of_address(
     if command is not None and (command.shell or "").startswith('"'):
         # The batch shell expands what has no backslash before it.
         in_tasks, raw = "\\" in raw, raw.replace("\\", "")
-    if _OWN_NAME.match(raw) and in_tasks:
+    if OWN_NAME.fullmatch(raw) and in_tasks:
         text = f"is set in the tasks of {nodes} nodes: each takes itself for the master"
         return text, NOTE if is_guarded else ERROR
     if _NODE_LIST.fullmatch(raw):
@@ -115,7 +111,7 @@ def _fault_of_address(
         return text, NOTE
     if _OWN_ADDRESS.search(raw) and not chooses:
         return "may be several addresses, or one that the others can't reach", NOTE
-    if _OWN_NAME.match(raw) and "-s" not in raw:
+    if OWN_NAME.fullmatch(raw) and "-s" not in raw:
         return "is the node's own name for itself, under which the others may not reach it", NOTE
     return None
 
